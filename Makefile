@@ -1,0 +1,29 @@
+# Everything runs in .venv, made on first use; a second call is quick.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint bench clean
+
+.venv/ready: pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing hardtack into .venv (about two minutes the first time)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' 2>&1 | grep -v '^WARNING' || true
+	@$(BIN)/python -c 'import hardtack, torch, torchvision, timm, pytest'
+	@touch .venv/ready
+
+demo: .venv/ready
+	@$(BIN)/hardtack demo
+
+test: .venv/ready
+	@$(BIN)/python -m pytest
+
+lint: .venv/ready
+	@$(BIN)/ruff check src tests benchmarks examples
+	@$(BIN)/ruff format --check src tests benchmarks examples
+	@$(BIN)/mypy
+
+bench: .venv/ready
+	@$(BIN)/python benchmarks/adversarial_training.py
+
+clean:
+	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

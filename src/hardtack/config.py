@@ -1,0 +1,228 @@
+"""Typed dataclasses filled from YAML and `a.b=c` words, checked in one place.
+
+`build` walks a dataclass: it refuses unknown keys with the path and the nearest right one, recurses into
+nested dataclasses, resolves `Choice` fields (`{name: trades, beta: 6}`) through a registry, and leaves every
+plain value to pydantic. A YAML file may name one other as its `base:`; words on the command line win over
+the file, the file over its base.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from hardtack.errors import UserError, did_you_mean
+from hardtack.registry import Registry
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Marks a field whose value is an entry of a registry: `objective: Annotated[Any, Choice(objectives)]`.
+
+    The value is written as a name, or as a mapping with `name` and that entry's own settings.
+    """
+
+    registry: Registry
+
+
+def _fraction(value: Any) -> Any:
+    if isinstance(value, str) and "/" in value:
+        try:
+            return float(Fraction(value))
+        except (ValueError, ZeroDivisionError):
+            return value
+    return value
+
+
+Number = Annotated[float, BeforeValidator(_fraction)]
+"""A float that may be written as a fraction: `8/255`."""
+
+
+# ---------------------------------------------------------------- text to mappings
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file, laid over the one its `base:` names (relative to the file)."""
+    path = Path(path)
+    values = _read_one(path)
+    base = values.pop("base", None)
+    if base is None:
+        return values
+    parent = _read_one(path.parent / base)
+    if "base" in parent:
+        raise UserError(f"{path.parent / base}: a base may not have a base of its own")
+    return merge(parent, values)
+
+
+def _read_one(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else [])
+        raise UserError(f"there is no file {path}{near}")
+    try:
+        values = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: expected a mapping of settings, found {type(values).__name__}")
+    return values
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` laid on `under`. Choosing another `name` in a section drops what belonged to the old one."""
+    merged = dict(under)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(old, str) and isinstance(value, Mapping) and "name" not in value:
+            old = {"name": old}  # `model: vit` under `model.depth=3`: the short form of a section
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            renamed = "name" in value and value["name"] != old.get("name")
+            merged[key] = dict(value) if renamed else merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def parse_words(words: Iterable[str]) -> dict[str, Any]:
+    """`["train.epochs=5", "model=vit"]` as a nested mapping; values are read as YAML."""
+    values: dict[str, Any] = {}
+    for word in words:
+        path, equals, text = word.partition("=")
+        if not equals or not path:
+            raise UserError(f"'{word}' is not of the form key=value")
+        try:
+            value: Any = yaml.safe_load(text)
+        except yaml.YAMLError:
+            value = text
+        for key in reversed(path.strip().split(".")):
+            value = {key: value}
+        values = merge(values, value)
+    return values
+
+
+# ---------------------------------------------------------------- mappings to dataclasses
+
+
+def build(cls: type, values: Mapping[str, Any], *, path: str = "") -> Any:
+    """An instance of the dataclass `cls` from plain values; any fault is a UserError naming its path."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{path or 'the configuration'}: expected a mapping of settings, found {values!r}")
+    hints = _hints(cls)
+    for key in values:
+        if key not in hints:
+            hint = did_you_mean(key, hints) or f"; known keys: {', '.join(hints)}"
+            raise UserError(f"unknown key '{_join(path, key)}'{hint}")
+    filled = {key: _value(hints[key], value, _join(path, key)) for key, value in values.items()}
+    for item in dataclasses.fields(cls):
+        required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+        if item.init and required and item.name not in filled:
+            raise UserError(f"'{_join(path, item.name)}' is missing")
+    try:
+        return cls(**filled)
+    except UserError as error:
+        raise UserError(f"{path}: {error}" if path else str(error)) from None
+
+
+def choose(registry: Registry, value: Any, *, path: str = "") -> Any:
+    """An entry of a registry with its settings, from `"pgd"` or `{"name": "pgd", "steps": 20}`."""
+    if isinstance(value, str):
+        value = {"name": value}
+    if not isinstance(value, Mapping):
+        return value  # an instance made in Python
+    if "name" not in value:
+        raise UserError(f"'{_join(path, 'name')}' is missing; {registry.kind}s: {', '.join(registry.names())}")
+    try:
+        entry = registry.get(value["name"])
+    except UserError as error:
+        raise UserError(f"{path}: {error}" if path else str(error)) from None
+    settings = {key: item for key, item in value.items() if key != "name"}
+    return build(typing.cast(type, entry.make), {**entry.presets, **settings}, path=path)
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    marks = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    choice = next((mark for mark in marks if isinstance(mark, Choice)), None)
+    if choice is not None:
+        return None if value is None else choose(choice.registry, value, path=path)
+    plain = [arm for arm in _arms(hint) if dataclasses.is_dataclass(arm)]
+    if plain and not (value is None and type(None) in _arms(hint)):
+        cls = typing.cast(type, plain[0])
+        if isinstance(value, cls):
+            return value
+        if hasattr(cls, "parse") and isinstance(value, str):
+            return _parsed(cls, value, path)
+        if isinstance(value, str) and "name" in _hints(cls):
+            value = {"name": value}
+        return build(cls, value, path=path)
+    try:
+        return _adapter(hint).validate_python(value)
+    except ValidationError as error:
+        raise UserError(f"'{path}': {_first_fault(error)}, found {value!r}") from None
+    except UserError as error:
+        raise UserError(f"'{path}': {error}") from None
+
+
+def _parsed(cls: Any, text: str, path: str) -> Any:
+    try:
+        return cls.parse(text)
+    except UserError as error:
+        raise UserError(f"'{path}': {error}") from None
+
+
+def _arms(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.init}
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    message = fault["msg"]
+    return message[0].lower() + message[1:]
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+# ---------------------------------------------------------------- dataclasses to plain values
+
+
+def plain(value: Any) -> Any:
+    """The configuration as plain mappings, lists, numbers and text, ready for YAML or JSON."""
+    if hasattr(value, "parse") and dataclasses.is_dataclass(value):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
+        # every field is written, so any name the class is registered under reads back as the same value
+        name = getattr(type(value), "registered_as", None)
+        return {"name": name, **items} if name else items
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def write_yaml(path: str | Path, values: Any) -> None:
+    Path(path).write_text(yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True))

@@ -1,0 +1,72 @@
+"""One table of names serves datasets, models, attacks and objectives.
+
+An entry is a class or function plus presets (so that `fgsm` and `pgd` can be one class with two sets of
+defaults) and a line of help. A registry imports the rooms that fill it on first use, so that looking a
+name up never depends on what happened to be imported before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hardtack.errors import UserError, did_you_mean
+
+
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    make: Callable[..., Any]
+    presets: dict[str, Any] = field(default_factory=dict)
+    help: str = ""
+
+
+class Registry:
+    def __init__(self, kind: str, *rooms: str) -> None:
+        self.kind = kind
+        self._rooms = rooms
+        self._entries: dict[str, Entry] = {}
+        self._filled = False
+
+    def register(self, name: str, *, help: str = "", **presets: Any) -> Callable[[Any], Any]:
+        """Decorator: enter a class or function under `name`, with `presets` overriding its defaults."""
+
+        def enter(make: Any) -> Any:
+            if name in self._entries:
+                raise ValueError(f"{self.kind} '{name}' is registered twice")
+            text = help or (make.__doc__ or "").strip().split("\n")[0]
+            self._entries[name] = Entry(name, make, presets, text)
+            if isinstance(make, type) and "registered_as" not in vars(make):
+                make.registered_as = name  # type: ignore[attr-defined]  # so that a configuration can be written back
+            return make
+
+        return enter
+
+    def get(self, name: str) -> Entry:
+        self._fill()
+        if name not in self._entries:
+            hint = did_you_mean(name, self._entries) or f"; known: {', '.join(self.names())}"
+            raise UserError(f"there is no {self.kind} '{name}'{hint}")
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        self._fill()
+        return sorted(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        self._fill()
+        return name in self._entries
+
+    def _fill(self) -> None:
+        if not self._filled:
+            self._filled = True
+            for room in self._rooms:
+                importlib.import_module(room)
+
+
+datasets = Registry("dataset", "hardtack.data")
+models = Registry("model", "hardtack.models")
+attacks = Registry("attack", "hardtack.attacks")
+objectives = Registry("objective", "hardtack.objectives")

@@ -1,0 +1,97 @@
+"""Where and how a job computes: device, precision, compilation, seed and rank. A value, no global state.
+
+Ranks are read from the environment that `torchrun` sets; joining the process group is the trainer's and
+the evaluation's business and goes through `distributed()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from hardtack.errors import UserError
+
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """`device: auto` takes the GPU when there is one; `compile: null` compiles on the GPU only."""
+
+    device: str = "auto"
+    precision: Precision = "fp32"
+    compile: bool | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        kind = self.device.split(":")[0]
+        if kind not in ("auto", "cpu", "cuda", "mps"):
+            raise UserError(f"device '{self.device}' is none of auto, cpu, cuda, cuda:N, mps")
+        if kind == "cuda" and not torch.cuda.is_available():
+            raise UserError("device 'cuda' was asked for, but torch sees no CUDA device; use device=cpu or auto")
+
+    @property
+    def rank(self) -> int:
+        return int(os.environ.get("RANK", 0))
+
+    @property
+    def world_size(self) -> int:
+        return int(os.environ.get("WORLD_SIZE", 1))
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    @property
+    def torch_device(self) -> torch.device:
+        if self.device == "auto":
+            if not torch.cuda.is_available():
+                return torch.device("cpu")
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        if self.device == "cuda":
+            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+        return torch.device(self.device)
+
+    @property
+    def compiles(self) -> bool:
+        return self.torch_device.type == "cuda" if self.compile is None else self.compile
+
+    @contextlib.contextmanager
+    def arithmetic(self, precision: Precision | None = None) -> Iterator[None]:
+        """Compute in this precision inside the block; the process's own settings return afterwards.
+
+        fp32 means true fp32, convolutions included (cuDNN would otherwise use TF32 silently).
+        """
+        chosen = precision or self.precision
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = matmul.allow_tf32, cudnn.allow_tf32
+        matmul.allow_tf32 = cudnn.allow_tf32 = chosen != "fp32"
+        try:
+            with torch.autocast(self.torch_device.type, torch.bfloat16, enabled=chosen == "bf16"):
+                yield
+        finally:
+            matmul.allow_tf32, cudnn.allow_tf32 = before
+
+    def compiled(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+        """`function` through torch.compile where this runtime compiles, and itself elsewhere."""
+        return torch.compile(function, **options) if self.compiles else function
+
+    @contextlib.contextmanager
+    def distributed(self) -> Iterator[None]:
+        """Join the process group of torchrun for the block; nothing to do for a single process."""
+        if self.world_size == 1 or torch.distributed.is_initialized():
+            yield
+            return
+        backend = "nccl" if self.torch_device.type == "cuda" else "gloo"
+        if backend == "nccl":
+            torch.cuda.set_device(self.torch_device)
+        torch.distributed.init_process_group(backend)
+        try:
+            yield
+        finally:
+            torch.distributed.destroy_process_group()
