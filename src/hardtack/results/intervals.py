@@ -1,0 +1,74 @@
+"""How sure a counted accuracy is: Wilson's interval for one number, the exact paired test for two.
+
+Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927; McNemar, "Note on
+the sampling error of the difference between correlated proportions or percentages", Psychometrika 1947.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hardtack.errors import UserError
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval (low, high) for `successes` out of `n`; always inside [0, 1]."""
+    if n <= 0:
+        raise UserError(f"an interval needs at least one image, found n={n}")
+    if not 0 <= successes <= n:
+        raise UserError(f"{successes} successes out of {n} is impossible; successes must lie in 0..n")
+    if not 0 < confidence < 1:
+        raise UserError(f"confidence must lie between 0 and 1, found {confidence}")
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = successes / n
+    scale = 1 + z * z / n
+    centre = (share + z * z / (2 * n)) / scale
+    half = z / scale * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    # At the ends the formula is exactly 0 or 1; floating point leaves 1e-18 there.
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return low, high
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """Two models on the same images: their difference, and the exact chance of one as large by luck."""
+
+    difference: float
+    only_first: int
+    only_second: int
+    p_value: float
+    n: int
+
+
+def paired(first: ArrayLike, second: ArrayLike) -> Paired:
+    """McNemar's exact two-sided test of two boolean vectors (n,) over the same images."""
+    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
+    if a.shape != b.shape or a.ndim != 1 or not a.size:
+        raise UserError(
+            f"a paired test needs two vectors over the same images, found {a.shape} and {b.shape}"
+        )
+    only_first, only_second = int((a & ~b).sum()), int((~a & b).sum())
+    return Paired(
+        difference=(only_first - only_second) / a.size,
+        only_first=only_first,
+        only_second=only_second,
+        p_value=_two_sided_sign_test(min(only_first, only_second), only_first + only_second),
+        n=int(a.size),
+    )
+
+
+def _two_sided_sign_test(smaller: int, total: int) -> float:
+    """2·P(X ≤ smaller) for X ~ Binomial(total, 1/2), in log space so that no count overflows."""
+    if total == 0:
+        return 1.0
+    log_all = total * math.log(2)
+    log_choose = [
+        math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) for k in range(smaller + 1)
+    ]
+    return min(1.0, 2 * math.fsum(math.exp(term - log_all) for term in log_choose))

@@ -1,0 +1,152 @@
+"""A Result: one number with its interval, the protocol that made it, and where it came from.
+
+Plain numbers and text only, so that a line of `results.jsonl` can be read in ten years without hardtack.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hardtack.errors import UserError
+from hardtack.results.intervals import Paired, paired, wilson
+
+__all__ = ["Paired", "Result", "comparable", "from_json", "paired", "to_json", "wilson"]
+
+LEVELS = ("red", "yellow")
+
+# Settings that change how an attack is run but not what it measures.
+INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "compile"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One measured number. `value`, `low` and `high` of an accuracy are fractions in [0, 1].
+
+    A flag is `{"level": "red" | "yellow", "code": …, "message": …}`; a bare string becomes a yellow one.
+    """
+
+    metric: str
+    value: float
+    n: int
+    suite: str
+    data: str
+    evaluation: str
+    low: float | None = None
+    high: float | None = None
+    interval: str = "wilson 95%"
+    threat: str | None = None
+    attack: str | None = None
+    attack_settings: dict[str, Any] = field(default_factory=dict)
+    protocol: str = ""
+    data_description: str = ""
+    run: str = ""
+    model: str = ""
+    checkpoint: str | None = None
+    weights_sha256: str | None = None
+    seed: int | None = None
+    precision: str = ""
+    device: str = ""
+    flags: tuple[dict[str, Any], ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    seconds: float | None = None
+    verdicts: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Frozen values are set through object: this makes every record equal to its own JSON.
+        for name in ("attack_settings", "versions", "extra"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+        object.__setattr__(self, "flags", tuple(_flag(flag) for flag in self.flags))
+        for name in ("value", "low", "high", "seconds"):
+            number = getattr(self, name)
+            if number is not None:
+                object.__setattr__(self, name, _finite(number, f"{self.metric}.{name}"))
+        object.__setattr__(self, "n", int(self.n))
+
+
+def to_json(result: Result) -> str:
+    """The record as one line of JSON; `from_json` gives back an equal record."""
+    return json.dumps(dataclasses.asdict(result), allow_nan=False, ensure_ascii=False)
+
+
+def from_json(line: str) -> Result:
+    """The record in one line of JSON. Fields of a newer version are kept under `extra`."""
+    values = json.loads(line)
+    if not isinstance(values, dict):
+        raise UserError(f"expected a JSON object, found {type(values).__name__}")
+    fields = {item.name: item for item in dataclasses.fields(Result)}
+    required = [name for name, item in fields.items() if _is_required(item)]
+    missing = [name for name in required if name not in values]
+    if missing:
+        raise UserError(f"a result without {', '.join(missing)}")
+    known = {name: value for name, value in values.items() if name in fields}
+    newer = {name: value for name, value in values.items() if name not in fields}
+    if newer:
+        known["extra"] = {**known.get("extra", {}), **newer}
+    return Result(**known)
+
+
+def comparable(result: Result) -> tuple[Any, ...]:
+    """Two results may stand in one column exactly when their keys are equal.
+
+    `extra["source"]` ("official" or "regenerated" files) is part of the key: the two never mix.
+    """
+    return (*same_table(result), result.threat)
+
+
+def same_table(result: Result) -> tuple[Any, ...]:
+    """`comparable` without the threat: the columns of one table differ in nothing else."""
+    settings = {key: value for key, value in result.attack_settings.items() if key not in INCIDENTAL_SETTINGS}
+    return (
+        result.metric,
+        result.suite,
+        result.data,
+        result.n,
+        result.attack,
+        json.dumps(settings, sort_keys=True),
+        result.protocol,
+        result.data_description,
+        str(result.extra.get("source", "")),
+    )
+
+
+def _is_required(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+
+
+def _plain(value: Any) -> Any:
+    """Lists for tuples, Python numbers for numpy's, text for the rest: what JSON would give back."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        # JSON has no infinity; as text it survives, and comparing it still works.
+        return float(value) if math.isfinite(value) else str(value)
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return str(value)
+
+
+def _flag(flag: Any) -> dict[str, Any]:
+    if not isinstance(flag, Mapping):
+        return {"level": "yellow", "code": "note", "message": str(flag)}
+    values = {"level": "yellow", "code": "note", "message": "", **_plain(flag)}
+    if values["level"] not in LEVELS:
+        raise UserError(f"a flag's level is one of {', '.join(LEVELS)}, found {values['level']!r}")
+    return values
+
+
+def _finite(number: Any, name: str) -> float:
+    number = float(number)
+    if not math.isfinite(number):
+        raise UserError(f"{name} is {number}; a result must be a finite number")
+    return number

@@ -1,0 +1,118 @@
+"""A Result survives its own JSON; intervals and paired tests match known values."""
+
+import json
+
+import numpy as np
+import pytest
+
+from hardtack.errors import UserError
+from hardtack.results import Result, comparable, from_json, paired, to_json, wilson
+
+
+def result(**changes):
+    values = {
+        "metric": "robust_accuracy",
+        "value": 0.41,
+        "n": 1000,
+        "suite": "pgd",
+        "data": "digits/test",
+        "evaluation": "e1",
+        "threat": "linf:8/255",
+        "attack_settings": {"steps": 20},
+    }
+    return Result(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "expected"),
+    [  # Newcombe, "Two-sided confidence intervals for the single proportion" (1998), table I, method 3
+        (81, 263, (0.2553, 0.3662)),
+        (15, 148, (0.0624, 0.1605)),
+        (0, 20, (0.0, 0.1611)),
+        (20, 20, (0.8389, 1.0)),
+        (1, 29, (0.0061, 0.1718)),
+    ],
+)
+def test_wilson_matches_published_values(successes, n, expected):
+    assert wilson(successes, n) == pytest.approx(expected, abs=5.1e-5)
+
+
+def test_wilson_is_symmetric_and_narrows_with_confidence_and_n():
+    low, high = wilson(30, 100)
+    assert wilson(70, 100) == pytest.approx((1 - high, 1 - low))
+    assert np.diff(wilson(30, 100, 0.9)) < high - low < np.diff(wilson(30, 100, 0.99))
+    assert np.diff(wilson(300, 1000)) < high - low
+
+
+@pytest.mark.parametrize("arguments", [(1, 0), (-1, 5), (6, 5), (1, 5, 1.0)])
+def test_wilson_refuses_the_impossible(arguments):
+    with pytest.raises(UserError):
+        wilson(*arguments)
+
+
+def test_paired_is_the_exact_binomial():
+    first = np.array([1] * 9 + [0] * 1 + [1] * 90, dtype=bool)
+    second = np.array([0] * 9 + [1] * 1 + [1] * 90, dtype=bool)
+    test = paired(first, second)
+    assert (test.only_first, test.only_second, test.difference) == (9, 1, pytest.approx(0.08))
+    assert test.p_value == pytest.approx(2 * (1 + 10) / 2**10)
+    assert paired(first, first).p_value == 1.0
+    assert paired(np.ones(5000, bool), np.zeros(5000, bool)).p_value == pytest.approx(0.0)
+    with pytest.raises(UserError):
+        paired(first, second[:5])
+
+
+def test_json_round_trip_is_exact():
+    before = result(
+        low=0.1 + 0.2,
+        high=1 / 3,
+        attack_settings={
+            "steps": np.int64(20),
+            "eps": np.float32(0.1),
+            "losses": ("ce", "dlr"),
+            "eta": float("inf"),
+        },
+        flags=("loss never rises", {"level": "red", "code": "zero-gradient", "message": "…"}),
+        versions={"torch": "2.11"},
+        extra={"curve": np.arange(3)},
+        seconds=1.5,
+    )
+    after = from_json(to_json(before))
+    assert after == before
+    assert before.flags[0] == {"level": "yellow", "code": "note", "message": "loss never rises"}
+    assert before.extra == {"curve": [0, 1, 2]}
+
+
+def test_fields_of_a_newer_version_are_kept():
+    line = json.dumps({**json.loads(to_json(result())), "carbon_g": 3})
+    assert from_json(line).extra == {"carbon_g": 3}
+
+
+def test_impossible_records_are_refused():
+    for changes in ({"value": float("nan")}, {"flags": ({"level": "purple"},)}):
+        with pytest.raises(UserError):
+            result(**changes)
+    with pytest.raises(UserError, match="metric"):
+        from_json('{"value": 1}')
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metric": "clean_accuracy"},
+        {"suite": "sweep"},
+        {"threat": "l2:0.5"},
+        {"data": "cifar10/test"},
+        {"n": 999},
+        {"attack_settings": {"steps": 10}},
+        {"protocol": "tier=verified"},
+        {"extra": {"source": "official"}},
+    ],
+)
+def test_results_made_differently_are_not_comparable(changes):
+    assert comparable(result()) != comparable(result(**changes))
+
+
+def test_who_and_when_do_not_matter_for_comparison():
+    other = result(run="b", seed=3, created="2026-01-01", value=0.2, attack_settings={"steps": 20, "seed": 1})
+    assert comparable(result()) == comparable(other)
