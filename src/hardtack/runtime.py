@@ -61,18 +61,24 @@ class Runtime:
     def compiles(self) -> bool:
         return self.torch_device.type == "cuda" if self.compile is None else self.compile
 
+    @property
+    def captures(self) -> bool:
+        """Whether fixed-shape functions are worth recording as CUDA graphs."""
+        return self.compiles and self.torch_device.type == "cuda"
+
     @contextlib.contextmanager
-    def arithmetic(self, precision: Precision | None = None) -> Iterator[None]:
+    def arithmetic(self, precision: Precision | None = None, *, autocast: bool = True) -> Iterator[None]:
         """Compute in this precision inside the block; the process's own settings return afterwards.
 
-        fp32 means true fp32, convolutions included (cuDNN would otherwise use TF32 silently).
+        fp32 means true fp32, convolutions included (cuDNN would otherwise use TF32 silently). Backward passes
+        take `autocast=False`: their types were settled by the forward pass.
         """
         chosen = precision or self.precision
         matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
         before = matmul.allow_tf32, cudnn.allow_tf32
         matmul.allow_tf32 = cudnn.allow_tf32 = chosen != "fp32"
         try:
-            with torch.autocast(self.torch_device.type, torch.bfloat16, enabled=chosen == "bf16"):
+            with torch.autocast(self.torch_device.type, torch.bfloat16, enabled=autocast and chosen == "bf16"):
                 yield
         finally:
             matmul.allow_tf32, cudnn.allow_tf32 = before

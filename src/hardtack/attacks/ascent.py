@@ -1,0 +1,241 @@
+"""One ascent loop; FGSM, PGD and momentum PGD are settings of it, in every norm and for every loss.
+
+    start → repeat: gradient of the loss at the iterate → steepest step of the norm → project to ball ∩ box
+
+FGSM (Goodfellow et al. 2015) is one step of length eps; PGD (Madry et al. 2018) several shorter ones from a
+random point; momentum PGD (Dong et al. 2018) steps along a running mean of gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks.losses import Loss, get_loss
+from hardtack.attacks.untouched import untouched
+from hardtack.config import Number
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Ball, Threat
+
+
+class Outcome(NamedTuple):
+    """What a search found, one entry per image."""
+
+    x_adv: Tensor
+    fooled: Tensor  # the returned image is misclassified (targeted: classified as the target)
+    broken_at: Tensor  # gradient steps taken before the first success; −1 where there was none
+    first_loss: Tensor
+    best_loss: Tensor
+    zero_gradient: Tensor  # the gradient at the start was exactly zero
+
+
+class Step(NamedTuple):
+    x_adv: Tensor
+    velocity: Tensor
+    value: Tensor
+    logits: Tensor
+    zero_gradient: Tensor
+
+
+def ascent_step(
+    model: nn.Module,
+    x_adv: Tensor,
+    x: Tensor,
+    y: Tensor,
+    reference: Tensor | None,
+    velocity: Tensor,
+    eps: Tensor,
+    length: Tensor,
+    *,
+    loss: Loss,
+    ball: Ball,
+    momentum: float,
+    sign: float,
+) -> Step:
+    """One step of the loop, without host synchronisation: the unit that torch.compile turns into one graph."""
+
+    def objective(image: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        logits = model(image).float()
+        value = sign * loss(logits, y, reference)
+        return value.sum(), (value.detach(), logits.detach())
+
+    gradient, (value, logits) = input_gradient(objective, x_adv)
+    zero = gradient.flatten(1).abs().amax(dim=1) == 0
+    if momentum:
+        scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp_min(1e-30)
+        gradient = velocity = momentum * velocity + gradient / scale
+    moved = ball.project(x_adv + ball.steepest_step(gradient, x_adv, length), x, eps)
+    return Step(moved, velocity, value, logits, zero)
+
+
+def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Gradient of `objective(x) -> (scalar, extras)` with respect to the image alone."""
+    if torch.compiler.is_compiling():
+        # torch.func.grad traces into one graph; in eager mode it would refuse custom autograd functions
+        return torch.func.grad(objective, has_aux=True)(x)
+    x = x.detach().requires_grad_()
+    value, extras = objective(x)
+    return torch.autograd.grad(value, x)[0], extras
+
+
+@attacks.register("momentum_pgd", momentum=1.0, help="PGD along a running mean of gradients (MI-FGSM)")
+@attacks.register("rfgsm", steps=1, relative_step=1.25, help="FGSM from a random point of the ball (fast AT)")
+@attacks.register("fgsm", steps=1, relative_step=1.0, start="clean", help="one gradient step of length eps")
+@attacks.register("pgd", help="projected gradient ascent from a random start")
+@dataclass(frozen=True, kw_only=True)
+class Ascent:
+    """Projected gradient ascent.
+
+    `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep`:
+    the best iterate seen (one more forward pass; what evaluation does unless told otherwise) or the last (what
+    training does). `loss` is ce unless told otherwise (TRADES: kl). `target` makes the attack targeted. `restarts` beyond the first start from other random
+    points. `seed` moves all of them.
+    """
+
+    threat: Threat
+    steps: int = 10
+    step: Number | None = None
+    relative_step: Number | None = None
+    start: Literal["random", "clean", "gaussian"] = "random"
+    restarts: int = 1
+    momentum: float = 0.0
+    loss: Literal["ce", "margin", "dlr", "kl"] | None = None
+    target: Literal["random", "least_likely", "runner_up"] | None = None
+    keep: Literal["best", "last"] | None = None
+    mode: Literal["eval", "train"] = "eval"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        get_loss(self.loss or "ce")
+        if self.steps < 1 or self.restarts < 1:
+            raise UserError(f"steps and restarts must be at least 1, found {self.steps} and {self.restarts}")
+        if self.step is not None and self.relative_step is not None:
+            raise UserError("give step (pixel units) or relative_step (multiples of eps), not both")
+        if self.start == "clean" and self.restarts > 1:
+            raise UserError("restarts from the clean image repeat the same search; use start=random")
+        if self.loss == "kl" and self.start == "clean":
+            raise UserError("the kl loss has zero gradient at the clean image; use start=random or gaussian")
+
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+    ) -> Tensor:
+        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` names the images (default: their position)."""
+        return self.run(model, x, y, keys=keys, target=target).x_adv
+
+    def run(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+    ) -> Outcome:
+        """The adversarial images and what the search saw on the way."""
+        with untouched(model, mode=self.mode):
+            return self.search(model, x.detach().clone(), y, keys=keys, target=target)
+
+    def search(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+        eps: Tensor | None = None,
+        step: Callable[..., Step] = ascent_step,
+    ) -> Outcome:
+        """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
+
+        `eps` overrides the threat's radius (warm-up); `step` may be a compiled `ascent_step`.
+        """
+        y = y.argmax(dim=1) if y.is_floating_point() else y
+        eps = torch.as_tensor(self.threat.radius if eps is None else eps, dtype=x.dtype, device=x.device)
+        length = eps * (self.relative_step or 2.5 / self.steps) if self.step is None else torch.full_like(eps, self.step)
+        if keys is None:
+            keys = torch.arange(len(x), device=x.device)
+        goal, reference = self._goal(model, x, y, keys, target)
+        sign = 1.0 if goal is y else -1.0
+        fixed = {"loss": get_loss(self.loss or "ce"), "ball": self.threat.ball, "momentum": self.momentum, "sign": sign}
+
+        best, keep_best = _nothing(x), self.keep != "last"
+        for restart in range(self.restarts):
+            x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart))
+            velocity = torch.zeros_like(x)
+            for taken in range(self.steps):
+                moved = step(model, x_adv, x, goal, reference, velocity, eps, length, **fixed)
+                if keep_best:
+                    best = _better(best, x_adv, moved, goal, sign, taken, restart)
+                x_adv, velocity = moved.x_adv, moved.velocity
+            if keep_best:
+                with torch.no_grad():
+                    logits = model(x_adv).float()
+                    value = sign * fixed["loss"](logits, goal, reference)
+                last = Step(x_adv, velocity, value, logits, best.zero_gradient)
+                best = _better(best, x_adv, last, goal, sign, self.steps, restart)
+        return best if keep_best else best._replace(x_adv=x_adv)
+
+    def _start(self, x: Tensor, eps: Tensor, keys: Tensor) -> Tensor:
+        if self.start == "clean":
+            return x
+        if self.start == "gaussian":  # TRADES's own start: a speck of noise, so that KL has a gradient
+            return self.threat.project(x + 0.001 * randomness.normal(keys, tuple(x.shape[1:])), x, eps)
+        return self.threat.random_point(x, keys, eps)
+
+    def _goal(
+        self, model: nn.Module, x: Tensor, y: Tensor, keys: Tensor, target: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The labels to leave (or, targeted, to reach) and the clean logits where they are needed."""
+        needs_clean = self.loss == "kl" or (target is None and self.target is not None)
+        if not needs_clean:
+            return (y, None) if target is None else (target, None)
+        with torch.no_grad():
+            clean = model(x).float()
+        if target is None and self.target is not None:
+            target = choose_target(clean, y, keys, self.target)
+        return (y if target is None else target), clean
+
+
+def choose_target(clean: Tensor, y: Tensor, keys: Tensor, how: str) -> Tensor:
+    """A class other than the label: at random per image, or the least or most likely wrong one."""
+    classes = clean.shape[1]
+    if how == "random":
+        return (y + 1 + randomness.integers(keys, classes - 1, stream=7)) % classes
+    others = clean.masked_fill(nn.functional.one_hot(y, classes).bool(), -torch.inf if how == "runner_up" else torch.inf)
+    return others.argmax(dim=1) if how == "runner_up" else others.argmin(dim=1)
+
+
+def _nothing(x: Tensor) -> Outcome:
+    none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    worst = torch.full((len(x),), -torch.inf, device=x.device)
+    never = torch.full((len(x),), -1, dtype=torch.int64, device=x.device)
+    return Outcome(x, none, never, worst, worst, none)
+
+
+def _better(best: Outcome, x_adv: Tensor, at: Step, goal: Tensor, sign: float, taken: int, restart: int) -> Outcome:
+    """`best`, improved where `x_adv` succeeds for the first time or climbs higher among its equals."""
+    hit = (at.logits.argmax(dim=1) == goal) == (sign < 0)
+    hit = hit & at.logits.isfinite().all(dim=1)  # NaN logits are a fault to report, not a success
+    higher = (hit & ~best.fooled) | ((hit == best.fooled) & (at.value > best.best_loss))
+    first = taken == 0 and restart == 0
+    return Outcome(
+        torch.where(higher[:, None, None, None], x_adv, best.x_adv),
+        best.fooled | hit,
+        torch.where(hit & (best.broken_at < 0), taken, best.broken_at),
+        at.value if first else best.first_loss,
+        torch.where(higher, at.value, best.best_loss),
+        at.zero_gradient if first else best.zero_gradient,
+    )

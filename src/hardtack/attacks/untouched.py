@@ -1,0 +1,43 @@
+"""The attack contract's other half: an attack leaves everything but its result as it found it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import nn
+
+Mode = Literal["eval", "train"]
+
+
+@contextlib.contextmanager
+def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
+    """Freeze the parameters and set the mode inside the block; afterwards every training flag (of every
+    submodule), `requires_grad`, buffer and the global random states are what they were, bit for bit.
+
+    Gradients are enabled inside whatever the caller's setting, because an attack needs them.
+    """
+    modules = list(model.modules())
+    flags = [module.training for module in modules]
+    parameters = list(model.parameters())
+    wanted = [parameter.requires_grad for parameter in parameters]
+    # a batch-norm layer in train mode writes its running statistics; the version counter tells who wrote
+    buffers = [(buffer, buffer.clone(), buffer._version) for buffer in model.buffers()]
+    devices = sorted({parameter.device.index for parameter in parameters if parameter.device.type == "cuda"})
+    try:
+        model.train(mode == "train")
+        for parameter in parameters:
+            parameter.requires_grad_(False)
+        with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        for module, flag in zip(modules, flags, strict=True):
+            module.training = flag
+        for parameter, want in zip(parameters, wanted, strict=True):
+            parameter.requires_grad_(want)
+        with torch.no_grad():
+            for buffer, before, version in buffers:
+                if buffer._version != version:
+                    buffer.copy_(before)

@@ -1,0 +1,43 @@
+"""How far, how fast, how long still: one bar for everything that takes a while."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Meter:
+    """A progress bar with images per second and time left on a terminal; one line per epoch elsewhere."""
+
+    def __init__(self, title: str, *, total: int, done: int = 0, quiet: bool = False) -> None:
+        self.console = Console(file=sys.stderr, quiet=quiet)
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[note]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=quiet or not self.console.is_terminal,
+        )
+        self._task = self._bar.add_task(title, total=total, completed=done, note="")
+        self._since, self._images = time.monotonic(), 0
+
+    def __enter__(self) -> Meter:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def advance(self, images: int, note: str = "") -> None:
+        self._images += images
+        rate = self._images / max(time.monotonic() - self._since, 1e-9)
+        self._bar.update(self._task, advance=1, note=f"{rate:,.0f} img/s {note}")
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False)

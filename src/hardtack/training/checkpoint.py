@@ -1,0 +1,52 @@
+"""The state of a run between two steps, written whole and renamed into place, read without running code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hardtack.errors import UserError
+
+STATE = "checkpoints/state.pt"
+
+# What may differ between a run and its continuation without making it another run.
+_FREE = {"output", "runtime.device", "runtime.compile", "data.root", "data.workers", "train.log_every",
+         "train.checkpoint_every_s", "train.tensorboard"}  # fmt: skip
+
+
+def save_state(folder: Path, state: dict[str, Any]) -> None:
+    path = folder / STATE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
+    """The saved state, or None for a fresh start; refuses a state that another recipe wrote."""
+    path = folder / STATE
+    if not path.exists():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
+    before, now = _flat(state["recipe"]), _flat(recipe)
+    changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
+    if changed:
+        detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])
+        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder")
+    return state
+
+
+def _flat(values: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(values, dict):
+        return {k: v for key, item in values.items() for k, v in _flat(item, f"{path}.{key}" if path else key).items()}
+    return {path: values}

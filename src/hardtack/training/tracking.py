@@ -1,0 +1,53 @@
+"""What happened, while it happens: metrics as JSON lines (always) and TensorBoard (if asked)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hardtack.errors import UserError
+
+
+class Tracker:
+    """Appends to `metrics.jsonl`. After a resume, lines from beyond the resumed step are dropped first."""
+
+    def __init__(self, folder: Path, *, resumed_step: int, tensorboard: bool = False) -> None:
+        self.path = folder / "metrics.jsonl"
+        kept = [line for line in _lines(self.path) if line["step"] <= resumed_step]
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
+        temporary.replace(self.path)
+        self._file = self.path.open("a")
+        self._board = _board(folder) if tensorboard else None
+
+    def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
+        self._file.write(json.dumps({"kind": kind, "step": step, "epoch": round(epoch, 6), **values}) + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in values.items():
+                if isinstance(value, int | float):
+                    self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    lines = []
+    for text in path.read_text().splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:  # a kill in the middle of a line
+            continue
+    return lines
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("train.tensorboard needs TensorBoard: pip install 'hardtack[track]'") from None
+    return SummaryWriter(str(folder / "tensorboard"))

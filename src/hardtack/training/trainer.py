@@ -1,0 +1,264 @@
+"""The training loop. `Trainer.step` is the whole of one update; the rest is when to log, judge and save.
+
+The start rule: a run folder that holds a state of the same recipe is continued from it, to the bit on the CPU;
+otherwise the model starts from `model.weights` if given, else from the seed. Batches are a function of (seed,
+epoch, step), augmentation and attacks of (seed, epoch, image), dropout of (seed, step, rank), so a state needs
+no random generators.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hardtack import randomness
+from hardtack.config import plain, write_yaml
+from hardtack.data import Batch, Dataset, batches, make_augment, steps_per_epoch
+from hardtack.errors import UserError
+from hardtack.models import save_weights
+from hardtack.progress import Meter
+from hardtack.training.checkpoint import load_state, save_state
+from hardtack.training.optimise import Average, Schedule, set_rates
+from hardtack.training.recipe import Recipe
+from hardtack.training.tracking import Tracker
+
+Validate = Callable[[nn.Module], dict[str, float]]
+"""Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
+
+
+class Trainer:
+    def __init__(
+        self,
+        recipe: Recipe,
+        model: nn.Module,
+        data: Dataset,
+        *,
+        validate: Validate | None = None,
+        quiet: bool = False,
+    ) -> None:
+        self.recipe, self.runtime, self.config = recipe, recipe.runtime, recipe.train
+        self.folder, self.quiet = recipe.folder, quiet or not recipe.runtime.is_main
+        self.data, self.validate = data, validate
+        self.device = self.runtime.torch_device
+        self.steps_per_epoch = self._count_steps()
+        self.model = model.to(self.device).train()
+        self.objective: nn.Module = recipe.objective.build(self.model).to(self.device)
+        self.optimiser = recipe.optimiser.build(self.objective)
+        self.schedule = Schedule(
+            recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch
+        )
+        self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
+        self.augment = make_augment(recipe.augment, num_classes=data.num_classes)
+        self.done = 0  # optimiser steps taken
+        self.best: float | None = None
+        self.window: dict[str, Tensor] = {}
+        self.wrapped: Callable[..., dict[str, Tensor]] = self.objective
+
+    # ------------------------------------------------------------ one update
+
+    def step(self, batch: Batch) -> dict[str, Tensor]:
+        """Attack, forward, backward for every micro-batch; then clip, check and move the weights once."""
+        epoch, micro_steps = self.done / self.steps_per_epoch, self.config.accumulate
+        torch.manual_seed(self._dropout_seed())
+        keys = randomness.make_keys(batch.index, self.runtime.seed, int(epoch))
+        x, y = self.augment(batch.x, batch.y, keys)
+        for number, (x_, y_, keys_) in enumerate(zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)):
+            with self.runtime.arithmetic():
+                prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
+                with self._synchronised(last=number == micro_steps - 1):
+                    parts = self.wrapped(x_, y_, **prepared)
+            with self.runtime.arithmetic(autocast=False):
+                (parts["loss"] / micro_steps).backward()
+        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.config.clip or torch.inf)
+        self._require_finite(parts["loss"], norm)
+        set_rates(self.optimiser, *self.schedule.at(self.done))
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.done += 1
+        if self.average is not None:
+            self.average.update(self.model, self.done)
+        return {name: value.detach().float() for name, value in parts.items()} | {"gradient_norm": norm.float()}
+
+    def _require_finite(self, loss: Tensor, norm: Tensor) -> None:
+        # the one wait for the device in a step: better a stopped run than weights of NaN
+        if not torch.isfinite(loss.detach() + norm):
+            raise UserError(
+                f"step {self.done}: loss {loss.item():g}, gradient norm {norm.item():g}; the weights were not "
+                "updated. Lower optimiser.lr, set train.clip, or use runtime.precision=fp32"
+            )
+
+    @contextlib.contextmanager
+    def _synchronised(self, *, last: bool) -> Iterator[None]:
+        if last or not isinstance(self.wrapped, DistributedDataParallel):
+            yield
+        else:
+            with self.wrapped.no_sync():
+                yield
+
+    def _dropout_seed(self) -> int:
+        word = randomness.make_keys(torch.zeros(1, dtype=torch.int64), self.runtime.seed, self.done, self.runtime.rank)
+        return int(word) & (2**63 - 1)
+
+    # ------------------------------------------------------------ the run
+
+    def fit(self) -> Path:
+        """Train to the end (or go on from where a killed run stopped); returns the run folder."""
+        devices = [self.device.index] if self.device.type == "cuda" else []
+        with self.runtime.distributed(), torch.random.fork_rng(devices):
+            self._resume()
+            self._wrap()
+            total = self.config.epochs * self.steps_per_epoch
+            if self.runtime.is_main:
+                write_yaml(self.folder / "config.yaml", self.recipe)
+            tracker = self._tracker()
+            with _terminated() as stop, Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter:
+                while self.done < total:
+                    self._epoch(tracker, meter, stop)
+            if tracker is not None:
+                tracker.close()
+            if self.runtime.world_size > 1:
+                torch.distributed.barrier()
+        return self.folder
+
+    def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:
+        epoch, start = divmod(self.done, self.steps_per_epoch)
+        saved, logged = time.monotonic(), time.monotonic()
+        for batch in batches(
+            self.data, self.config.batch_size, device=self.device, shuffle_seed=self.runtime.seed, epoch=epoch,
+            start=start, drop_last=True, rank=self.runtime.rank, world_size=self.runtime.world_size,
+        ):  # fmt: skip
+            parts = self.step(batch)
+            self.window = {name: self.window.get(name, 0) + value for name, value in (parts | {"steps": _one(parts)}).items()}
+            meter.advance(self.config.batch_size)
+            ended = self.done % self.steps_per_epoch == 0
+            if self.done % self.config.log_every == 0 or ended:
+                logged = self._log(tracker, logged)
+            if stop or (not ended and time.monotonic() - saved > self.config.checkpoint_every_s):
+                self._save()
+                saved = time.monotonic()
+            if stop:
+                raise SystemExit(128 + stop[0])
+        self._judge(epoch + 1, tracker, meter)
+
+    def _log(self, tracker: Tracker | None, since: float) -> float:
+        steps = float(self.window.pop("steps"))
+        means = {name: float(total) / steps for name, total in self.window.items()}
+        self.window, now = {}, time.monotonic()
+        if tracker is not None:
+            rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
+            lr = self.optimiser.param_groups[0]["lr"]
+            tracker.write("train", step=self.done, epoch=self.done / self.steps_per_epoch, **means, lr=lr, images_per_s=rate)
+        return now
+
+    def _judge(self, epoch: int, tracker: Tracker | None, meter: Meter) -> None:
+        """After an epoch: validate, keep the best and the last weights, save the state."""
+        last = epoch == self.config.epochs
+        if self.runtime.is_main:
+            judged = self.average.model if self.average is not None else self.model
+            if self.validate is not None and (epoch % self.recipe.validation.every == 0 or last):
+                scores = self.validate(judged)
+                if tracker is not None:
+                    tracker.write("validation", step=self.done, epoch=epoch, **scores)
+                meter.say(f"{self.recipe.name} epoch {epoch}/{self.config.epochs}  " + _words(scores))
+                if self.best is None or scores["score"] > self.best:
+                    self.best = scores["score"]
+                    self._export("best", epoch, scores)
+            if self.validate is None:
+                self._export("best", epoch, {})
+            self._export("last", epoch, {})
+            self._save()
+        if self.runtime.world_size > 1:
+            torch.distributed.barrier()
+
+    # ------------------------------------------------------------ state
+
+    def _save(self) -> None:
+        if not self.runtime.is_main:
+            return
+        state = {
+            "recipe": plain(self.recipe),
+            "done": self.done,
+            "best": self.best,
+            "window": self.window,
+            "objective": self.objective.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "average": self.average.model.state_dict() if self.average is not None else None,
+        }
+        save_state(self.folder, state)
+
+    def _resume(self) -> None:
+        state = load_state(self.folder, plain(self.recipe))
+        if state is None:
+            return
+        self.objective.load_state_dict(state["objective"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.average is not None:
+            self.average.model.load_state_dict(state["average"])
+        self.done, self.best = state["done"], state["best"]
+        self.window = {name: value.to(self.device) for name, value in state["window"].items()}
+
+    def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
+        model = self.average.model if self.average is not None else self.model
+        facts = {"recipe": plain(self.recipe), "epoch": epoch, "validation": scores, "ema": self.average is not None}
+        save_weights(self.folder / "checkpoints" / f"{name}.safetensors", model, metadata=facts)
+
+    # ------------------------------------------------------------ set-up
+
+    def _count_steps(self) -> int:
+        share = self.runtime.world_size * self.config.accumulate
+        if self.config.batch_size % share:
+            raise UserError(f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches")
+        count = steps_per_epoch(self.data, self.config.batch_size, drop_last=True)
+        if count == 0:
+            raise UserError(
+                f"train.batch_size {self.config.batch_size} is larger than the training split ({len(self.data)} images)"
+            )
+        return count
+
+    def _wrap(self) -> None:
+        adversary = getattr(self.objective, "adversary", None)
+        if adversary is not None:
+            adversary.accelerate(self.runtime)
+        if self.runtime.compiles:
+            self.objective.compile(fullgraph=True, dynamic=False)
+        if self.runtime.world_size > 1:
+            device_ids = [self.device] if self.device.type == "cuda" else None
+            self.wrapped = DistributedDataParallel(self.objective, device_ids=device_ids)
+
+    def _tracker(self) -> Tracker | None:
+        if not self.runtime.is_main:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return Tracker(self.folder, resumed_step=self.done, tensorboard=self.config.tensorboard)
+
+
+def _one(parts: dict[str, Tensor]) -> Tensor:
+    return torch.ones_like(parts["loss"])
+
+
+def _words(scores: dict[str, Any]) -> str:
+    return "  ".join(f"{name} {value:.1%}" for name, value in scores.items() if name != "score")
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[list[int]]:
+    """A list that SIGTERM fills, so that the loop can save its state at the next step and leave."""
+    received: list[int] = []
+    try:
+        before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    except ValueError:  # not the main thread: no handler can be set, the last saved state stands
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
