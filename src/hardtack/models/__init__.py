@@ -1,1 +1,22 @@
+"""Pixels to logits: a name, a recipe, a weights file or the user's own module becomes a `Classifier`."""
 
+from hardtack.models import zoo  # noqa: F401  # registers our own architectures
+from hardtack.models.build import ModelConfig, describe, load_model, parameter_count, rebuild
+from hardtack.models.classifier import Classifier, Normalize, wrap
+from hardtack.models.weights import Loaded, find_weights, load_weights, read_metadata, save_weights
+
+__all__ = [
+    "Classifier",
+    "Loaded",
+    "ModelConfig",
+    "Normalize",
+    "describe",
+    "find_weights",
+    "load_model",
+    "load_weights",
+    "parameter_count",
+    "read_metadata",
+    "rebuild",
+    "save_weights",
+    "wrap",
+]

@@ -1,0 +1,155 @@
+"""From a name, a recipe's `model:` section or a weights file to a `Classifier`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hardtack.config import Number
+from hardtack.errors import UserError
+from hardtack.models.catalog import make_body
+from hardtack.models.classifier import Classifier, Triple, as_triple
+from hardtack.models.weights import find_weights, load_weights, read_metadata
+from hardtack.registry import models
+
+Channels = float | Sequence[float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Section `model:` of a recipe; its short form is just the name.
+
+    `image_size`, `mean` and `std` left at None are taken from the weights, the data or the architecture.
+    `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are knobs of the
+    architecture: `{depth: 6, drop_path: 0.1}`.
+    """
+
+    name: str = "vit_tiny_patch4_32"
+    image_size: int | None = None
+    pretrained: bool = False
+    weights: str | None = None
+    mean: tuple[Number, Number, Number] | None = None
+    std: tuple[Number, Number, Number] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def load_model(
+    name: str | ModelConfig,
+    *,
+    num_classes: int = 10,
+    image_size: int | None = None,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+    mean: Channels = None,
+    std: Channels = None,
+    seed: int | None = None,
+    **options: Any,
+) -> Classifier:
+    """A model by registered name or `timm:NAME`, on the CPU and in eval mode.
+
+    With `seed` the initial weights depend on nothing else, and the global random state stays as it was.
+    Given a `ModelConfig`, what it states wins and the keywords (say, the data's size and statistics) fill
+    what it leaves open.
+    """
+    if isinstance(name, ModelConfig):
+        asked = name
+    else:
+        triples = {"mean": _given("mean", mean), "std": _given("std", std)}
+        path = None if weights is None else str(weights)
+        asked = ModelConfig(
+            name=name, image_size=image_size, pretrained=pretrained, weights=path, options=options, **triples
+        )
+    path = asked.weights or (None if weights is None else str(weights))
+    written = {} if path is None else read_metadata(find_weights(path)).get("architecture", {})
+    with _seeded(seed):
+        body = make_body(
+            asked.name,
+            num_classes=num_classes,
+            image_size=asked.image_size or image_size,
+            pretrained=asked.pretrained or pretrained,
+            options={**options, **asked.options},
+        )
+
+    def settle(key: str, fallback: Channels) -> Triple:
+        for value in (getattr(asked, key), written.get(key), getattr(body, key), fallback):
+            if value is not None:
+                return as_triple(key, value, default=0.5)
+        return (0.5, 0.5, 0.5)
+
+    model = Classifier(
+        body.module,
+        mean=settle("mean", mean),
+        std=settle("std", std),
+        num_classes=num_classes,
+        image_size=body.image_size,
+        architecture={"name": asked.name, "options": body.options, "source": body.source},
+    )
+    if path is not None:
+        load_weights(model, path)
+    return model.eval()
+
+
+def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
+    """The model in a self-describing weights file (or run folder), with its weights, in eval mode."""
+    file = find_weights(path, checkpoint=checkpoint)
+    written = read_metadata(file).get("architecture")
+    if not written:
+        raise UserError(f"{file} does not say which model it holds; use load_model(NAME, weights='{file}')")
+    if written["source"] == "wrapped":
+        raise UserError(
+            f"{file} holds weights of your own module {written['name']}; "
+            f"create it, wrap it and call load_weights(model, '{file}')"
+        )
+    return load_model(
+        written["name"],
+        num_classes=written["num_classes"],
+        image_size=written["image_size"],
+        mean=written["mean"],
+        std=written["std"],
+        weights=file,
+        seed=0,  # every weight is replaced; the seed only keeps the global random state untouched
+        **written["options"],
+    )
+
+
+def describe() -> Iterator[tuple[str, int, str]]:
+    """(name, number of parameters at ten classes, help) of every registered model; allocates nothing."""
+    for name in models.names():
+        with torch.device("meta"):
+            body = make_body(name, num_classes=10, options={}).module
+        yield name, parameter_count(body), models.get(name).help
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Trainable or not, each parameter counted once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def as_config(model: Classifier) -> ModelConfig:
+    """The `ModelConfig` that describes a loaded model's architecture."""
+    keep = {item.name for item in dataclasses.fields(ModelConfig)}
+    return ModelConfig(**{key: value for key, value in model.architecture.items() if key in keep})
+
+
+def _given(key: str, value: Channels) -> Triple | None:
+    return None if value is None else as_triple(key, value, default=0.5)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Build on the CPU; with a seed, from that seed and without a trace in the global random state."""
+    with torch.device("cpu"):
+        if seed is None:
+            yield
+            return
+        with torch.random.fork_rng(devices=[]):
+            # torch.manual_seed would reseed the GPUs as well, which fork_rng then would have to save
+            torch.default_generator.manual_seed(seed)
+            yield

@@ -1,0 +1,191 @@
+"""A name becomes a network: architectures of our own by their registered name, timm's as `timm:NAME`.
+
+Nothing here knows about pixels or normalisation; `build` puts that around what comes out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from hardtack import config
+from hardtack.errors import UserError, did_you_mean
+from hardtack.models.classifier import Triple, as_triple
+from hardtack.registry import models
+
+TIMM = "timm:"
+# Arguments of timm's factory that load files or lead elsewhere: weights come in by one door only.
+_NOT_OPTIONS = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Body:
+    """A network before normalisation, with what is known about it.
+
+    `options` are all knobs that were in force, so that a file written today is rebuilt the same tomorrow.
+    `mean` and `std` are those of published weights, None where nothing was loaded.
+    """
+
+    module: nn.Module
+    options: dict[str, Any]
+    image_size: int | None
+    source: str
+    mean: Triple | None = None
+    std: Triple | None = None
+
+
+def make_body(
+    name: str,
+    *,
+    num_classes: int,
+    image_size: int | None = None,
+    pretrained: bool = False,
+    options: Mapping[str, Any],
+) -> Body:
+    if num_classes < 2:
+        raise UserError(f"num_classes must be at least 2, found {num_classes}")
+    if image_size is not None and image_size < 1:
+        raise UserError(f"image_size must be at least 1 pixel, found {image_size}")
+    if name.startswith(TIMM):
+        return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, dict(options))
+    if pretrained:
+        raise UserError(
+            f"model '{name}' has no published weights; give a file as weights=, or take a timm: model"
+        )
+    return _own_body(name, num_classes, image_size, dict(options))
+
+
+# ---------------------------------------------------------------- our own
+
+
+def _own_body(name: str, num_classes: int, image_size: int | None, options: dict[str, Any]) -> Body:
+    entry = _entry(name)
+    knobs = _knobs(entry.make)
+    takes_size = "image_size" in {field.name for field in dataclasses.fields(knobs)}
+    if takes_size and image_size is not None:
+        options["image_size"] = image_size
+    try:
+        chosen = config.build(knobs, {**entry.presets, **options})
+        settings = {field.name: getattr(chosen, field.name) for field in dataclasses.fields(knobs)}
+        module = entry.make(num_classes=num_classes, **settings)
+    except UserError as error:
+        raise UserError(f"model '{name}': {error}") from None
+    size = settings.pop("image_size", image_size)
+    return Body(module=module, options=settings, image_size=size, source="hardtack")
+
+
+def _entry(name: str) -> Any:
+    if name not in models:
+        import timm
+
+        if timm.is_model(name):
+            raise UserError(f"there is no model '{name}' of our own, but timm has one: write '{TIMM}{name}'")
+    return models.get(name)
+
+
+def _knobs(make: Any) -> type:
+    """The keyword parameters of a constructor as a dataclass, so that `config` checks names and types."""
+    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    fields = [
+        (name, hints.get(name, Any), dataclasses.field(default=parameter.default))
+        for name, parameter in inspect.signature(make).parameters.items()
+        if name != "num_classes" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    return dataclasses.make_dataclass("Knobs", fields, frozen=True, kw_only=True)
+
+
+# ---------------------------------------------------------------- timm's
+
+
+def _timm_body(
+    name: str, num_classes: int, image_size: int | None, pretrained: bool, options: dict[str, Any]
+) -> Body:
+    import timm
+
+    if not timm.is_model(name):
+        known = timm.list_models(include_tags=False)
+        raise UserError(f"timm has no model '{name}'{did_you_mean(name, known)}")
+    for word in _NOT_OPTIONS & options.keys():
+        raise UserError(f"'{word}' is not an option of timm:{name}; weights go in as pretrained= or weights=")
+    sizing = {} if image_size is None else {"img_size": image_size}
+    try:
+        module = _create(name, pretrained, num_classes=num_classes, **sizing, **options)
+    except TypeError as error:
+        if "'img_size'" not in str(error):
+            raise _unknown_option(name, error) from None
+        try:  # convolutional networks take any size and no such argument
+            module = _create(name, pretrained, num_classes=num_classes, **options)
+        except TypeError as second:
+            raise _unknown_option(name, second) from None
+    published = getattr(module, "pretrained_cfg", {}) or {}
+    size = image_size or _fixed_size(module, published, pretrained)
+    if size is not None:
+        _require_size(module, name, size)
+    mean = as_triple("mean", published.get("mean"), default=0.5) if pretrained else None
+    std = as_triple("std", published.get("std"), default=0.5) if pretrained else None
+    return Body(
+        module=module, options=options, image_size=size, source=f"timm {timm.__version__}", mean=mean, std=std
+    )
+
+
+def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
+    import timm
+
+    try:
+        return timm.create_model(name, pretrained=pretrained, **settings)
+    except TypeError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        if pretrained:
+            raise UserError(
+                f"could not load published weights of timm:{name} ({type(error).__name__}: {reason}); "
+                f"check the connection, or give a downloaded file as weights="
+            ) from error
+        raise UserError(f"timm:{name} cannot be built with {settings}: {reason}") from error
+
+
+def _unknown_option(name: str, error: TypeError) -> UserError:
+    import timm
+
+    found = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if found is None:
+        return UserError(f"timm:{name} cannot be built: {error}")
+    cls = getattr(sys.modules[timm.models.model_entrypoint(name).__module__], found[1], None)
+    knobs = [] if cls is None else list(inspect.signature(cls).parameters)
+    hint = did_you_mean(found[2], knobs) or (f"; known: {', '.join(knobs)}" if knobs else "")
+    return UserError(f"timm:{name} has no option '{found[2]}'{hint}")
+
+
+def _fixed_size(module: nn.Module, published: Mapping[str, Any], pretrained: bool) -> int | None:
+    """The one size the network was built for; None for networks that take any."""
+    size = getattr(getattr(module, "patch_embed", None), "img_size", None)
+    if isinstance(size, tuple) and size[0] == size[1]:
+        return int(size[0])
+    if pretrained or published.get("fixed_input_size"):
+        return int(published["input_size"][-1])
+    return None
+
+
+def _require_size(module: nn.Module, name: str, size: int) -> None:
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            module(torch.zeros(1, 3, size, size))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:160]
+        raise UserError(
+            f"timm:{name} cannot take {size}×{size} images ({reason}); "
+            f"choose another image_size or smaller patches (options: patch_size)"
+        ) from error
+    finally:
+        module.train(training)

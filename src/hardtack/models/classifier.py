@@ -1,0 +1,165 @@
+"""The model contract: a module from [0,1] pixels to logits whose first layer normalises.
+
+Attacks, budgets and clipping then live in pixel units everywhere, and no caller can normalise twice or
+forget to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.errors import UserError
+
+Triple = tuple[float, float, float]
+
+
+class Normalize(nn.Module):
+    """(x − mean) / std per channel. With mean 0 and std 1 it hands x through untouched.
+
+    The buffers are not part of the state dict: normalisation belongs to the architecture, and an average of
+    weights or a checkpoint from elsewhere must not be able to change it.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Triple, std: Triple) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+        self.identity = mean == (0.0, 0.0, 0.0) and std == (1.0, 1.0, 1.0)
+        self.text = f"mean={mean}, std={std}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if self.identity else (x - self.mean) / self.std
+
+    def extra_repr(self) -> str:
+        return self.text
+
+
+class Classifier(nn.Module):
+    """[0,1] pixels N×3×H×W to logits N×num_classes: `body(normalise(x))`.
+
+    `architecture` is a plain mapping from which `rebuild` can make the same network again. `image_size` is
+    the only size this model accepts, None when any will do; `num_classes` is None when a wrapped module does
+    not say.
+    """
+
+    def __init__(
+        self,
+        body: nn.Module,
+        *,
+        mean: Triple,
+        std: Triple,
+        num_classes: int | None,
+        image_size: int | None,
+        architecture: dict[str, Any],
+    ) -> None:
+        super().__init__()
+        self.normalise = Normalize(mean, std)
+        self.body = body
+        self.num_classes = num_classes
+        self.image_size = image_size
+        self.architecture = {
+            **architecture,
+            "num_classes": num_classes,
+            "image_size": image_size,
+            "mean": list(mean),
+            "std": list(std),
+        }
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._check(x)
+        out = self.body(self.normalise(x))
+        return out if isinstance(out, Tensor) else _logits(out)
+
+    def _check(self, x: Tensor) -> None:
+        # Shapes and dtypes are static under torch.compile: these checks leave no trace in the graph.
+        if x.ndim != 4 or x.shape[1] != 3:
+            raise UserError(f"a model takes images of shape N×3×H×W, found {_shape(x)}")
+        if not x.is_floating_point():
+            raise UserError(f"a model takes float pixels in [0,1], found {x.dtype}; divide bytes by 255")
+        size = self.image_size
+        if size is not None and (x.shape[2] != size or x.shape[3] != size):
+            raise UserError(
+                f"this model takes {size}×{size} images, found {_shape(x)}; "
+                f"resize the data or load the model with another image_size"
+            )
+
+
+def wrap(
+    module: nn.Module,
+    *,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    image_size: int | None = None,
+    num_classes: int | None = None,
+) -> Classifier:
+    """A module of the user's as a `Classifier`. It shares the module's weights and its train/eval flags.
+
+    `mean` and `std` are what the module expects its input to be normalised with; None when it takes [0,1]
+    pixels as they are. `num_classes`, when None, is read from the module or, with `image_size`, measured.
+    """
+    if not isinstance(module, nn.Module):
+        raise UserError(f"wrap takes a torch.nn.Module, found {type(module).__name__}")
+    if isinstance(module, Classifier):
+        raise UserError("this model is a Classifier already: it normalises its input; use it as it is")
+    kind = type(module)
+    model = Classifier(
+        module,
+        mean=as_triple("mean", mean, default=0.0),
+        std=as_triple("std", std, default=1.0),
+        num_classes=num_classes,
+        image_size=image_size,
+        architecture={"name": f"{kind.__module__}.{kind.__qualname__}", "options": {}, "source": "wrapped"},
+    )
+    model.training = module.training
+    if num_classes is None:
+        said = getattr(module, "num_classes", None)
+        model.num_classes = said if isinstance(said, int) else None
+        if model.num_classes is None and image_size is not None:
+            model.num_classes = probe(model, image_size).shape[-1]
+        model.architecture["num_classes"] = model.num_classes
+    return model
+
+
+def probe(model: nn.Module, image_size: int) -> Tensor:
+    """The logits (1×num_classes) of one grey image, in eval mode; every train/eval flag is put back."""
+    tensor = next(iter(model.parameters()), torch.empty(0))
+    flags = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            return model(torch.full((1, 3, image_size, image_size), 0.5, device=tensor.device))
+    finally:
+        for module, training in flags.items():
+            module.training = training
+
+
+def as_triple(name: str, value: float | Sequence[float] | None, *, default: float) -> Triple:
+    """Three channel values from one number, three numbers or None."""
+    if value is None:
+        value = default
+    numbers = [value] * 3 if isinstance(value, int | float) else list(value)
+    if len(numbers) != 3 or not all(isinstance(number, int | float) for number in numbers):
+        raise UserError(f"{name} must be one number or three (red, green, blue), found {value!r}")
+    if name == "std" and min(numbers) <= 0:
+        raise UserError(f"std must be positive, found {value!r}")
+    if max(abs(number) for number in numbers) > 2:
+        raise UserError(f"{name} is in [0,1] pixel units, found {value!r}; divide by 255")
+    return (float(numbers[0]), float(numbers[1]), float(numbers[2]))
+
+
+def _logits(out: Any) -> Tensor:
+    logits = getattr(out, "logits", None)  # Hugging Face's output records
+    if isinstance(logits, Tensor):
+        return logits
+    raise UserError(f"a model must return a tensor of logits N×num_classes, found {type(out).__name__}")
+
+
+def _shape(x: Tensor) -> str:
+    return "×".join(str(size) for size in x.shape)
