@@ -1,0 +1,230 @@
+"""One name, one data set: always RGB in [0,1], never normalised.
+
+`load_data("cifar10", "train")` opens the stored splits through the reader registered under the name, cuts a
+validation set out of the training split where the source has none, brings the images to one size, and
+keeps them decoded when they fit in memory.
+
+Rules for splits. A validation set of the source's own is used when the source has a test set too. A source
+with training and validation images but no test set (ImageNet) lends its validation images as `test`, and
+`validation` is cut from training, so that a model is never chosen on the images it is reported on. A set
+without splits serves as whichever split is asked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from hardtack import config as configuration
+from hardtack.data import decode
+from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
+from hardtack.data.splitting import first_rows, stratified_cut
+from hardtack.data.stores import InOrder, OnDisk, Resident, Store, to_unit
+from hardtack.errors import UserError, did_you_mean
+from hardtack.registry import datasets
+
+Split = Literal["train", "validation", "test"]
+WITH_PATH = ("parquet", "folder", "npz", "timm")
+WITHOUT_PREFIX = ("hfds/", "wds/", "tfds/", "hfids/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Section `data:` of a recipe.
+
+    name         digits | cifar10 | cifar100 | parquet:PATH | folder:PATH | npz:PATH | timm:hfds/NAME,
+                 timm:wds/PATH, timm:tfds/NAME (`timm:` may be left out)
+    root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
+    image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
+    validation   share of the training split set aside where the source has no validation split for it
+    stream       decode while training; none: when the decoded split exceeds memory_limit_mb
+    limit        only the first n images of each split, evenly by class where stored class by class
+    label        label column, where there are several (`coarse_label`)
+    """
+
+    name: str = "digits"
+    root: str | None = None
+    image_size: int | None = None
+    validation: float = 0.1
+    split_seed: int = 0
+    workers: int = 4
+    stream: bool | None = None
+    memory_limit_mb: int = 4096
+    limit: int | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation < 1:
+            raise UserError(f"validation must be a share in [0, 1), found {self.validation}")
+        for name, least in (("image_size", 1), ("limit", 1), ("workers", 0), ("memory_limit_mb", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name} must be at least {least}, found {value}")
+
+
+class Batch(NamedTuple):
+    """x: N×3×H×W float32 in [0,1]; y: N int64; index: N int64, each image's place in its stored split."""
+
+    x: Tensor
+    y: Tensor
+    index: Tensor  # type: ignore[assignment]  # it hides tuple.index, which nobody wants here
+
+
+class Dataset:
+    """One split, ready to be batched. `rows[i]` is where image i lies in the store."""
+
+    def __init__(
+        self, store: Store, *, rows: Tensor, labels: Tensor, index: Tensor,
+        name: str, split: str, classes: tuple[str, ...], description: str, workers: int = 0,
+    ) -> None:  # fmt: skip
+        self.store, self.rows, self.labels, self.index = store, rows, labels, index
+        self.name, self.split, self.classes, self.description = name, split, classes, description
+        self.workers = workers
+        self._tables: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
+
+    num_classes = property(lambda self: len(self.classes))
+    image_shape = property(lambda self: self.store.shape)
+    streamed = property(lambda self: self.store.streamed)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        size = "×".join(str(side) for side in self.image_shape)
+        return f"Dataset({self.name} {self.split}: {len(self)} images {size}, {self.num_classes} classes)"
+
+    def subset(self, indices: Tensor | list[int]) -> Dataset:
+        """The images at `indices` of this split; each keeps the `index` it has in its stored split."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= len(self)):
+            raise UserError(f"subset of {self.name}: indices must lie in 0 … {len(self) - 1}")
+        return Dataset(
+            self.store, rows=self.rows[chosen], labels=self.labels[chosen], index=self.index[chosen],
+            name=self.name, split=self.split, classes=self.classes, description=self.description,
+            workers=self.workers,
+        )  # fmt: skip
+
+    def batch(self, indices: Tensor, device: torch.device | str = "cpu") -> Batch:
+        """The images at `indices` (N int64) on `device`; decodes them first when streamed."""
+        device = torch.device(device)
+        rows, labels, index = self._on(device)
+        if isinstance(self.store, Resident):
+            chosen = indices.to(device)
+            return Batch(to_unit(self.store.on(device)[rows[chosen]]), labels[chosen], index[chosen])
+        pixels = self.store.fetch(self.rows[indices.cpu()])
+        chosen = indices.to(device)
+        return Batch(to_unit(pixels.to(device)), labels[chosen], index[chosen])
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """(rows, labels, index) on `device`, moved there once, so that a step copies nothing."""
+        if device not in self._tables:
+            self._tables[device] = (self.rows.to(device), self.labels.to(device), self.index.to(device))
+        return self._tables[device]
+
+
+def load_data(config: DataConfig | str, split: Split, **overrides: Any) -> Dataset:
+    """The split `train`, `validation` or `test` of a data set, from its name or its configuration."""
+    if split not in get_args(Split):
+        raise UserError(
+            f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test"
+        )
+    given = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
+    settings: DataConfig = configuration.build(DataConfig, {**given, **overrides})
+    name, path = _parse(settings.name)
+    splits: Splits = datasets.get(name).make(settings, path)
+    stored_name, cut = _choose(splits, split, settings)
+    stored = splits[stored_name]()
+    title = f"{settings.name} ({stored_name})" if stored_name != WHOLE else settings.name
+    check_labels(stored.labels, stored.classes, title)
+    rows = torch.arange(len(stored.labels))
+    if cut:
+        parts = stratified_cut(stored.labels, settings.validation, settings.split_seed, stored.classes)
+        rows = parts[0] if split == "train" else parts[1]
+    if settings.limit is not None:
+        rows = rows[first_rows(stored.labels[rows], settings.limit)]
+    store, positions = _store(stored, rows, settings)
+    return Dataset(
+        store, rows=positions, labels=stored.labels[rows], index=rows, name=settings.name, split=split,
+        classes=stored.classes, workers=settings.workers,
+        description=_describe(stored, store, settings, split=split, stored_name=stored_name, cut=cut),
+    )  # fmt: skip
+
+
+def _parse(name: str) -> tuple[str, str]:
+    """(reader, path) from `folder:PATH`, `cifar10` or `hfds/NAME`."""
+    if name.startswith(WITHOUT_PREFIX):
+        return "timm", name
+    word, colon, path = name.partition(":")
+    entry = datasets.get(word)
+    if entry.name in WITH_PATH and not path:
+        raise UserError(f"dataset '{word}' needs a path: {word}:PATH")
+    if entry.name not in WITH_PATH and colon:
+        raise UserError(f"dataset '{word}' takes no path; say where its files lie with data.root")
+    return word, path
+
+
+def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bool]:
+    """(stored split to open, whether to cut it) for the split asked for; the rules stand at the top."""
+    own_validation = "validation" in splits and "test" in splits
+    if split == "test":
+        wanted = next((name for name in ("test", "validation", WHOLE) if name in splits), None)
+        cut = False
+    elif split == "validation" and own_validation:
+        return "validation", False
+    else:
+        wanted = next((name for name in ("train", WHOLE) if name in splits), None)
+        # one set without splits is all there is: it serves whole as validation, and train gives a part away
+        cut = not own_validation and not (split == "train" and settings.validation == 0)
+    if wanted is None:
+        raise UserError(
+            f"{settings.name} has no {split} split, only {', '.join(splits)}; name the folder with all splits"
+        )
+    if cut and settings.validation == 0:
+        raise UserError(
+            f"{settings.name} has no validation split of its own; set data.validation above 0 to cut one"
+        )
+    return wanted, cut
+
+
+def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:
+    """The pixels of `rows`, decoded if they fit, and the position of each row in what is returned."""
+    size, images = settings.image_size, stored.images
+    if isinstance(images, Tensor):
+        pixels = torch.cat([decode.fit(part, size) for part in images[rows].split(4096)]).contiguous()
+        return Resident(pixels), torch.arange(len(rows))
+    first = next(images.walk()) if isinstance(images, Sequence) else images.read(int(rows[0]))
+    shape: tuple[int, int, int] = tuple(decode.fit_array(first, size).shape)  # type: ignore[assignment]
+    megabytes = len(rows) * shape[0] * shape[1] * shape[2] / 2**20
+    stream = megabytes > settings.memory_limit_mb if settings.stream is None else settings.stream
+    if isinstance(images, Sequence):
+        if stream:
+            return InOrder(images, size, shape), rows
+        pixels = torch.empty((len(rows), *shape), dtype=torch.uint8)
+        for slot, (row, image) in enumerate(decode.walk_rows(images, set(rows.tolist()), size)):
+            decode.place(
+                pixels, slot, image.permute(1, 2, 0).numpy(), None, f"image {row} of {settings.name}"
+            )
+        return Resident(pixels), torch.arange(len(rows))
+    if stream:
+        return OnDisk(images, size, shape), rows
+    return Resident(decode.decode_all(images, rows.tolist(), size, shape)), torch.arange(len(rows))
+
+
+def _describe(
+    stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool
+) -> str:
+    parts = [stored.note, decode.describe(settings.image_size, store.shape)]
+    if cut:
+        share = f"share of {settings.validation:g} cut from the training images by split_seed {settings.split_seed}"
+        parts.append(f"without the {share}" if split == "train" else f"the {share}")
+    elif stored_name not in (split, WHOLE):
+        parts.append(f"the stored {stored_name} split serves as {split}")
+    if isinstance(store, InOrder):
+        parts.append("streamed in stored order; shuffled inside windows; resuming walks past what was seen")
+    if settings.limit is not None:
+        parts.append(f"first {settings.limit}")
+    return "; ".join(part for part in parts if part)

@@ -1,0 +1,128 @@
+"""From stored bytes to RGB pixels of one size, fast and the same way for every source.
+
+Colour: greyscale is repeated, palettes are expanded, CMYK is converted by Pillow, 16-bit greyscale is
+scaled to 8 bits, and transparency is laid over white. Camera orientation tags are not applied, as in
+torchvision and timm. Resizing is bicubic with antialiasing (torch's, which follows Pillow's within one grey
+level), shorter side first, then a centre crop.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from hardtack.data.source import Images, Sequence
+from hardtack.errors import UserError
+
+CHUNK = 256  # images a decoding thread takes at a time
+
+
+def rgb_array(image: Image.Image) -> np.ndarray:
+    """A Pillow image of any mode as H×W×3 uint8."""
+    if image.mode.startswith("I;16"):
+        grey = (np.asarray(image).astype(np.uint32) + 128) // 257
+        image = Image.fromarray(grey.astype(np.uint8))
+    elif image.mode in ("I", "F"):
+        raise UserError(f"Pillow mode {image.mode} (32 bits a pixel) has no stated range; store 8 or 16 bits")
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+        image = Image.alpha_composite(white, image)
+    return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def decode_bytes(data: bytes, where: str) -> np.ndarray:
+    """Encoded image bytes as H×W×3 uint8; a broken image is named in the error."""
+    return read_file(io.BytesIO(data), where)
+
+
+def read_file(file: io.BytesIO | str | os.PathLike[str], where: str) -> np.ndarray:
+    """An image file as H×W×3 uint8; a broken image is named in the error."""
+    try:
+        with Image.open(file) as image:
+            return rgb_array(image)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+    except Exception as error:  # Pillow raises whatever its decoders met: OSError, SyntaxError, struct.error…
+        raise UserError(f"cannot read the image {where}: {' '.join(str(error).split())}") from None
+
+
+def fit(images: Tensor, size: int | None) -> Tensor:
+    """N×3×H×W (uint8, or float in [0,1]) with the shorter side at `size` and the centre size×size cut out."""
+    height, width = images.shape[-2:]
+    if size is None or (height, width) == (size, size):
+        return images
+    scale = size / min(height, width)
+    target = (max(size, round(height * scale)), max(size, round(width * scale)))
+    if target != (height, width):
+        images = F.interpolate(images, size=target, mode="bicubic", antialias=True, align_corners=False)
+        if images.is_floating_point():
+            images = images.clamp(0, 1)  # bicubic overshoots at edges
+    top, left = (target[0] - size) // 2, (target[1] - size) // 2
+    return images[..., top : top + size, left : left + size]
+
+
+def fit_array(array: np.ndarray, size: int | None) -> Tensor:
+    """One H×W×3 array as 3×H'×W', resized and cropped to `size`."""
+    if size is None or array.shape[:2] == (size, size):
+        return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
+    return fit(torch.from_numpy(np.ascontiguousarray(array)).permute(2, 0, 1)[None], size)[0].contiguous()
+
+
+def describe(size: int | None, shape: tuple[int, int, int]) -> str:
+    if size is None:
+        return f"{shape[1]}×{shape[2]} as stored"
+    return f"shorter side to {size} (bicubic, antialiased), centre crop {size}×{size}"
+
+
+def place(out: Tensor, slot: int, array: np.ndarray, size: int | None, where: str) -> None:
+    """Write one decoded image into `out[slot]`, refusing one of another size."""
+    image = fit_array(array, size)
+    if image.shape != out.shape[1:]:
+        found, others = ("×".join(str(side) for side in each) for each in (image.shape[1:], out.shape[2:]))
+        raise UserError(
+            f"{where} is {found} but others are {others}; set data.image_size to make them one size"
+        )
+    out[slot] = image
+
+
+def decode_rows(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
+    """The images at `rows` as N×3×H×W uint8, one after the other."""
+    out = torch.empty((len(rows), *shape), dtype=torch.uint8)
+    for slot, row in enumerate(rows):
+        place(out, slot, images.read(row), size, images.where(row))
+    return out
+
+
+def decode_all(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
+    """As `decode_rows`, on all cores: Pillow and torch let go of the interpreter while they work."""
+    out = torch.empty((len(rows), *shape), dtype=torch.uint8)
+
+    def work(start: int) -> None:
+        for slot in range(start, min(start + CHUNK, len(rows))):
+            place(out, slot, images.read(rows[slot]), size, images.where(rows[slot]))
+
+    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+        for _ in pool.map(work, range(0, len(rows), CHUNK)):
+            pass
+    return out
+
+
+def walk_rows(sequence: Sequence, rows: set[int], size: int | None) -> Iterator[tuple[int, Tensor]]:
+    """(row, 3×H×W uint8) of the wanted rows of a sequence, in stored order; stops after the last of them."""
+    last = max(rows, default=-1)
+    if last < 0:
+        return
+    for row, array in enumerate(sequence.walk()):
+        if row in rows:
+            yield row, fit_array(array, size)
+        if row >= last:
+            return

@@ -1,0 +1,191 @@
+"""Whatever timm's readers open: `hfds/NAME` (Hugging Face hub), `wds/PATH` (web shards), `tfds/NAME`.
+
+hfds is read at random like any other set. wds, tfds and hfids can only be walked from the first image to
+the last: a set that fits in memory is walked once and then behaves like any other; a larger one is
+streamed in stored order, shuffled inside windows of images (see `loading`). Their labels are known only after
+one walk, which happens when the set is opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hardtack.data.decode import read_file, rgb_array
+from hardtack.data.paths import find_path
+from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
+from hardtack.errors import UserError, did_you_mean
+from hardtack.registry import datasets
+
+if TYPE_CHECKING:
+    from hardtack.data.datasets import DataConfig
+
+KINDS = ("hfds", "wds", "tfds", "hfids")
+_HUB = "pip install 'hardtack[hub]'"
+
+
+class HubImages:
+    """A map-style timm reader (hfds)."""
+
+    def __init__(self, reader: Any, name: str) -> None:
+        self.reader, self.name = reader, name
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    def read(self, index: int) -> np.ndarray:
+        with self.reader[index][0] as file:
+            return read_file(file, self.where(index))
+
+    def where(self, index: int) -> str:
+        return f"image {index} of {self.name}"
+
+
+class WalkedImages:
+    """An iterable timm reader: made anew for every walk, so no walk disturbs another."""
+
+    def __init__(self, make: Callable[[], Any], count: int) -> None:
+        self.make, self.count = make, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def walk(self) -> Iterator[np.ndarray]:
+        for image, _ in self.make():
+            yield rgb_array(image)
+
+
+@datasets.register(
+    "timm", help="timm:hfds/NAME, timm:wds/PATH, timm:tfds/NAME: what timm's readers open ('timm:' may go)"
+)
+def read_timm(config: DataConfig, path: str) -> Splits:
+    kind, _, name = path.partition("/")
+    if kind not in KINDS or not name:
+        raise UserError(
+            f"timm: '{path}' should be KIND/NAME, KIND one of {', '.join(KINDS)}{did_you_mean(kind, KINDS)}"
+        )
+    if kind == "wds":
+        return _web_shards(config, name)
+    if kind == "hfds":
+        return _hub(config, name)
+    return _by_asking(config, kind, name)
+
+
+# ---------------------------------------------------------------- Hugging Face hub
+
+
+def _hub(config: DataConfig, name: str) -> Splits:
+    try:
+        import datasets as hub
+    except ImportError:
+        raise UserError(f"hfds/{name} needs the package 'datasets': {_HUB}") from None
+    try:
+        names = hub.get_dataset_split_names(name)
+    except Exception as error:  # the hub's errors are many: no network, no such set, no access
+        raise UserError(f"hfds/{name} cannot be opened: {' '.join(str(error).split())[:300]}") from None
+    splits = {SPLIT_WORDS[split]: split for split in names if split in SPLIT_WORDS}
+    if not splits:
+        raise UserError(
+            f"hfds/{name} has the splits {', '.join(names)}; none is called train, validation or test"
+        )
+    return {ours: (lambda theirs=theirs: _hub_split(config, name, theirs)) for ours, theirs in splits.items()}  # type: ignore[misc]
+
+
+def _hub_split(config: DataConfig, name: str, split: str) -> Stored:
+    import datasets as hub
+    from timm.data.readers.reader_hfds import ReaderHfds  # create_reader would lower-case the name
+
+    features = hub.load_dataset_builder(name).info.features or {}
+    image = next((key for key, value in features.items() if isinstance(value, hub.Image)), "image")
+    found = next((key for key, value in features.items() if isinstance(value, hub.ClassLabel)), "label")
+    label = config.label or found
+    try:
+        reader = ReaderHfds(name, root=config.root, split=split, input_key=image, target_key=label)
+    except Exception as error:
+        raise UserError(f"hfds/{name} ({split}): {' '.join(str(error).split())[:300]}") from None
+    labels = integer_labels(reader.dataset[label][:], f"hfds/{name}:{label}")
+    classes = tuple(getattr(features.get(label), "names", None) or numbered_classes(labels))
+    return Stored(HubImages(reader, f"hfds/{name}"), labels, classes)
+
+
+# ---------------------------------------------------------------- web shards
+
+
+def _web_shards(config: DataConfig, name: str) -> Splits:
+    try:
+        import webdataset  # noqa: F401
+    except ImportError:
+        raise UserError(f"wds/{name} needs the package 'webdataset': {_HUB}") from None
+    root = find_path(name, config.root, kind="wds")
+    shards = _shards_by_split(root)
+    folder = root if root.is_dir() else root.parent
+    opened = {split: _walker(folder, pattern) for split, pattern in shards.items()}
+    return {split: (lambda make=make: _walked(make, f"wds/{name}")) for split, make in opened.items()}  # type: ignore[misc]
+
+
+def _shards_by_split(root: Path) -> dict[str, str]:
+    """timm's word for each split: a name in `_info.json`, or the shards' names joined by `::`."""
+    for info in (root / "_info.json", root / "info.json"):
+        if info.is_file():
+            names = json.loads(info.read_text()).get("splits", {})
+            return {SPLIT_WORDS[name]: name for name in names if name in SPLIT_WORDS}
+    files = [root] if root.is_file() else sorted(root.glob("*.tar"))
+    if not files:
+        raise UserError(f"wds: {root} holds no .tar shards")
+    shards: dict[str, list[str]] = {}
+    for file in files:
+        words = re.split(r"[-_.]", file.stem.lower())
+        split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), WHOLE)
+        shards.setdefault(split, []).append(file.name)
+    return {split: "::".join(names) for split, names in shards.items()}
+
+
+def _walker(folder: Path, split: str) -> Callable[[], Any]:
+    def make() -> Any:
+        from timm.data import create_dataset
+
+        return create_dataset("wds/shards", root=str(folder), split=split, is_training=False)
+
+    return make
+
+
+def _walked(make: Callable[[], Any], name: str) -> Stored:
+    """One walk for the labels; what cannot be read there would be missing silently later."""
+    try:
+        values = [int(label) for _, label in make()]
+    except Exception as error:
+        raise UserError(f"{name} cannot be read: {' '.join(str(error).split())[:300]}") from None
+    labels = integer_labels(values, name) if values else torch.zeros(0, dtype=torch.int64)
+    return Stored(
+        WalkedImages(make, len(values)), labels, numbered_classes(labels), "read in stored order only"
+    )
+
+
+# ---------------------------------------------------------------- tfds, hfids
+
+
+def _by_asking(config: DataConfig, kind: str, name: str) -> Splits:
+    """Readers that say only on opening which splits there are: each is tried when it is asked for."""
+
+    def opener(split: str) -> Stored:
+        def make() -> Any:
+            from timm.data import create_dataset
+
+            return create_dataset(f"{kind}/{name}", root=config.root, split=split, is_training=False)
+
+        try:
+            make()
+        except ImportError as error:
+            need = _HUB if kind == "hfids" else "pip install tensorflow tensorflow-datasets"
+            raise UserError(f"{kind}/{name} needs another package ({error}): {need}") from None
+        except Exception as error:
+            raise UserError(f"{kind}/{name} ({split}): {' '.join(str(error).split())[:300]}") from None
+        return _walked(make, f"{kind}/{name}")
+
+    return {"train": lambda: opener("train"), "test": lambda: opener("test")}
