@@ -3,6 +3,7 @@
 from hardtack.models import zoo  # noqa: F401  # registers our own architectures
 from hardtack.models.build import ModelConfig, describe, load_model, parameter_count, rebuild
 from hardtack.models.classifier import Classifier, Normalize, wrap
+from hardtack.models.taps import Taps, find_blocks, tap
 from hardtack.models.weights import Loaded, find_weights, load_weights, read_metadata, save_weights
 
 __all__ = [
@@ -10,7 +11,9 @@ __all__ = [
     "Loaded",
     "ModelConfig",
     "Normalize",
+    "Taps",
     "describe",
+    "find_blocks",
     "find_weights",
     "load_model",
     "load_weights",
@@ -18,5 +21,6 @@ __all__ = [
     "read_metadata",
     "rebuild",
     "save_weights",
+    "tap",
     "wrap",
 ]

@@ -257,11 +257,8 @@ def _compare(
 
 
 def _differences(loaded: Loaded) -> str:
-    parts = {
-        "missing": loaded.missing,
-        "unexpected": loaded.unexpected,
-        "of another shape": loaded.wrong_shape,
-    }
+    shapes = [f"{key} ({text})" for key, text in loaded.wrong_shape.items()]
+    parts = {"missing": loaded.missing, "unexpected": loaded.unexpected, "of another shape": shapes}
     return "; ".join(f"{len(keys)} {word}: {_shorten(keys)}" for word, keys in parts.items() if keys)
 
 
