@@ -1,12 +1,24 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
+from hardtack.results.leaderboard import (
+    Curve,
+    CurveSet,
+    Point,
+    Row,
+    Table,
+    curves,
+    distinct_flags,
+    leaderboard,
+)
 from hardtack.results.record import Paired, Result, comparable, from_json, paired, to_json, wilson
+from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
 from hardtack.results.store import (
     ChunkStore,
     append_result,
     append_results,
     atomic,
     find_runs,
+    is_run,
     read_arrays,
     read_metrics,
     read_results,
@@ -18,18 +30,32 @@ from hardtack.results.store import (
 
 __all__ = [
     "ChunkStore",
+    "Curve",
+    "CurveSet",
+    "Gallery",
     "Paired",
+    "Point",
     "Result",
+    "Row",
+    "Run",
+    "Table",
     "append_result",
     "append_results",
     "atomic",
     "comparable",
+    "curves",
+    "distinct_flags",
     "find_runs",
     "from_json",
+    "is_run",
+    "leaderboard",
     "paired",
+    "parse_threat",
     "read_arrays",
     "read_metrics",
     "read_results",
+    "read_run",
+    "read_runs",
     "read_verdicts",
     "to_json",
     "wilson",

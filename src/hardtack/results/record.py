@@ -19,8 +19,8 @@ __all__ = ["Paired", "Result", "comparable", "from_json", "paired", "to_json", "
 
 LEVELS = ("red", "yellow")
 
-# Settings that change how an attack is run but not what it measures.
-INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "compile"})
+# Settings that change how an attack is run but not what it measures, or that `threat` already says.
+INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "compile", "eps", "threat"})
 
 
 @dataclass(frozen=True, kw_only=True)

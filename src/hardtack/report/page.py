@@ -1,0 +1,62 @@
+"""The report as one HTML file that opens anywhere, offline, and sends nothing anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from hardtack.report.view import view
+from hardtack.results import read_runs, write_text
+
+
+def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) -> Path:
+    """Write the page over these runs (or folders of runs) to `output`."""
+    output = Path(output)
+    return write_text(output, render_page(view(read_runs(run_dirs), output)))
+
+
+def render_page(values: dict[str, Any]) -> str:
+    """The page's HTML for the values of `view`."""
+    environment = templates()
+    script = _source(environment, "page.js")
+    data = {chart["id"]: chart for chart in [*values["curves"], *values["training"]]}
+    return environment.get_template("page.html").render(
+        **values,
+        style=_source(environment, "page.css"),
+        script=script,
+        # Only this very script may run: even a hole in the escaping could not start another.
+        script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
+        data=_json(data),
+    )
+
+
+def templates() -> Environment:
+    """The room's templates; everything put into HTML is escaped."""
+    return Environment(
+        loader=PackageLoader("hardtack.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _source(environment: Environment, name: str) -> Markup:
+    """A style or script of our own, verbatim."""
+    assert environment.loader is not None
+    source, _, _ = environment.loader.get_source(environment, name)
+    return Markup(source)
+
+
+def _json(data: dict[str, Any]) -> Markup:
+    """JSON that may stand inside <script>: no name in it can close the element."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+    return Markup(text.translate(str.maketrans(escapes)))

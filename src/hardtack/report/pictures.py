@@ -1,0 +1,154 @@
+"""Adversarial examples as pictures: clean, attacked, and the perturbation magnified around grey."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from hardtack.report import wording
+from hardtack.results import Gallery, Run
+
+SHOWN = 8
+EXACT_SIDE = 64  # up to here PNG is small and every pixel counts; above it noise would fill megabytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What the attack made of one image for one run."""
+
+    run: int
+    run_name: str
+    adversarial: str
+    perturbation: str
+    prediction: str
+    fooled: bool
+    already_wrong: bool
+    size: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    index: int
+    label: str
+    clean: str
+    attempts: list[Attempt]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exhibit:
+    """Examples under one threat; one magnification for all, so that perturbations compare by eye."""
+
+    threat: str
+    factor: int
+    examples: list[Example]
+    shared: bool
+
+
+def exhibits(runs: Sequence[Run]) -> list[Exhibit]:
+    """Galleries of all runs by threat; an image that several runs were attacked on is shown once."""
+    groups: dict[tuple[str | None, tuple[int, ...]], list[tuple[int, Run, Gallery]]] = defaultdict(list)
+    for number, run in enumerate(runs):
+        for gallery in run.galleries:
+            groups[gallery.threat, gallery.x.shape[1:]].append((number, run, gallery))
+    made = [_exhibit(threat, entries) for (threat, _), entries in groups.items()]
+    return [exhibit for exhibit in made if exhibit.examples]
+
+
+def magnification(galleries: Sequence[Gallery]) -> int:
+    """The power of two that spreads the perturbations over the grey scale without clipping most of them."""
+    peaks = [np.quantile(np.abs(perturbation(gallery)), 0.995) for gallery in galleries if len(gallery.x)]
+    peak = max(peaks, default=0.0)
+    if peak <= 0:
+        return 1
+    # the small slack keeps 8/255 at ×16: 8·16/255 is a hair over one half
+    return int(2 ** np.clip(np.floor(np.log2(0.51 / peak)), 0, 8))
+
+
+def perturbation(gallery: Gallery) -> np.ndarray:
+    """x_adv - x, k×H×W×3."""
+    return gallery.x_adv.astype(np.float64) - gallery.x / 255
+
+
+def magnified(delta: np.ndarray, factor: int) -> np.ndarray:
+    """A perturbation H×W×3 as a picture (uint8): grey where nothing changed."""
+    return np.round(255 * np.clip(0.5 + factor * delta, 0, 1)).astype(np.uint8)
+
+
+def to_uint8(x: np.ndarray) -> np.ndarray:
+    return np.round(255 * np.clip(x, 0, 1)).astype(np.uint8)
+
+
+def data_uri(pixels: np.ndarray) -> str:
+    """An H×W×3 uint8 picture as a data: address."""
+    exact = max(pixels.shape[:2]) <= EXACT_SIDE
+    buffer = io.BytesIO()
+    image = Image.fromarray(pixels)
+    if exact:
+        image.save(buffer, "PNG", optimize=True)
+    else:
+        image.save(buffer, "WEBP", quality=85)
+    kind = "png" if exact else "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def _exhibit(threat: str | None, entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
+    factor = magnification([gallery for _, _, gallery in entries])
+    holders: dict[tuple[int, bytes], list[tuple[int, Run, Gallery, int]]] = defaultdict(list)
+    for number, run, gallery in entries:
+        for row, index in enumerate(gallery.index.tolist()):
+            # The pixels are part of the key: index 7 of another data set is another image.
+            holders[index, gallery.x[row].tobytes()].append((number, run, gallery, row))
+    chosen = _choose(list(holders), holders)
+    return Exhibit(
+        threat=threat or "",
+        factor=factor,
+        examples=[_example(key[0], holders[key], factor) for key in chosen],
+        shared=any(len(holders[key]) > 1 for key in chosen),
+    )
+
+
+def _choose(keys: list, holders: dict) -> list:
+    """The images most runs share; then, for a run with fewer than three of those, some of its own."""
+    ordered = sorted(keys, key=lambda key: (-len(holders[key]), key[0]))
+    most = len(holders[ordered[0]]) if ordered else 0
+    chosen = [key for key in ordered if len(holders[key]) == most][:SHOWN]
+    seen: dict[int, int] = defaultdict(int)
+    for key in chosen:
+        for number, *_ in holders[key]:
+            seen[number] += 1
+    for key in ordered:
+        if key not in chosen and any(seen[number] < 3 for number, *_ in holders[key]):
+            chosen.append(key)
+            for number, *_ in holders[key]:
+                seen[number] += 1
+    return chosen
+
+
+def _example(index: int, held: list[tuple[int, Run, Gallery, int]], factor: int) -> Example:
+    _, _, gallery, row = held[0]
+    return Example(
+        index=index,
+        label=gallery.class_name(int(gallery.label[row])),
+        clean=data_uri(gallery.x[row]),
+        attempts=[_attempt(*entry, factor) for entry in held],
+    )
+
+
+def _attempt(number: int, run: Run, gallery: Gallery, row: int, factor: int) -> Attempt:
+    label, prediction = int(gallery.label[row]), int(gallery.adversarial_prediction[row])
+    return Attempt(
+        run=number,
+        run_name=run.label,
+        adversarial=data_uri(to_uint8(gallery.x_adv[row])),
+        perturbation=data_uri(magnified(perturbation(gallery)[row], factor)),
+        prediction=gallery.class_name(prediction),
+        fooled=prediction != label,
+        already_wrong=int(gallery.clean_prediction[row]) != label,
+        size=wording.size(float(gallery.size[row]), gallery.threat),
+    )

@@ -1,0 +1,267 @@
+"""What the page says, as plain values: the template only lays it out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hardtack.errors import UserError
+from hardtack.report import charts, pictures, wording
+from hardtack.results import Result, Row, Run, Table, leaderboard, paired, read_verdicts
+
+LEVEL_MEANS = {
+    "red": "Do not quote this number before the cause is understood.",
+    "yellow": "Read this before you quote the number.",
+}
+
+
+def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
+    """Every section of the page for these runs; `output` is where the page will lie."""
+    tables = leaderboard(runs)
+    warnings = _warnings(runs)
+    return {
+        "title": runs[0].label if len(runs) == 1 else f"{len(runs)} runs compared",
+        "subtitle": _subtitle(runs),
+        "generated": wording.day(datetime.now(UTC).isoformat()),
+        "version": _version(),
+        "runs": [_run(number, run, output) for number, run in enumerate(runs)],
+        "headlines": _headlines(tables, warnings),
+        "verdict": _verdict(tables, runs),
+        "tables": [_table(table, runs) for table in tables],
+        "curves": charts.eps_charts(runs),
+        "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
+        "training": charts.training_charts(runs),
+        "configuration": _configuration(runs),
+        "warnings": warnings,
+        "level_means": LEVEL_MEANS,
+        "provenance": _provenance(runs),
+        "problems": [f"{run.label}: {problem}" for run in runs for problem in run.problems],
+    }
+
+
+def _version() -> str:
+    try:
+        return metadata.version("hardtack")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _subtitle(runs: Sequence[Run]) -> str:
+    data = sorted({f"{result.data} ({result.n:,} images)" for run in runs for result in run.results})
+    return f"Measured on {_listed(data)}" if data else "Not evaluated yet"
+
+
+def _run(number: int, run: Run, output: Path) -> dict[str, Any]:
+    # Relative, so that a page that is mailed around does not tell where its maker's home folder lies.
+    folder = os.path.relpath(run.path.resolve(), output.resolve().parent)
+    models = sorted({result.model for result in run.results if result.model})
+    return {"number": number, "name": run.label, "folder": folder, "model": ", ".join(models)}
+
+
+# ---------------------------------------------------------------- headlines
+
+
+def _headlines(tables: list[Table], warnings: list[dict[str, Any]]) -> list[dict[str, str]]:
+    cards = []
+    robust = next((table for table in tables if table.metric == "robust_accuracy"), None)
+    if robust is not None:
+        threat = robust.threats[0]
+        best = robust.rows[0]
+        under = " · ".join(part for part in (wording.threat_name(threat), robust.suite) if part)
+        cards.append(_headline("Most robust", best.run, best.cells[threat], under))
+    clean = [(row.run, row.clean) for table in tables for row in table.rows if row.clean]
+    clean += [
+        (row.run, row.cells[None])
+        for table in tables
+        if table.metric == "clean_accuracy"
+        for row in table.rows
+        if None in row.cells
+    ]
+    if clean:
+        name, result = max(clean, key=lambda pair: pair[1].value)
+        cards.append(_headline("Most accurate on clean images", name, result, result.data))
+    red = sum(warning["level"] == "red" for warning in warnings)
+    value = str(len(warnings)) if warnings else "none"
+    note = f"{red} red, {len(warnings) - red} yellow" if warnings else "every check passed"
+    kind = "bad" if red else "careful" if warnings else "good"
+    cards.append({"title": "Warnings", "value": value, "interval": note, "name": "", "under": "", "kind": kind})
+    return cards
+
+
+def _headline(title: str, name: str, result: Result, under: str) -> dict[str, str]:
+    value, interval = wording.number(result.value, result.metric), wording.interval(result)
+    return {"title": title, "value": value, "interval": interval, "name": name, "under": under, "kind": ""}
+
+
+def _verdict(tables: list[Table], runs: Sequence[Run]) -> str:
+    """Whether the first is truly ahead of the second, by the exact paired test on their verdicts."""
+    table = next((t for t in tables if t.metric == "robust_accuracy" and len(t.rows) > 1), None)
+    if table is None:
+        return ""
+    folders = {run.label: run.path for run in runs}
+    first, second = table.rows[0], table.rows[1]
+    robust = [_robust_images(row, table.threats[0], folders) for row in (first, second)]
+    if robust[0] is None or robust[1] is None or set(robust[0]) != set(robust[1]):
+        return ""
+    images = sorted(robust[0])
+    test = paired([robust[0][image] for image in images], [robust[1][image] for image in images])
+    lead = f"{abs(100 * test.difference):.1f} points"
+    p_value = "p < 0.0001" if test.p_value < 1e-4 else f"p = {test.p_value:.2g}"
+    about = f"on the same {test.n:,} images (exact paired test, {p_value})"
+    if test.p_value < 0.05:
+        return f"{first.run} is ahead of {second.run} by {lead} {about}."
+    return f"{first.run} and {second.run} cannot be told apart: {lead} {about}."
+
+
+def _robust_images(row: Row, threat: str | None, folders: Mapping[str, Path]) -> dict[int, bool] | None:
+    result = row.cells.get(threat)
+    if result is None or not result.verdicts:
+        return None
+    try:
+        columns = read_verdicts(folders[row.run] / result.verdicts)
+    except UserError:
+        return None
+    if "index" not in columns or "robust" not in columns or len(columns["index"]) != result.n:
+        return None
+    return dict(zip(columns["index"].tolist(), columns["robust"].tolist(), strict=True))
+
+
+# ---------------------------------------------------------------- tables
+
+
+def _table(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
+    order = {run.label: number for number, run in enumerate(runs)}
+    several = len({row.run for row in table.rows}) < len(table.rows)
+    has_clean = any(row.clean for row in table.rows)
+    columns = [("Clean accuracy", "")] if has_clean else []
+    columns += [(wording.metric_name(table.metric), wording.threat_name(threat)) for threat in table.threats]
+    rows = []
+    for row in table.rows:
+        results = ([row.clean] if has_clean else []) + [row.cells.get(threat) for threat in table.threats]
+        checkpoint = row.checkpoint if several else ""
+        rows.append(
+            {
+                "run": order[row.run],
+                "name": row.run,
+                "checkpoint": checkpoint,
+                "cells": [_cell(result) for result in results],
+                "flags": row.flags,
+            }
+        )
+    how = [table.attack or table.suite, table.protocol, table.data, f"{table.n:,} images", table.source]
+    return {
+        "title": _table_title(table),
+        "how": [part for part in dict.fromkeys(how) if part],
+        "columns": columns,
+        "sorted": 1 if has_clean else 0,
+        "rows": rows,
+    }
+
+
+def _table_title(table: Table) -> str:
+    if table.metric == "clean_accuracy":
+        return f"Clean accuracy on {table.data}"
+    return f"{wording.metric_name(table.metric)}: {table.suite} on {table.data}"
+
+
+def _cell(result: Result | None) -> dict[str, Any] | None:
+    if result is None:
+        return None
+    cell: dict[str, Any] = {
+        "value": result.value,
+        "text": wording.number(result.value, result.metric),
+        "interval": wording.interval(result),
+        "about": result.interval,
+        "bar": None,
+    }
+    if wording.is_share(result.metric) and result.low is not None and result.high is not None:
+        cell["bar"] = [round(100 * bound, 2) for bound in (result.low, result.high, result.value)]
+    return cell
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _exhibit(exhibit: pictures.Exhibit) -> dict[str, Any]:
+    return {**asdict(exhibit), "threat": wording.threat_name(exhibit.threat)}
+
+
+def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Every different warning with the numbers it concerns, red first."""
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for number, run in enumerate(runs):
+        for result in run.results:
+            for flag in result.flags:
+                key = (flag["level"], flag["code"], flag["message"])
+                warning = found.setdefault(
+                    key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []}
+                )
+                about = ", ".join(part for part in (result.suite, wording.threat_name(result.threat)) if part)
+                concern = {"run": number, "name": run.label, "about": about}
+                if concern not in warning["concerns"]:
+                    warning["concerns"].append(concern)
+    return sorted(found.values(), key=lambda warning: (warning["level"] != "red", warning["code"]))
+
+
+def _configuration(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    flat = [dict(_flattened(run.config)) for run in runs]
+    keys = dict.fromkeys(key for values in flat for key in values)
+    rows = []
+    for key in keys:
+        values = [values.get(key, "") for values in flat]
+        rows.append({"key": key, "values": values, "differs": len(set(values)) > 1})
+    return rows
+
+
+def _flattened(values: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in values.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from _flattened(value, name)
+        else:
+            yield name, wording.setting(value)
+
+
+def _provenance(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One line per evaluation: what was measured, on what, with what."""
+    lines: dict[tuple[int, str], dict[str, Any]] = {}
+    for number, run in enumerate(runs):
+        for result in run.results:
+            line = lines.setdefault((number, result.evaluation), _provenance_line(number, run, result))
+            line["threats"] |= {result.threat} - {None}
+    for line in lines.values():
+        threats = sorted(line["threats"], key=str)
+        line["threats"] = ", ".join(threats) if len(threats) < 4 else f"{len(threats)} radii"
+    return list(lines.values())
+
+
+def _provenance_line(number: int, run: Run, result: Result) -> dict[str, Any]:
+    return {
+        "run": number,
+        "name": run.label,
+        "suite": result.suite,
+        "threats": set(),
+        "model": result.model,
+        "checkpoint": result.checkpoint or "",
+        "sha256": result.weights_sha256 or "",
+        "data": result.data,
+        "data_description": result.data_description,
+        "n": f"{result.n:,}",
+        "seed": "" if result.seed is None else str(result.seed),
+        "precision": result.precision,
+        "device": result.device,
+        "seconds": "" if result.seconds is None else f"{result.seconds:,.0f} s",
+        "created": wording.day(result.created),
+        "versions": " · ".join(f"{name} {version}" for name, version in result.versions.items()),
+    }
+
+
+def _listed(items: list[str]) -> str:
+    if len(items) > 4:
+        return f"{len(items)} sets of images"
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"

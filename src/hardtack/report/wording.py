@@ -1,0 +1,86 @@
+"""Numbers as a reader wants them: percentages with their interval, perturbations in the threat's units."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from fractions import Fraction
+from typing import Any
+
+from hardtack.errors import UserError
+from hardtack.results import Result, parse_threat
+
+NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
+METRICS = {
+    "clean_accuracy": "Clean accuracy",
+    "robust_accuracy": "Robust accuracy",
+}
+
+
+def metric_name(metric: str) -> str:
+    return METRICS.get(metric, metric.replace("_", " ").capitalize())
+
+
+def is_share(metric: str) -> bool:
+    """Whether the metric is a fraction that reads best as a percentage."""
+    return metric.endswith(("accuracy", "rate", "error"))
+
+
+def number(value: float | None, metric: str = "robust_accuracy") -> str:
+    if value is None:
+        return "—"
+    return f"{100 * value:.1f} %" if is_share(metric) else f"{value:.4g}"
+
+
+def interval(result: Result) -> str:
+    """`58.9–63.5 %`, or nothing when the result carries no interval."""
+    if result.low is None or result.high is None:
+        return ""
+    if is_share(result.metric):
+        return f"{100 * result.low:.1f}–{100 * result.high:.1f} %"
+    return f"{result.low:.4g}–{result.high:.4g}"
+
+
+def threat_name(threat: str | None) -> str:
+    """`linf:8/255` as `ℓ∞ ≤ 8/255`."""
+    if not threat:
+        return ""
+    norm, colon, eps = threat.partition(":")
+    return f"{NORMS.get(norm, norm)} ≤ {eps}" if colon else threat
+
+
+def size(value: float, threat: str | None) -> str:
+    """A perturbation's size in its threat's own units: `7.9/255` under linf, `0.48` under l2."""
+    try:
+        norm = parse_threat(threat or "")[0]
+    except UserError:
+        norm = ""
+    if norm == "linf":
+        return f"{255 * float(value):.1f}/255"
+    return f"{float(value):.3g}"
+
+
+def eps(value: float, norm: str) -> str:
+    if norm == "linf":
+        scaled = Fraction(value).limit_denominator(25500) * 255
+        return "0" if not scaled else f"{float(scaled):.3g}/255"
+    return f"{value:.3g}"
+
+
+def day(created: str) -> str:
+    """`4 March 2026` from an ISO time; the text itself when it is none."""
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    return f"{moment.day} {moment:%B %Y}"
+
+
+def setting(value: Any) -> str:
+    """A configuration value as one short text."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(setting(item) for item in value)
+    return str(value)

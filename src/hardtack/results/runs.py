@@ -1,0 +1,151 @@
+"""A run folder as one value: its configuration, metrics, results and galleries of adversarial examples."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from hardtack.errors import UserError
+from hardtack.results.record import Result
+from hardtack.results.store import find_runs, read_arrays, read_metrics, read_results
+
+GALLERY_ARRAYS = ("x", "x_adv", "index", "label", "clean_prediction", "adversarial_prediction", "size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """k images and what an attack made of them.
+
+    `x` (k×H×W×3 uint8), `x_adv` (k×H×W×3 float32 in [0, 1]); the rest have shape (k,). `size` is in the
+    threat's norm, pixels in [0, 1].
+    """
+
+    id: str
+    threat: str | None
+    x: np.ndarray
+    x_adv: np.ndarray
+    index: np.ndarray
+    label: np.ndarray
+    clean_prediction: np.ndarray
+    adversarial_prediction: np.ndarray
+    size: np.ndarray
+    classes: tuple[str, ...] = ()
+
+    def class_name(self, number: int) -> str:
+        return self.classes[number] if 0 <= number < len(self.classes) else str(number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything a run folder says. `label` is its name, made unique among the runs read together."""
+
+    path: Path
+    label: str
+    config: dict[str, Any] = field(default_factory=dict)
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    galleries: list[Gallery] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_runs(paths: str | Path | Iterable[str | Path]) -> list[Run]:
+    """Read every run that `paths` name (see `find_runs`)."""
+    folders = find_runs(paths)
+    return [_read_run(folder, label) for folder, label in zip(folders, _labels(folders), strict=True)]
+
+
+def read_run(path: str | Path) -> Run:
+    """Read one run folder."""
+    runs = read_runs(path)
+    if len(runs) > 1:
+        raise UserError(f"{path} holds {len(runs)} runs; name one of them, for example {runs[0].path}")
+    return runs[0]
+
+
+def parse_threat(text: str) -> tuple[str, float]:
+    """`"linf:8/255"` as ("linf", 0.0314); the report reads threats without the room that makes them."""
+    norm, colon, eps = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        return norm, float(Fraction(eps))
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"threat '{text}' is not of the form norm:eps, for example linf:8/255") from None
+
+
+def _labels(folders: list[Path]) -> list[str]:
+    """Folder names; where two runs share one, as much of the path as tells them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    labels = [part[-1] for part in parts]
+    for length in range(2, max(len(part) for part in parts) + 1):
+        shared = {label for label, count in Counter(labels).items() if count > 1}
+        if not shared:
+            break
+        labels = [
+            "/".join(part[-length:]) if label in shared else label for part, label in zip(parts, labels)
+        ]
+    return labels
+
+
+def _read_run(folder: Path, label: str) -> Run:
+    problems: list[str] = []
+    results = read_results(folder)
+    galleries = []
+    for path in sorted((folder / "examples").glob("*.npz")):
+        try:
+            galleries.append(_read_gallery(path, results))
+        except UserError as error:  # pictures are an illustration; a bad one must not cost the report
+            problems.append(str(error))
+    return Run(
+        path=folder,
+        label=label,
+        config=_read_config(folder / "config.yaml"),
+        metrics=read_metrics(folder),
+        results=results,
+        galleries=galleries,
+        problems=problems,
+    )
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    return values if isinstance(values, dict) else {}
+
+
+def _read_gallery(path: Path, results: list[Result]) -> Gallery:
+    arrays = read_arrays(path)
+    missing = [name for name in GALLERY_ARRAYS if name not in arrays]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}")
+    x, x_adv = arrays["x"], arrays["x_adv"]
+    count = len(x)
+    if x.ndim != 4 or x.shape[-1] != 3 or x.shape != x_adv.shape or x.dtype != np.uint8:
+        raise UserError(f"{path}: x and x_adv must both be k×H×W×3, found {x.shape} and {x_adv.shape}")
+    if any(arrays[name].shape != (count,) for name in GALLERY_ARRAYS[2:]):
+        raise UserError(f"{path}: index, label, predictions and size must have one entry per image")
+    names = arrays.get("classes", arrays.get("class_names"))
+    return Gallery(
+        id=path.stem,
+        threat=_gallery_threat(path.stem, arrays, results),
+        classes=() if names is None else tuple(str(name) for name in names.tolist()),
+        **{name: arrays[name] for name in GALLERY_ARRAYS},
+    )
+
+
+def _gallery_threat(id: str, arrays: dict[str, np.ndarray], results: list[Result]) -> str | None:
+    if "threat" in arrays:
+        return str(arrays["threat"])
+    threats = {result.threat for result in results if result.evaluation == id and result.threat}
+    return threats.pop() if len(threats) == 1 else None
