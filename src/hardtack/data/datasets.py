@@ -219,7 +219,7 @@ def _describe(
 ) -> str:
     parts = [stored.note, decode.describe(settings.image_size, store.shape)]
     if cut:
-        share = f"share of {settings.validation:g} cut from the training images by split_seed {settings.split_seed}"
+        share = f"share of {settings.validation:g} cut from train by split_seed {settings.split_seed}"
         parts.append(f"without the {share}" if split == "train" else f"the {share}")
     elif stored_name not in (split, WHOLE):
         parts.append(f"the stored {stored_name} split serves as {split}")

@@ -9,6 +9,9 @@ level), shorter side first, then a centre crop.
 from __future__ import annotations
 
 import io
+import itertools
+import mmap
+import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -94,6 +97,11 @@ def place(out: Tensor, slot: int, array: np.ndarray, size: int | None, where: st
     out[slot] = image
 
 
+def cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def decode_rows(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
     """The images at `rows` as N×3×H×W uint8, one after the other."""
     out = torch.empty((len(rows), *shape), dtype=torch.uint8)
@@ -103,16 +111,51 @@ def decode_rows(images: Images, rows: list[int], size: int | None, shape: tuple[
 
 
 def decode_all(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
-    """As `decode_rows`, on all cores: Pillow and torch let go of the interpreter while they work."""
+    """As `decode_rows`, on all cores.
+
+    Large images keep Pillow busy outside the interpreter's lock, so threads do. For many small ones the lock
+    is the limit (two threads are slower than one), so forked processes write into memory they share.
+    """
+    forks = "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
+    if forks and len(rows) >= 4096 and shape[1] * shape[2] <= 96 * 96 and cores() > 1:
+        return _decode_forked(images, rows, size, shape)
     out = torch.empty((len(rows), *shape), dtype=torch.uint8)
 
     def work(start: int) -> None:
-        for slot in range(start, min(start + CHUNK, len(rows))):
-            place(out, slot, images.read(rows[slot]), size, images.where(rows[slot]))
+        out[start : start + CHUNK] = decode_rows(images, rows[start : start + CHUNK], size, shape)
 
-    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
-        for _ in pool.map(work, range(0, len(rows), CHUNK)):
-            pass
+    with ThreadPoolExecutor(max_workers=min(16, cores())) as pool:
+        list(pool.map(work, range(0, len(rows), CHUNK)))
+    return out
+
+
+def _decode_forked(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
+    count = min(16, cores())
+    # anonymous shared memory: not limited by the size of /dev/shm, gone with its last user
+    memory = mmap.mmap(-1, len(rows) * shape[0] * shape[1] * shape[2])
+    out = torch.frombuffer(memory, dtype=torch.uint8).view(len(rows), *shape)
+    context = multiprocessing.get_context("fork")
+    faults = context.SimpleQueue()
+
+    def work(part: list[int], first: int) -> None:
+        torch.set_num_threads(1)  # OpenMP's threads did not survive the fork
+        try:
+            for slot, row in enumerate(part, first):
+                place(out, slot, images.read(row), size, images.where(row))
+        except UserError as error:
+            faults.put(str(error))
+
+    bounds = [len(rows) * number // count for number in range(count + 1)]
+    parts = [(rows[low:high], low) for low, high in itertools.pairwise(bounds)]
+    processes = [context.Process(target=work, args=part, daemon=True) for part in parts]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if not faults.empty():
+        raise UserError(faults.get())
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a decoding process died (out of memory?)")
     return out
 
 
