@@ -1,3 +1,47 @@
-"""hardtack: train, attack, measure and explain robust image classifiers."""
+"""hardtack: train, attack, measure and explain robust image classifiers.
+
+    import hardtack as ht
+    model = ht.load_model("vit_tiny_patch4_32", num_classes=10)     # or ht.wrap(my_module, mean=…, std=…)
+    x_adv = ht.attack(model, x, y, "pgd", threat="linf:8/255", steps=20)
+    measured = ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255")
+    run = ht.train("recipes/digits/trades.yaml", **{"train.epochs": 5})
+
+Names are imported when they are used, so that reading results and writing reports needs no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "attack": "hardtack.api",
+    "evaluate": "hardtack.evaluation",
+    "evaluate_run": "hardtack.api",
+    "load_data": "hardtack.data",
+    "load_model": "hardtack.models",
+    "load_run": "hardtack.api",
+    "load_weights": "hardtack.models",
+    "save_weights": "hardtack.models",
+    "tap": "hardtack.models",
+    "train": "hardtack.api",
+    "wrap": "hardtack.models",
+    "write_report": "hardtack.report",
+    "Runtime": "hardtack.runtime",
+    "Threat": "hardtack.threats",
+    "UserError": "hardtack.errors",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'hardtack' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

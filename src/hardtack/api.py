@@ -1,0 +1,206 @@
+"""The jobs behind the verbs, for Python and the command line alike: train, attack, evaluate a run or a model."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from hardtack.config import build, choose, merge, read_yaml
+from hardtack.data import DataConfig, Dataset, load_data
+from hardtack.errors import UserError
+from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate
+from hardtack.models import Classifier, ModelConfig, find_weights, load_model, rebuild
+from hardtack.recipes import find_recipe
+from hardtack.registry import attacks
+from hardtack.runtime import Runtime
+from hardtack.threats import Threat
+from hardtack.training import Recipe, Trainer, Validate, read_recipe, validation_attack
+
+
+def attack(model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any) -> Tensor:
+    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255", steps=20)`."""
+    from hardtack.evaluation.sanity import check_inputs
+
+    check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
+    return choose(attacks, {"name": name, **settings})(model, x, y, keys=keys)
+
+
+# ---------------------------------------------------------------- training
+
+
+def train(recipe: str | Path | Recipe | None = None, *, quiet: bool = False, **words: Any) -> Path:
+    """Train a recipe (a file, its name, or a Recipe) and return its run folder.
+
+    Words are the command line's: `train("recipes/digits/trades.yaml", **{"train.epochs": 5})`.
+    """
+    if not isinstance(recipe, Recipe):
+        path = find_recipe(recipe) if recipe is not None else None
+        recipe = read_recipe(path, **_nested(words))
+    data = load_data(recipe.data, "train")
+    model = _fresh_model(recipe, data)
+    return Trainer(recipe, model, data, validate=_validator(recipe), quiet=quiet).fit()
+
+
+def _fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
+    return load_model(
+        recipe.model, num_classes=data.num_classes, image_size=data.image_shape[-1], seed=recipe.runtime.seed
+    )
+
+
+def _validator(recipe: Recipe) -> Validate | None:
+    """Clean and robust accuracy on the split cut from training; the test set plays no part in choosing."""
+    if recipe.data.validation == 0:
+        return None
+    data = load_data(recipe.data, "validation")
+    limit = recipe.validation.limit
+    data = data if limit is None else data.subset(list(range(min(limit, len(data)))))
+    judge = validation_attack(recipe)
+    runtime = dataclasses.replace(recipe.runtime, compile=False)
+    size = recipe.validation.batch_size
+
+    def validate(model: nn.Module) -> dict[str, float]:
+        suite, settings = ("pgd", _as_words(judge)) if judge is not None else ("clean", {})
+        config = build(EvaluationConfig, {"suite": suite, "batch_size": size, "examples": 0, **settings})
+        measured = evaluate(model, data, config=config, runtime=runtime, quiet=True)
+        scores = {"clean_accuracy": measured.clean_accuracy}
+        if measured.robust_accuracy is not None:
+            scores["robust_accuracy"] = measured.robust_accuracy
+        return scores | {"score": scores.get("robust_accuracy", scores["clean_accuracy"])}
+
+    return validate
+
+
+def _as_words(judge: Any) -> dict[str, Any]:
+    from hardtack.config import plain
+
+    settings = plain(judge)
+    return {"threat": settings.pop("threat"), "attack": settings}
+
+
+def _nested(words: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for path, value in words.items():
+        for key in reversed(path.split(".")):
+            value = {key: value}
+        values = merge(values, value)
+    return values
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationJob:
+    """Words of `hardtack evaluate`. `suite` may name several, joined by commas; `n` takes the first images."""
+
+    suite: str = "pgd"
+    threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
+    attack: dict[str, Any] = field(default_factory=dict)
+    sweep: tuple[str, ...] = EvaluationConfig.sweep
+    batch_size: int = 256
+    examples: int = 12
+    checkpoint: str = "best"
+    model: ModelConfig | None = None
+    data: DataConfig | None = None
+    split: Literal["train", "validation", "test"] = "test"
+    n: int | None = None
+    output: str | None = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+    def configs(self) -> list[EvaluationConfig]:
+        """One for each suite named."""
+        shared = {key: getattr(self, key) for key in ("threat", "attack", "sweep", "batch_size", "examples")}
+        return [build(EvaluationConfig, {"suite": suite.strip(), **shared}) for suite in self.suite.split(",")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A model with the data and the folder it is to be measured with."""
+
+    model: Classifier
+    data: Dataset
+    folder: Path
+    subject: Subject
+
+
+def evaluate_run(run: str | Path | None = None, *, quiet: bool = False, **words: Any) -> list[Evaluation]:
+    """Evaluate a run folder, or `model=…` on `data=…`; everything is kept in the run folder (or `output`)."""
+    values = _nested(words)
+    target, job = load_target(run, values)
+    return [
+        evaluate(
+            target.model, target.data, config=config, runtime=job.runtime, folder=target.folder,
+            subject=target.subject, quiet=quiet,
+        )
+        for config in job.configs()
+    ]  # fmt: skip
+
+
+def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target, EvaluationJob]:
+    """The model and data that the words of an evaluation or attack name."""
+    if run is not None:
+        stored = read_yaml(_run_folder(run) / "config.yaml") if (_run_folder(run) / "config.yaml").exists() else {}
+        values = merge({"data": stored["data"]} if "data" in stored else {}, values)
+    job: EvaluationJob = build(EvaluationJob, values)
+    job.configs()  # a misspelt suite or attack is found before anything is loaded
+    target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
+    return target, job
+
+
+def load_run(run: str | Path, *, checkpoint: str = "best") -> Classifier:
+    """The trained model of a run folder."""
+    return rebuild(_run_folder(run), checkpoint=checkpoint)
+
+
+def _run_folder(run: str | Path) -> Path:
+    folder = Path(run).expanduser()
+    return folder.parent.parent if folder.is_file() and folder.parent.name == "checkpoints" else folder
+
+
+def _run_target(folder: Path, job: EvaluationJob) -> Target:
+    if job.model is not None:
+        raise UserError("give a run folder or model=…, not both")
+    file = find_weights(folder, checkpoint=job.checkpoint)
+    model = rebuild(file)
+    data = _load_images(job, model)
+    side = file.with_name(file.name + ".sha256")
+    sha256 = side.read_text().split()[0] if side.exists() else None
+    subject = Subject(run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256)
+    return Target(model=model, data=data, folder=Path(job.output).expanduser() if job.output else folder, subject=subject)
+
+
+def _model_target(job: EvaluationJob) -> Target:
+    if job.model is None or job.data is None:
+        raise UserError("name a run folder, or a model and data: hardtack evaluate model=NAME data=NAME")
+    asked = job.model
+    size = asked.image_size or _native_size(asked) or job.data.image_size
+    data = _load_images(dataclasses.replace(job, data=dataclasses.replace(job.data, image_size=job.data.image_size or size)))
+    classes = None if asked.pretrained else data.num_classes
+    model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
+    name = asked.name.replace(":", "-").replace("/", "-")
+    folder = Path(job.output or f"runs/{name}").expanduser()
+    return Target(model=model, data=data, folder=folder, subject=Subject(run=folder.name, model=asked.name))
+
+
+def _native_size(asked: ModelConfig) -> int | None:
+    """The size a timm network was made for, so that photographs of any size are cut to fit it."""
+    if not asked.name.startswith("timm:"):
+        return None
+    return load_model(dataclasses.replace(asked, pretrained=False, weights=None), num_classes=2, seed=0).image_size
+
+
+def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset:
+    if job.data is None:
+        raise UserError("this run folder does not say which data it was trained on; give data=NAME")
+    config = job.data
+    if model is not None and model.image_size is not None and config.image_size is None:
+        data = load_data(config, job.split)
+        if data.image_shape[-1] != model.image_size:
+            data = load_data(dataclasses.replace(config, image_size=model.image_size), job.split)
+    else:
+        data = load_data(config, job.split)
+    return data if job.n is None else data.subset(list(range(min(job.n, len(data)))))

@@ -1,0 +1,187 @@
+"""The verbs. Each hands its words to `api`; a user's mistake becomes one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hardtack.errors import UserError, did_you_mean
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+console = Console()
+Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
+
+
+@app.callback()
+def _hardtack(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+) -> None:
+    """Train, attack, measure and explain robust image classifiers.
+
+    Settings are words: [bold]hardtack evaluate runs/x suite=pgd threat=linf:8/255[/bold]. `docs/` says what each does.
+    """
+
+
+@app.command()
+def train(words: Words = None) -> None:
+    """Train a recipe: [bold]hardtack train recipes/digits/trades.yaml train.epochs=5[/bold].
+
+    Repeated after a kill, it goes on where it stopped and ends with the same weights. Under torchrun it trains on
+    all processes together.
+    """
+    from hardtack import api
+    from hardtack.recipes import find_recipe
+    from hardtack.training import read_recipe
+
+    path, settings = _target(words)
+    recipe = read_recipe(find_recipe(path) if path else None, settings)
+    folder = api.train(recipe)
+    console.print(f"trained: {folder}", highlight=False)
+
+
+@app.command()
+def evaluate(words: Words = None) -> None:
+    """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold],
+
+    or [bold]hardtack evaluate model=timm:resnet18 data=folder:images suite=clean[/bold]. Suites: clean, pgd, sweep.
+    """
+    from hardtack import api
+    from hardtack.config import parse_words
+
+    path, settings = _target(words)
+    for measured in api.evaluate_run(path, **parse_words(settings)):
+        console.print(str(measured), highlight=False)
+
+
+@app.command()
+def attack(words: Words = None) -> None:
+    """Make adversarial images: [bold]hardtack attack runs/x attack.name=pgd threat=linf:8/255 n=16 output=adv[/bold].
+
+    Writes adversarial.npz (images, labels, predictions) and adversarial.png (a picture of them) to `output`.
+    """
+    from hardtack.craft import craft
+
+    path, settings = _target(words)
+    made = craft(path, settings)
+    console.print(f"{made.summary}\nimages: {made.arrays}\npicture: {made.picture}", highlight=False)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of run folders")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="where the page goes")] = None,
+    figures: Annotated[Path | None, typer.Option("--figures", help="also write figures for papers here")] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """Write one self-contained page and a model card per run: [bold]hardtack report runs/ --open[/bold]."""
+    from hardtack.report import write_figures, write_report
+
+    page = write_report(runs, output)
+    if figures is not None:
+        write_figures(runs, figures)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    if open_page:
+        typer.launch(page.resolve().as_uri())
+
+
+@app.command("list")
+def list_names(kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites or recipes")]) -> None:
+    """What can be named: models, attacks, datasets, objectives, suites, recipes."""
+    from hardtack.listing import LISTS
+
+    if kind not in LISTS:
+        raise UserError(f"cannot list '{kind}'{did_you_mean(kind, LISTS) or '; known: ' + ', '.join(LISTS)}")
+    header, rows = LISTS[kind]()
+    table = Table(*header, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, highlight=False)
+
+
+@app.command()
+def doctor() -> None:
+    """Check this installation: versions, devices, optional packages; exit code 1 when something is broken."""
+    from hardtack.doctor import examine
+
+    healthy = True
+    for finding in examine():
+        colour = {"ok": "green", "note": "yellow", "broken": "red"}[finding.state]
+        console.print(f"[{colour}]{finding.state:<7}[/{colour}] {escape(f'{finding.what:<14} {finding.detail}')}", highlight=False)
+        healthy &= finding.state != "broken"
+    raise typer.Exit(0 if healthy else 1)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="where the runs and the report go")] = Path("runs/demo"),
+    open_page: Annotated[bool, typer.Option("--open", help="open the report in a browser")] = False,
+) -> None:
+    """Train, attack and compare three small vision transformers on the bundled digits: about two minutes."""
+    from hardtack.demo import run_demo
+
+    page = run_demo(folder)
+    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    if open_page:
+        typer.launch(page.resolve().as_uri())
+
+
+def _target(words: list[str] | None) -> tuple[str | None, list[str]]:
+    """The path a command starts with, if any, and its settings."""
+    words = list(words or [])
+    first = words.pop(0) if words and "=" not in words[0] else None
+    for word in words:
+        if "=" not in word:
+            raise UserError(f"'{word}' is not of the form key=value (one recipe or run folder comes first)")
+    return first, words
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
+    if not debug:
+        warnings.showwarning = _one_line
+    try:
+        _check_verb(arguments)
+        return int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
+    except UserError as error:
+        if debug:
+            raise
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        print("interrupted; repeat the command to go on", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if debug:
+            raise
+        exit_code = getattr(error, "exit_code", None)  # typer's own: a wrong option, a missing argument
+        if exit_code is not None and hasattr(error, "format_message"):
+            return _fail(error.format_message())
+        if exit_code is not None:
+            return int(exit_code)
+        return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
+
+
+def _check_verb(arguments: list[str]) -> None:
+    verbs = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
+        raise UserError(f"there is no verb '{arguments[0]}'{did_you_mean(arguments[0], verbs) or '; known: ' + ', '.join(verbs)}")
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print("hardtack: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _one_line(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        print(f"hardtack: note: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,196 @@
+"""What an evaluation is called and what it says: its identity, its results, and the value users hold."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import hardtack
+from hardtack.attacks import Ascent
+from hardtack.config import plain
+from hardtack.evaluation.sanity import Flag, search_flags
+from hardtack.results import ChunkStore, Result, append_results, read_arrays, wilson, write_arrays
+from hardtack.runtime import Runtime
+
+Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Who is measured, in words for the record."""
+
+    run: str = ""
+    model: str = ""
+    checkpoint: str | None = None
+    weights_sha256: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """Everything that decides the verdicts, and the digest that names them."""
+
+    id: str
+    suite: str
+    trials: list[Ascent]
+    subject: Subject
+    data: str
+    data_description: str
+    classes: tuple[str, ...]
+    runtime: Runtime
+
+
+def identify(
+    model: nn.Module, data: Any, config: Any, trials: list[Ascent], runtime: Runtime, subject: Subject
+) -> Identity:
+    weights = _digest_tensors(model.state_dict())
+    if isinstance(data, tuple):
+        name, description, classes = "tensors", f"{len(data[1])} images given as tensors", ()
+        images = _digest_tensors({"x": data[0], "y": data[1]})
+    else:
+        name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
+        images = _digest_tensors({"labels": data.labels})
+    facts = [
+        weights, images, name, description, config.suite, plain(trials), config.batch_size, config.examples,
+        runtime.seed, runtime.precision, hardtack.__version__,
+    ]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    return Identity(
+        id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, subject=subject, data=name,
+        data_description=description, classes=classes, runtime=runtime,
+    )  # fmt: skip
+
+
+def _digest_tensors(tensors: dict[str, torch.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A measured model. `verdicts` has one row per image; `examples` shows the first few."""
+
+    id: str
+    results: tuple[Result, ...]
+    verdicts: Columns
+    examples: Columns
+
+    @property
+    def clean_accuracy(self) -> float:
+        return next(result.value for result in self.results if result.metric == "clean_accuracy")
+
+    @property
+    def robust_accuracy(self) -> float | None:
+        """Under the strongest threat of the suite; None when nothing attacked."""
+        values = [result.value for result in self.results if result.metric == "robust_accuracy"]
+        return values[-1] if values else None
+
+    @property
+    def robust(self) -> np.ndarray:
+        """One bool per image: right on the clean image and on every attacked one."""
+        return self.verdicts["robust"]
+
+    @property
+    def curve(self) -> list[tuple[str, float]]:
+        return [(result.threat or "", result.value) for result in self.results if result.metric == "robust_accuracy"]
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        return self.results[-1].flags
+
+    def __str__(self) -> str:
+        lines = []
+        for result in self.results:
+            what = f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip()
+            lines.append(f"{what:<32} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
+        lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
+        return "\n".join(lines)
+
+
+def summarise(
+    identity: Identity, columns: Columns, examples: Columns, flags: list[Flag], folder: str | Path | None, *, seconds: float
+) -> Evaluation:
+    """Results from verdicts; with a folder, everything is written there."""
+    flags = flags + (search_flags(columns) if identity.trials else [])
+    common = _common(identity, columns, seconds)
+    results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
+    for attack in identity.trials:
+        settings = {k: v for k, v in plain(attack).items() if k != "threat"}
+        words = {
+            "threat": str(attack.threat), "attack": _attack_words(attack), "attack_settings": settings,
+        }  # fmt: skip
+        results.append(_result("robust_accuracy", columns[f"robust@{attack.threat}"], flags, {**common, **words}))
+    if folder is not None:
+        _write(Path(folder), identity, examples, results)
+    return Evaluation(identity.id, tuple(results), columns, examples)
+
+
+def _concerns_clean(flag: Flag) -> bool:
+    return flag["code"] in ("random_outputs", "batch_dependent")
+
+
+def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[str, Any]) -> Result:
+    right, n = int(verdicts.sum()), len(verdicts)
+    low, high = wilson(right, n)
+    return Result(metric=metric, value=right / n, low=low, high=high, n=n, flags=tuple(flags), **common)
+
+
+def _attack_words(attack: Ascent) -> str:
+    shown = {"steps": attack.steps, "restarts": attack.restarts, "loss": attack.loss or "ce"}
+    if attack.momentum:
+        shown["momentum"] = attack.momentum
+    if attack.target:
+        shown["target"] = attack.target
+    return "pgd " + " ".join(f"{key}={value}" for key, value in shown.items())
+
+
+def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, Any]:
+    subject, runtime = identity.subject, identity.runtime
+    device = runtime.torch_device
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+    return {
+        "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
+        "data_description": identity.data_description, "run": subject.run, "model": subject.model,
+        "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256, "seed": runtime.seed,
+        "precision": f"{runtime.precision} search, fp32 verified", "device": name, "seconds": round(seconds, 3),
+        "versions": {"hardtack": hardtack.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "verdicts": f"verdicts/{identity.id}.parquet",
+        "extra": {"unverified": int(columns["unverified"].sum())},
+    }  # fmt: skip
+
+
+def _write(folder: Path, identity: Identity, examples: Columns, results: list[Result]) -> None:
+    store = ChunkStore(folder, identity.id)
+    if examples and identity.trials and identity.suite != "sweep":
+        facts = {"threat": np.array(str(identity.trials[-1].threat)), "classes": np.array(identity.classes)}
+        write_arrays(_examples_path(store), {**examples, **facts})
+    append_results(folder, results)
+    if not store.path.exists():  # last: its presence says that the evaluation is complete
+        store.finish()
+
+
+def _examples_path(store: ChunkStore) -> Path:
+    return store.path.parent.parent / "examples" / f"{store.path.stem}.npz"
+
+
+def read_examples(store: ChunkStore) -> Columns:
+    path = _examples_path(store)
+    arrays = read_arrays(path) if path.exists() else {}
+    return {name: value for name, value in arrays.items() if name not in ("threat", "classes")}
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}

@@ -1,0 +1,90 @@
+"""When a number must be refused, and when it must carry a warning.
+
+A refusal is a UserError before any number is made; a flag is stored and printed with the number. Red means
+that the number should not be believed as it stands, yellow that it needs a second look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hardtack.errors import UserError
+
+Flag = dict[str, str]
+
+
+def flag(level: str, code: str, message: str) -> Flag:
+    return {"level": level, "code": code, "message": message}
+
+
+def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> None:
+    """Images N×3×H×W in [0,1], one label in range for each."""
+    if len(x) == 0:
+        raise UserError("there are no images to evaluate")
+    if x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
+        raise UserError(f"images must be float N×3×H×W, found {x.dtype} {tuple(x.shape)}")
+    if len(x) != len(y) or y.dtype != torch.int64 or y.ndim != 1:
+        raise UserError(f"labels must be int64 of length {len(x)}, found {y.dtype} {tuple(y.shape)}")
+    low, high = x.min().item(), x.max().item()
+    if not (low >= -1e-6 and high <= 1 + 1e-6):  # also refuses NaN
+        raise UserError(
+            f"images must lie in [0,1], found [{low:.4g}, {high:.4g}]; "
+            "undo any normalisation and put it inside the model: ht.wrap(module, mean=…, std=…)"
+        )
+    if y.min() < 0 or (num_classes is not None and y.max() >= num_classes):
+        raise UserError(f"labels must lie in 0 … {(num_classes or 0) - 1}, found {y.min().item()} … {y.max().item()}")
+
+
+def check_logits(logits: Tensor, y: Tensor) -> None:
+    """Finite logits, not probabilities, for at least as many classes as there are labels."""
+    if logits.ndim != 2 or len(logits) != len(y):
+        raise UserError(f"the model must return logits N×classes, found {tuple(logits.shape)} for {len(y)} images")
+    if not logits.isfinite().all():
+        raise UserError("the model returns NaN or infinite logits on clean images")
+    if y.max() >= logits.shape[1]:
+        raise UserError(f"label {y.max().item()} has no logit: the model has {logits.shape[1]} classes")
+    simplex = (logits.min() >= 0) & ((logits.sum(dim=1) - 1).abs().max() < 1e-4)
+    if logits.shape[1] > 1 and simplex:
+        raise UserError("the model returns probabilities; attacks need logits: remove its final softmax")
+
+
+@torch.no_grad()
+def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor) -> list[Flag]:
+    """Flags for outputs that change by themselves, or with the other images of the batch."""
+    scale = logits.abs().amax().clamp_min(1e-12)
+    flags = []
+    again = model(x).float()
+    if (again - logits).abs().amax() / scale > 1e-4:
+        flags.append(flag("red", "random_outputs", "two passes over the same images differ; the number is one draw"))
+    elif len(x) > 1:
+        probe = x[: min(4, len(x))]
+        alone = torch.cat([model(image[None]).float() for image in probe])
+        if (alone - logits[: len(probe)]).abs().amax() / scale > 1e-3:
+            message = "logits of an image depend on the other images of its batch; verdicts depend on the batch size"
+            flags.append(flag("red", "batch_dependent", message))
+    return flags
+
+
+def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
+    """Flags from what the attack saw on each image (the verdict columns of `suite`)."""
+    flags, attacked = [], columns["attacked"]
+    survivors = attacked & columns["robust"]
+    zero = columns["zero_gradient"].sum() / max(attacked.sum(), 1)
+    if zero > 0.01:
+        message = f"the gradient is exactly zero on {zero:.0%} of the attacked images: masked or saturated"
+        flags.append(flag("red", "zero_gradient", message + "; try attack.loss=margin or a gradient-free attack"))
+    flat = (columns["flat_loss"] & survivors).sum() / max(survivors.sum(), 1)
+    if flat > 0.1:
+        message = f"on {flat:.0%} of the surviving images the loss never rose above its start"
+        flags.append(flag("yellow", "flat_loss", message + ": the attack may be failing"))
+    return flags
+
+
+def few_classes(num_classes: int, loss: str) -> list[Flag]:
+    if loss == "dlr" and num_classes < 3:
+        return [flag("yellow", "few_classes", f"dlr needs 3 classes, the model has {num_classes}: margin was used")]
+    return []

@@ -1,0 +1,35 @@
+"""Where the recipes lie: `recipes/` of a checkout, or the copy inside an installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hardtack.errors import UserError, did_you_mean
+
+_HERE = Path(__file__).resolve().parent
+
+
+def recipe_folder() -> Path:
+    for folder in (_HERE.parent.parent / "recipes", _HERE / "recipe_files"):
+        if folder.is_dir():
+            return folder
+    raise UserError("this installation carries no recipes; give the path of a YAML file")
+
+
+def list_recipes() -> list[str]:
+    """Names such as `digits/trades`; files that serve as a base of others start with an underscore."""
+    folder = recipe_folder()
+    files = sorted(folder.rglob("*.yaml"))
+    return [path.relative_to(folder).with_suffix("").as_posix() for path in files if not path.name.startswith("_")]
+
+
+def find_recipe(name: str | Path) -> Path:
+    """A YAML file by its path, or a recipe by its name (`digits/trades`, with or without `.yaml`)."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    short = str(name).removesuffix(".yaml").removeprefix("recipes/")
+    if short in list_recipes():
+        return recipe_folder() / f"{short}.yaml"
+    near = did_you_mean(short, list_recipes())
+    raise UserError(f"there is no recipe '{name}'{near or '; hardtack list recipes shows those that are here'}")
