@@ -1,0 +1,172 @@
+"""Augmentation on the device, a whole batch at a time, with randomness that belongs to each image.
+
+`Augment` is called as `(x, y, keys) -> (x, y)`: x N×3×H×W in [0,1], y int64, keys from
+`randomness.make_keys(index, seed, epoch)`. What happens to an image is a function of its key alone, whatever
+the batch, the order or the number of processes; only the partner in mixup and cutmix is its neighbour in
+the batch. No host synchronisation and no data-dependent shapes: it can be compiled. The order is crop,
+flip, policy, colour jitter, cutout, erasing, mixing. Output is float32 in [0,1], shaped like the input.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.data import colour, erasing, geometry, mixing
+from hardtack.data.policies import Policy, PolicyAugment
+from hardtack.errors import UserError
+
+# one stream per draw, far from those of attacks and objectives that use the same keys
+_CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX = (0xA4600 + 16 * n for n in range(8))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentConfig:
+    """Section `augment:` of a recipe; everything is off by default.
+
+    flip            probability of a horizontal flip
+    crop_padding    pad by this many pixels (crop_mode zero or reflect), cut out the original size at random
+    resized_crop    range of the area (share of the image) of a random crop, enlarged back (bilinear)
+    color_jitter    strength of brightness, contrast and saturation jitter; color_jitter_hue in turns (≤ 0.5)
+    cutout          side in pixels of a square set to cutout_fill (the paper blanks to the mean: mid-grey)
+    erase           probability of random erasing; erase_mode pixel (uniform noise) or const (black)
+    mixup, cutmix   α of Beta(α, α), 0 is off; with both, cutmix with probability mix_switch
+    policy          randaugment (ops, magnitude out of bins) or an AutoAugment policy
+    """
+
+    flip: float = 0.0
+    crop_padding: int = 0
+    crop_mode: Literal["zero", "reflect"] = "zero"
+    resized_crop: tuple[float, float] | None = None
+    resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    color_jitter: float = 0.0
+    color_jitter_hue: float = 0.0
+    cutout: int = 0
+    cutout_fill: float = 0.5
+    erase: float = 0.0
+    erase_mode: Literal["pixel", "const"] = "pixel"
+    erase_area: tuple[float, float] = (0.02, 1 / 3)
+    erase_ratio: tuple[float, float] = (0.3, 3.3)
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_switch: float = 0.5
+    mix_probability: float = 1.0
+    policy: Policy = "none"
+    policy_interpolation: Literal["nearest", "bilinear"] = "nearest"
+    randaugment_magnitude: int = 9
+    randaugment_ops: int = 2
+    randaugment_bins: int = 31
+
+    def __post_init__(self) -> None:
+        for name in ("flip", "erase", "mix_switch", "mix_probability", "cutout_fill"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"{name} must lie in [0, 1], found {getattr(self, name)}")
+        for name in ("crop_padding", "color_jitter", "cutout", "mixup", "cutmix", "randaugment_ops"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, found {getattr(self, name)}")
+        if not 0 <= self.color_jitter_hue <= 0.5:
+            raise UserError(f"color_jitter_hue must lie in [0, 0.5], found {self.color_jitter_hue}")
+        for name, most in (
+            ("resized_crop", 1.0),
+            ("erase_area", 1.0),
+            ("resized_crop_ratio", None),
+            ("erase_ratio", None),
+        ):
+            pair = getattr(self, name)
+            if pair is not None and not 0 < pair[0] <= pair[1] <= (most or pair[1]):
+                raise UserError(
+                    f"{name} must be a range (low, high) above 0{' up to 1' if most else ''}, found {pair}"
+                )
+        if self.randaugment_bins < 2 or not 0 <= self.randaugment_magnitude < self.randaugment_bins:
+            top, found = self.randaugment_bins - 1, self.randaugment_magnitude
+            raise UserError(f"randaugment_magnitude must lie in 0 … {top}, found {found}")
+
+
+class Augment(nn.Module):
+    """Callable (x, y, keys) → (x, y); y becomes N×C soft labels when mixup or cutmix is on."""
+
+    mixup_table: Tensor
+    cutmix_table: Tensor
+
+    def __init__(self, config: AugmentConfig, num_classes: int) -> None:
+        super().__init__()
+        self.config, self.num_classes = config, num_classes
+        self.policy = None
+        if config.policy != "none":
+            self.policy = PolicyAugment(
+                config.policy,
+                level=config.randaugment_magnitude,
+                bins=config.randaugment_bins,
+                slots=config.randaugment_ops,
+                interpolation=config.policy_interpolation,
+            )
+        for name in ("mixup", "cutmix"):
+            alpha = getattr(config, name)
+            table = mixing.beta_table(alpha) if alpha else torch.zeros(1)
+            self.register_buffer(f"{name}_table", table, persistent=False)
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, y: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        x = self._move(x, keys)
+        x = self._recolour(x, keys)
+        return self._mix(x, y, keys)
+
+    def _move(self, x: Tensor, keys: Tensor) -> Tensor:
+        config, size = self.config, (x.shape[-2], x.shape[-1])
+        if config.resized_crop is not None:
+            box = geometry.draw_boxes(
+                keys,
+                size,
+                area=config.resized_crop,
+                ratio=config.resized_crop_ratio,
+                stream=_RESIZED,
+                whole=True,
+            )
+            x = geometry.resized_crop(x, *box[:4])
+        if config.crop_padding:
+            if config.crop_mode == "reflect" and config.crop_padding >= min(size):
+                raise UserError(
+                    f"crop_padding {config.crop_padding} must be below the side {min(size)} to reflect"
+                )
+            top = randomness.integers(keys, 2 * config.crop_padding + 1, (), _CROP)
+            left = randomness.integers(keys, 2 * config.crop_padding + 1, (), _CROP + 1)
+            x = geometry.shifted_crop(x, top, left, padding=config.crop_padding, mode=config.crop_mode)
+        if config.flip:
+            x = geometry.flip(x, randomness.uniform(keys, (), _FLIP) < config.flip)
+        return x
+
+    def _recolour(self, x: Tensor, keys: Tensor) -> Tensor:
+        config = self.config
+        if self.policy is not None:
+            x = self.policy(x, keys, _POLICY)
+        if config.color_jitter or config.color_jitter_hue:
+            x = colour.jitter(
+                x, keys, strength=config.color_jitter, hue=config.color_jitter_hue, stream=_JITTER
+            )
+        if config.cutout:
+            x = erasing.cutout(x, keys, side=config.cutout, fill=config.cutout_fill, stream=_CUTOUT)
+        if config.erase:
+            x = erasing.erase(
+                x, keys, probability=config.erase, mode=config.erase_mode,
+                area=config.erase_area, ratio=config.erase_ratio, stream=_ERASE,
+            )  # fmt: skip
+        return x
+
+    def _mix(self, x: Tensor, y: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        config = self.config
+        if not (config.mixup or config.cutmix):
+            return x, y
+        return mixing.mix(
+            x, y, keys, num_classes=self.num_classes, mixup=config.mixup, cutmix=config.cutmix,
+            tables=(self.mixup_table.to(x.device), self.cutmix_table.to(x.device)),
+            switch=config.mix_switch, probability=config.mix_probability, stream=_MIX,
+        )  # fmt: skip
+
+
+def make_augment(config: AugmentConfig, num_classes: int) -> Augment:
+    """The augmentation a configuration asks for; move it with `.to(device)` once."""
+    return Augment(config, num_classes)

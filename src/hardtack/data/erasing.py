@@ -1,0 +1,42 @@
+"""Blanking a part of each image: cutout (DeVries & Taylor, 2017) and random erasing (Zhong et al., 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hardtack import randomness
+from hardtack.data.geometry import draw_boxes, per_image
+
+
+def box_mask(top: Tensor, left: Tensor, tall: Tensor, wide: Tensor, size: tuple[int, int]) -> Tensor:
+    """N×1×H×W bool: inside each image's box; parts of a box beyond the image fall away."""
+    rows = torch.arange(size[0], device=top.device)
+    columns = torch.arange(size[1], device=top.device)
+    in_rows = (rows >= top[:, None]) & (rows < (top + tall)[:, None])
+    in_columns = (columns >= left[:, None]) & (columns < (left + wide)[:, None])
+    return (in_rows[:, :, None] & in_columns[:, None, :])[:, None]
+
+
+def cutout(x: Tensor, keys: Tensor, *, side: int, fill: float, stream: int) -> Tensor:
+    """A square centred on a random pixel, cut off at the border, set to `fill`."""
+    height, width = x.shape[-2:]
+    top = randomness.integers(keys, height, (), stream) - side // 2
+    left = randomness.integers(keys, width, (), stream + 1) - side // 2
+    length = torch.full_like(top, side)
+    return torch.where(box_mask(top, left, length, length, (height, width)), fill, x)
+
+
+def erase(
+    x: Tensor, keys: Tensor, *, probability: float, mode: str,
+    area: tuple[float, float], ratio: tuple[float, float], stream: int,
+) -> Tensor:  # fmt: skip
+    """A random box filled with uniform noise in [0,1] for every pixel and channel, or with black."""
+    size = (x.shape[-2], x.shape[-1])
+    top, left, tall, wide, found = draw_boxes(keys, size, area=area, ratio=ratio, stream=stream, whole=False)
+    chosen = found & (randomness.uniform(keys, (), stream + 4) < probability)
+    inside = box_mask(top, left, tall, wide, size) & per_image(chosen)
+    content = (
+        randomness.uniform(keys, tuple(x.shape[1:]), stream + 5) if mode == "pixel" else torch.zeros_like(x)
+    )
+    return torch.where(inside, content, x)

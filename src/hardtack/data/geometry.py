@@ -1,0 +1,140 @@
+"""Flips, crops and affine warps of whole batches, each image with its own parameters.
+
+Everything takes N×3×H×W in [0,1] and gives the same shape; parameters are tensors of length N.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from hardtack import randomness
+
+
+def per_image(values: Tensor) -> Tensor:
+    """N → N×1×1×1."""
+    return values.view(-1, 1, 1, 1)
+
+
+def flip(x: Tensor, chosen: Tensor) -> Tensor:
+    """Mirror the chosen (N bool) images left to right."""
+    return torch.where(per_image(chosen), x.flip(-1), x)
+
+
+def shifted_crop(x: Tensor, top: Tensor, left: Tensor, *, padding: int, mode: str) -> Tensor:
+    """Rows top … top+H−1 and columns left … left+W−1 of each image padded by `padding` (zero or reflect)."""
+    count, _, height, width = x.shape
+    rows = torch.arange(height, device=x.device) + top[:, None] - padding
+    columns = torch.arange(width, device=x.device) + left[:, None] - padding
+    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+    rows, columns = _reflect(rows, height), _reflect(columns, width)
+    image = torch.arange(count, device=x.device)[:, None, None]
+    moved = x.permute(0, 2, 3, 1)[image, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    if mode == "zero":
+        moved = moved * inside[:, None]
+    return moved.contiguous()
+
+
+def _reflect(position: Tensor, size: int) -> Tensor:
+    # … 2 1 | 0 1 2 … size−1 | size−2 …, as torch.nn.functional.pad's reflect
+    position = position.abs()
+    return (size - 1 - (size - 1 - position).abs()).clamp(0, size - 1)
+
+
+def draw_boxes(
+    keys: Tensor,
+    size: tuple[int, int],
+    *,
+    area: tuple[float, float],
+    ratio: tuple[float, float],
+    stream: int,
+    whole: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(top, left, height, width, found) of a random box per image, drawn as torchvision does.
+
+    Ten candidates with area uniform in `area` (share of the image) and width/height log-uniform in `ratio`;
+    the first that fits is taken. `whole`: a box as large as the image fits (crops) or not (erasing).
+    """
+    height, width = size
+    share = randomness.uniform(keys, (10,), stream) * (area[1] - area[0]) + area[0]
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    shape = torch.exp(randomness.uniform(keys, (10,), stream + 1) * (high - low) + low)
+    wide = torch.round(torch.sqrt(share * height * width * shape)).long()
+    tall = torch.round(torch.sqrt(share * height * width / shape)).long()
+    limit = 0 if whole else 1
+    fits = (wide > 0) & (tall > 0) & (wide <= width - limit) & (tall <= height - limit)
+    first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
+    wide, tall = wide.gather(1, first)[:, 0], tall.gather(1, first)[:, 0]
+    found = fits.any(dim=1)
+    # torchvision's fallback for crops: the largest centred box inside the ratio bounds
+    most_wide = min(width, max(1, round(height * ratio[1]))) if width / height > ratio[1] else width
+    most_tall = min(height, max(1, round(width / ratio[0]))) if width / height < ratio[0] else height
+    wide, tall = torch.where(found, wide, most_wide), torch.where(found, tall, most_tall)
+    top = randomness.integers(keys, height - tall + 1, (), stream + 2)
+    left = randomness.integers(keys, width - wide + 1, (), stream + 3)
+    top = torch.where(found, top, (height - most_tall) // 2)
+    left = torch.where(found, left, (width - most_wide) // 2)
+    return top, left, tall, wide, found
+
+
+def resized_crop(x: Tensor, top: Tensor, left: Tensor, tall: Tensor, wide: Tensor) -> Tensor:
+    """Each image's box enlarged to the image's size, bilinear; equals torchvision's resized_crop.
+
+    A crop is never larger than the image, so nothing is shrunk and antialiasing would change nothing.
+    Samples are held inside the box: no pixel from beyond its edge bleeds in.
+    """
+    height, width = x.shape[-2:]
+    row = _stretch(torch.arange(height, device=x.device), top, tall, height)
+    column = _stretch(torch.arange(width, device=x.device), left, wide, width)
+    grid = torch.stack(
+        [
+            ((2 * column + 1) / width - 1)[:, None, :].expand(-1, height, -1),
+            ((2 * row + 1) / height - 1)[:, :, None].expand(-1, -1, width),
+        ],
+        dim=-1,
+    )
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False).clamp(0, 1)
+
+
+def _stretch(position: Tensor, start: Tensor, length: Tensor, size: int) -> Tensor:
+    """N×size source coordinates (pixel centres at whole numbers) of output positions 0 … size−1."""
+    scale = (length.float() / size)[:, None]
+    inner = (position.float() + 0.5) * scale - 0.5
+    return start[:, None] + torch.minimum(inner.clamp(min=0), length[:, None] - 1.0)
+
+
+def warp(x: Tensor, matrix: Tensor, *, interpolation: str) -> Tensor:
+    """Sample each image at `matrix` (N×2×3) · (column, row, 1), measured in pixels from the image's centre.
+
+    Outside the image is black. The arithmetic is torchvision's, so that nearest neighbours agree with it.
+    """
+    count, _, height, width = x.shape
+    columns = torch.linspace((1.0 - width) * 0.5, (width - 1.0) * 0.5, steps=width, device=x.device)
+    rows = torch.linspace((1.0 - height) * 0.5, (height - 1.0) * 0.5, steps=height, device=x.device)
+    base = torch.stack(
+        [columns[None, :].expand(height, -1), rows[:, None].expand(-1, width), torch.ones_like(x[0, 0])],
+        dim=-1,
+    ).view(1, height * width, 3)
+    # filled on the device: a tensor made from Python numbers would be copied there, and the step would wait
+    half = torch.stack([x.new_full((), 0.5 * width), x.new_full((), 0.5 * height)])
+    # products and sums written out: a matrix product may run in TF32, which moves pixels
+    grid = (base[:, :, None, :] * (matrix / half[:, None])[:, None]).sum(-1)
+    grid = grid.view(count, height, width, 2)
+    return F.grid_sample(x, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+
+
+def affine_matrices(shear_x: Tensor, shear_y: Tensor, move_x: Tensor, move_y: Tensor, degrees: Tensor,
+                    size: tuple[int, int]) -> Tensor:  # fmt: skip
+    """N×2×3 output-to-input matrices; of the five (N each) at most one is not zero for any image.
+
+    Shears keep the top left corner where it is, rotation (counter-clockwise) turns about the centre.
+    """
+    height, width = size
+    angle = degrees * (math.pi / 180)
+    sine, cosine = torch.sin(angle), torch.cos(angle)
+    top = torch.stack([cosine, shear_x - sine, shear_x * (0.5 * height) - move_x], dim=-1)
+    bottom = torch.stack([shear_y + sine, cosine, shear_y * (0.5 * width) - move_y], dim=-1)
+    return torch.stack([top, bottom], dim=1)
