@@ -1,1 +1,45 @@
+"""Telling it: one offline page over many runs, a card per run, figures for papers. Needs no torch."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from hardtack.errors import UserError
+from hardtack.report.card import write_card
+from hardtack.report.page import write_page
+from hardtack.results import find_runs
+
+__all__ = ["write_card", "write_figures", "write_page", "write_report"]
+
+
+def write_report(
+    run_dirs_or_parents: str | Path | Iterable[str | Path], output: str | Path | None = None
+) -> Path:
+    """Write the page over these runs and a `card.md` inside each; returns the page's path.
+
+    The page goes to `output`, by default `report.html` in the runs' common parent folder.
+    """
+    runs = find_runs(run_dirs_or_parents)
+    page = Path(output).expanduser() if output else _common_parent(runs) / "report.html"
+    if page.is_dir():
+        page = page / "report.html"
+    elif page.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"the report is an HTML page; name it {page.with_suffix('.html')}, not {page}")
+    write_page(runs, page)
+    for run in runs:
+        write_card(run)
+    return page
+
+
+def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Path) -> list[Path]:
+    """Figures for papers (see `hardtack.report.figures`); matplotlib is imported only here."""
+    from hardtack.report.figures import write_figures as write
+
+    return write(run_dirs, folder)
+
+
+def _common_parent(runs: list[Path]) -> Path:
+    parents = [str(run.resolve().parent) for run in runs]
+    return Path(os.path.commonpath(parents))

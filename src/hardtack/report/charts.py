@@ -42,15 +42,17 @@ def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str, Any]:
     linf = found.norm == "linf"
     scale = 255 if linf else 1
+    ticks = sorted({round(point.eps * scale, 4) for curve in found.curves for point in curve.points})
     several = len({curve.run for curve in found.curves}) < len(found.curves)
     name = wording.metric_name(found.metric)
     return {
         "id": f"curve-{number}",
         "title": f"{name} against {wording.NORMS.get(found.norm, found.norm)} radius",
         "x": {
-            "label": f"ε ({'in 1/255' if linf else found.norm})",
+            "label": "ε, in 1/255" if linf else "ε",
             "suffix": "/255" if linf else "",
             "word": "ε",
+            "ticks": ticks,
         },
         "y": {"label": name, "kind": "percent" if wording.is_share(found.metric) else "number"},
         "series": [
@@ -103,7 +105,7 @@ def _training_chart(
     return {
         "id": f"training-{id}",
         "title": title,
-        "x": {"label": "step", "suffix": "", "word": "step"},
+        "x": {"label": "step", "suffix": "", "word": "step", "ticks": None},
         "y": {"label": title, "kind": kind},
         "series": series,
         "caption": "solid: clean · dashed: robust" if len(fields) > 1 else "",

@@ -58,5 +58,11 @@ def _source(environment: Environment, name: str) -> Markup:
 def _json(data: dict[str, Any]) -> Markup:
     """JSON that may stand inside <script>: no name in it can close the element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+    escapes: dict[str, str | int | None] = {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\u2028": "\\u2028",
+        "\u2029": "\\u2029",
+    }
     return Markup(text.translate(str.maketrans(escapes)))

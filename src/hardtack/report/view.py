@@ -28,11 +28,11 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "title": runs[0].label if len(runs) == 1 else f"{len(runs)} runs compared",
         "subtitle": _subtitle(runs),
         "generated": wording.day(datetime.now(UTC).isoformat()),
-        "version": _version(),
+        "version": version(),
         "runs": [_run(number, run, output) for number, run in enumerate(runs)],
-        "headlines": _headlines(tables, warnings),
+        "headlines": _headlines(tables, warnings, {run.label: number for number, run in enumerate(runs)}),
         "verdict": _verdict(tables, runs),
-        "tables": [_table(table, runs) for table in tables],
+        "tables": [table_view(table, runs) for table in tables],
         "curves": charts.eps_charts(runs),
         "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
         "training": charts.training_charts(runs),
@@ -44,7 +44,8 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     }
 
 
-def _version() -> str:
+def version() -> str:
+    """The installed hardtack's version; empty when it runs from a bare checkout."""
     try:
         return metadata.version("hardtack")
     except metadata.PackageNotFoundError:
@@ -66,14 +67,16 @@ def _run(number: int, run: Run, output: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------- headlines
 
 
-def _headlines(tables: list[Table], warnings: list[dict[str, Any]]) -> list[dict[str, str]]:
+def _headlines(
+    tables: list[Table], warnings: list[dict[str, Any]], order: Mapping[str, int]
+) -> list[dict[str, Any]]:
     cards = []
     robust = next((table for table in tables if table.metric == "robust_accuracy"), None)
     if robust is not None:
         threat = robust.threats[0]
         best = robust.rows[0]
         under = " · ".join(part for part in (wording.threat_name(threat), robust.suite) if part)
-        cards.append(_headline("Most robust", best.run, best.cells[threat], under))
+        cards.append(_headline("Most robust", best.run, order, best.cells[threat], under))
     clean = [(row.run, row.clean) for table in tables for row in table.rows if row.clean]
     clean += [
         (row.run, row.cells[None])
@@ -84,18 +87,31 @@ def _headlines(tables: list[Table], warnings: list[dict[str, Any]]) -> list[dict
     ]
     if clean:
         name, result = max(clean, key=lambda pair: pair[1].value)
-        cards.append(_headline("Most accurate on clean images", name, result, result.data))
+        cards.append(_headline("Most accurate on clean images", name, order, result, result.data))
+    return [*cards, _warning_headline(warnings)]
+
+
+def _warning_headline(warnings: list[dict[str, Any]]) -> dict[str, Any]:
     red = sum(warning["level"] == "red" for warning in warnings)
-    value = str(len(warnings)) if warnings else "none"
-    note = f"{red} red, {len(warnings) - red} yellow" if warnings else "every check passed"
-    kind = "bad" if red else "careful" if warnings else "good"
-    cards.append({"title": "Warnings", "value": value, "interval": note, "name": "", "under": "", "kind": kind})
-    return cards
+    return {
+        "title": "Warnings",
+        "value": str(len(warnings)) if warnings else "none",
+        "interval": f"{red} red, {len(warnings) - red} yellow" if warnings else "every check passed",
+        "name": "",
+        "kind": "bad" if red else "careful" if warnings else "good",
+    }
 
 
-def _headline(title: str, name: str, result: Result, under: str) -> dict[str, str]:
-    value, interval = wording.number(result.value, result.metric), wording.interval(result)
-    return {"title": title, "value": value, "interval": interval, "name": name, "under": under, "kind": ""}
+def _headline(title: str, name: str, order: Mapping[str, int], result: Result, under: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "value": wording.number(result.value, result.metric),
+        "interval": wording.interval(result),
+        "name": name,
+        "run": order[name],
+        "under": under,
+        "kind": "",
+    }
 
 
 def _verdict(tables: list[Table], runs: Sequence[Run]) -> str:
@@ -111,7 +127,7 @@ def _verdict(tables: list[Table], runs: Sequence[Run]) -> str:
     images = sorted(robust[0])
     test = paired([robust[0][image] for image in images], [robust[1][image] for image in images])
     lead = f"{abs(100 * test.difference):.1f} points"
-    p_value = "p < 0.0001" if test.p_value < 1e-4 else f"p = {test.p_value:.2g}"
+    p_value = "p\u00a0<\u00a00.0001" if test.p_value < 1e-4 else f"p\u00a0=\u00a0{test.p_value:.2g}"
     about = f"on the same {test.n:,} images (exact paired test, {p_value})"
     if test.p_value < 0.05:
         return f"{first.run} is ahead of {second.run} by {lead} {about}."
@@ -134,7 +150,8 @@ def _robust_images(row: Row, threat: str | None, folders: Mapping[str, Path]) ->
 # ---------------------------------------------------------------- tables
 
 
-def _table(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
+def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
+    """A table's title, protocol, columns and rows in words."""
     order = {run.label: number for number, run in enumerate(runs)}
     several = len({row.run for row in table.rows}) < len(table.rows)
     has_clean = any(row.clean for row in table.rows)
@@ -209,7 +226,7 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _configuration(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    flat = [dict(_flattened(run.config)) for run in runs]
+    flat = [dict(flattened(run.config)) for run in runs]
     keys = dict.fromkeys(key for values in flat for key in values)
     rows = []
     for key in keys:
@@ -218,46 +235,62 @@ def _configuration(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def _flattened(values: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, str]]:
+def flattened(values: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, str]]:
+    """`{"a": {"b": 1}}` as `("a.b", "1")`, one pair per setting."""
     for key, value in values.items():
         name = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            yield from _flattened(value, name)
+            yield from flattened(value, name)
         else:
             yield name, wording.setting(value)
 
 
-def _provenance(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """One line per evaluation: what was measured, on what, with what."""
-    lines: dict[tuple[int, str], dict[str, Any]] = {}
+def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
+    """One line per evaluation; what all of them share is said once."""
+    found: dict[tuple[int, str], tuple[Run, list[Result]]] = {}
     for number, run in enumerate(runs):
         for result in run.results:
-            line = lines.setdefault((number, result.evaluation), _provenance_line(number, run, result))
-            line["threats"] |= {result.threat} - {None}
-    for line in lines.values():
-        threats = sorted(line["threats"], key=str)
-        line["threats"] = ", ".join(threats) if len(threats) < 4 else f"{len(threats)} radii"
-    return list(lines.values())
-
-
-def _provenance_line(number: int, run: Run, result: Result) -> dict[str, Any]:
+            found.setdefault((number, result.evaluation), (run, []))[1].append(result)
+    facts = {key: _facts(results[0]) for key, (_, results) in found.items()}
+    names = list(next(iter(facts.values()), {}))
+    columns = [name for name in names if len({values[name] for values in facts.values()}) > 1]
+    first: dict[str, str] = next(iter(facts.values()), {})
     return {
-        "run": number,
-        "name": run.label,
-        "suite": result.suite,
-        "threats": set(),
-        "model": result.model,
-        "checkpoint": result.checkpoint or "",
-        "sha256": result.weights_sha256 or "",
-        "data": result.data,
-        "data_description": result.data_description,
-        "n": f"{result.n:,}",
-        "seed": "" if result.seed is None else str(result.seed),
-        "precision": result.precision,
-        "device": result.device,
-        "seconds": "" if result.seconds is None else f"{result.seconds:,.0f} s",
-        "created": wording.day(result.created),
-        "versions": " · ".join(f"{name} {version}" for name, version in result.versions.items()),
+        "shared": [(name, first[name]) for name in names if name not in columns and first[name]],
+        "columns": columns,
+        "lines": [
+            {
+                "run": key[0],
+                "name": run.label,
+                "suite": results[0].suite,
+                "threats": _threats(results),
+                "cells": [facts[key][name] for name in columns],
+            }
+            for key, (run, results) in found.items()
+        ],
+    }
+
+
+def _threats(results: list[Result]) -> str:
+    threats = list(dict.fromkeys(result.threat for result in results if result.threat))
+    return ", ".join(threats) if len(threats) < 4 else f"{len(threats)} radii, {threats[0]} to {threats[-1]}"
+
+
+def _facts(result: Result) -> dict[str, str]:
+    data = f"{result.data} ({result.data_description})" if result.data_description else result.data
+    return {
+        "Model": result.model,
+        "Checkpoint": result.checkpoint or "",
+        "Weights, sha256": result.weights_sha256 or "",
+        "Data": data,
+        "Images": f"{result.n:,}",
+        "Interval": result.interval,
+        "Seed": "" if result.seed is None else str(result.seed),
+        "Precision": result.precision,
+        "Device": result.device,
+        "Time": "" if result.seconds is None else f"{result.seconds:,.0f} s",
+        "Date": wording.day(result.created),
+        "Versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
     }
 
 

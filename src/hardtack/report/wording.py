@@ -28,15 +28,15 @@ def is_share(metric: str) -> bool:
 def number(value: float | None, metric: str = "robust_accuracy") -> str:
     if value is None:
         return "—"
-    return f"{100 * value:.1f} %" if is_share(metric) else f"{value:.4g}"
+    return f"{100 * value:.1f}%" if is_share(metric) else f"{value:.4g}"
 
 
 def interval(result: Result) -> str:
-    """`58.9–63.5 %`, or nothing when the result carries no interval."""
+    """`58.9–63.5%`, or nothing when the result carries no interval."""
     if result.low is None or result.high is None:
         return ""
     if is_share(result.metric):
-        return f"{100 * result.low:.1f}–{100 * result.high:.1f} %"
+        return f"{100 * result.low:.1f}–{100 * result.high:.1f}%"
     return f"{result.low:.4g}–{result.high:.4g}"
 
 

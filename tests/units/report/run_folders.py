@@ -25,15 +25,23 @@ FLAG = {
     "code": "zero-gradient",
     "message": "the input gradient is exactly zero on 12 of 360 images; gradient attacks see nothing there",
 }
-NOTE = {"level": "yellow", "code": "few-images", "message": "360 images give an interval about ±5 points wide"}
+NOTE = {
+    "level": "yellow",
+    "code": "few-images",
+    "message": "360 images give an interval about ±5 points wide",
+}
 
 
 def make_runs(parent: Path, names=tuple(RUNS)) -> list[Path]:
     return [make_run(parent / name, seed=number) for number, name in enumerate(names)]
 
 
-def make_run(folder: Path, *, seed: int = 0, sweep=True, examples=True, metrics=True, flags=True, classes=None) -> Path:
-    clean, scale, objective = RUNS.get(folder.name, (0.95 - 0.01 * (seed % 9), 6.0 + 2 * seed, {"name": "trades"}))
+def make_run(
+    folder: Path, *, seed: int = 0, sweep=True, examples=True, metrics=True, flags=True, classes=None
+) -> Path:
+    clean, scale, objective = RUNS.get(
+        folder.name, (0.95 - 0.01 * (seed % 9), 6.0 + 2 * seed, {"name": "trades"})
+    )
     folder.mkdir(parents=True)
     write_config(folder, objective, seed)
     if metrics:
@@ -56,7 +64,11 @@ def write_config(folder: Path, objective: dict, seed: int) -> None:
         "augment": {"flip": False, "crop_padding": 2},
         "model": {"name": "vit_tiny_patch4_32", "num_classes": 10, "drop_path": 0.0},
         "objective": objective,
-        "train": {"epochs": 20, "batch_size": 128, "optimiser": {"name": "adamw", "lr": 0.001, "weight_decay": 0.05}},
+        "train": {
+            "epochs": 20,
+            "batch_size": 128,
+            "optimiser": {"name": "adamw", "lr": 0.001, "weight_decay": 0.05},
+        },
         "runtime": {"seed": seed, "precision": "fp32", "compile": False},
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
@@ -69,7 +81,14 @@ def write_metrics(folder: Path, clean: float, scale: float, seed: int) -> None:
         epoch, part = step // 11, step / 220
         loss = 2.3 * np.exp(-3 * part) + 0.4 / scale * 4 + 0.05 * noise.standard_normal()
         rate = 1e-3 * min(1, step / 22) * (1 + np.cos(np.pi * part)) / 2
-        train = {"kind": "train", "step": step, "epoch": epoch, "loss": loss, "lr": rate, "images_per_s": 900.0}
+        train = {
+            "kind": "train",
+            "step": step,
+            "epoch": epoch,
+            "loss": loss,
+            "lr": rate,
+            "images_per_s": 900.0,
+        }
         lines.append(train)
         if step % 11 == 10 or step % 22 == 20:
             grown = 1 - np.exp(-4 * part)

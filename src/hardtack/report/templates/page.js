@@ -59,6 +59,12 @@ function ticks(low, high, count) {
   return found;
 }
 
+function apart(values, place, distance) {
+  const kept = [];
+  for (const value of values) if (!kept.length || place(value) - place(kept[kept.length - 1]) >= distance) kept.push(value);
+  return kept;
+}
+
 function written(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -67,7 +73,7 @@ function written(value) {
 }
 
 function yText(chart, value) {
-  return chart.y.kind === "percent" ? (100 * value).toFixed(1) + " %" : written(value);
+  return chart.y.kind === "percent" ? (100 * value).toFixed(1) + "%" : written(value);
 }
 
 function yDomain(chart, series) {
@@ -97,7 +103,7 @@ function frame(plot, chart, series) {
   const [y0, y1] = yDomain(chart, series);
   box.x = (value) => box.left + ((value - x0) / (x1 - x0)) * (width - box.left - box.right);
   box.y = (value) => height - box.bottom - ((value - y0) / (y1 - y0)) * (height - box.top - box.bottom);
-  box.xTicks = ticks(x0, x1, Math.max(3, Math.floor(width / 90)));
+  box.xTicks = chart.x.ticks ? apart(chart.x.ticks, box.x, 30) : ticks(x0, x1, Math.max(3, Math.floor(width / 80)));
   box.yTicks = ticks(y0, y1, 5);
   return box;
 }
@@ -107,7 +113,7 @@ function drawAxes(svg, chart, box) {
     const y = box.y(value);
     element("line", { class: "grid", x1: box.left, x2: box.width - box.right, y1: y, y2: y }, svg);
     const text = element("text", { x: box.left - 8, y: y + 4, "text-anchor": "end" }, svg);
-    text.textContent = chart.y.kind === "percent" ? Math.round(100 * value) + " %" : written(value);
+    text.textContent = chart.y.kind === "percent" ? Math.round(100 * value) + "%" : written(value);
   }
   const bottom = box.height - box.bottom;
   element("line", { class: "axis", x1: box.left, x2: box.width - box.right, y1: bottom, y2: bottom }, svg);
@@ -183,7 +189,7 @@ function showAt(plot, index) {
     html("span", "dot", undefined, row).style.setProperty("--run", colour(one.run));
     html("span", "who", one.name, row);
     html("b", "", yText(chart, point[1]), row);
-    if (point.length > 2 && point[2] !== null) html("small", "", `${yText(chart, point[2]).replace(" %", "")}–${yText(chart, point[3])}`, row);
+    if (point.length > 2 && point[2] !== null) html("small", "", `${yText(chart, point[2]).replace("%", "")}–${yText(chart, point[3])}`, row);
   }
   tip.hidden = false;
   const left = (box.x(x) / box.width) * plot.clientWidth;

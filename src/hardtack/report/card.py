@@ -1,0 +1,137 @@
+"""A model card in Markdown, written from a run folder: what the model is, what it scores, what it is not."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hardtack.report import wording
+from hardtack.report.page import templates
+from hardtack.report.view import flattened, table_view, version
+from hardtack.results import Result, Run, curves, distinct_flags, leaderboard, read_run, write_text
+
+TRAINING_SECTIONS = ("model", "objective", "train", "augment", "runtime")
+
+
+def write_card(run_dir: str | Path, output: str | Path | None = None) -> Path:
+    """Write the card of one run, by default as `card.md` inside its folder."""
+    run = read_run(run_dir)
+    return write_text(output or run.path / "card.md", render_card(run))
+
+
+def render_card(run: Run) -> str:
+    """The card's Markdown."""
+    environment = templates()
+    environment.filters |= {"inline": _inline, "cell": _inline}
+    text = environment.get_template("card.md").render(
+        name=run.label,
+        summary=_summary(run),
+        tables=[_with_checkpoints(table, run) for table in leaderboard([run])],
+        intervals=sorted({result.interval for result in run.results}),
+        curve=_curve(run),
+        flags=distinct_flags(run.results),
+        data=_data(run),
+        training=list(_training(run)),
+        commands=_commands(run),
+        facts=_facts(run.results),
+        version=version(),
+        generated=wording.day(datetime.now(UTC).isoformat()),
+    )
+    # Loops leave runs of blank lines, and a table must be one block.
+    return re.sub(r"(?<=\|)\n\n(?=\|)", "\n", re.sub(r"\n{3,}", "\n\n", text)).rstrip() + "\n"
+
+
+def _inline(value: object) -> str:
+    """Text that stays text in Markdown: names are not ours and may hold anything."""
+    text = " ".join(str(value).split())
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
+
+
+def _summary(run: Run) -> str:
+    models = sorted({result.model for result in run.results if result.model})
+    model = ", ".join(models) or _name_of(run.config.get("model")) or "A model"
+    objective = _name_of(run.config.get("objective"))
+    data = _name_of(run.config.get("data"))
+    trained = f", trained with the {objective} objective" if objective else ""
+    on = f" on {data}" if data else ""
+    return f"{model}: an image classifier{trained}{on}. It maps pixels in [0, 1] to logits."
+
+
+def _name_of(section: Any) -> str:
+    if isinstance(section, dict):
+        return str(section.get("name", ""))
+    return str(section) if section else ""
+
+
+def _with_checkpoints(table: Any, run: Run) -> dict[str, Any]:
+    values = table_view(table, [run])
+    for row, shown in zip(table.rows, values["rows"], strict=True):
+        shown["checkpoint"] = row.checkpoint
+    return values
+
+
+def _curve(run: Run) -> dict[str, Any] | None:
+    found = curves([run])
+    if not found:
+        return None
+    points = found[0].curves[0].points
+    how = [found[0].attack, found[0].protocol, found[0].data, f"{found[0].n:,} images"]
+    return {
+        "metric": wording.metric_name(found[0].metric),
+        "points": [
+            (wording.eps(point.eps, found[0].norm), wording.number(point.result.value, found[0].metric))
+            for point in points
+        ],
+        "how": "; ".join(part for part in how if part),
+    }
+
+
+def _data(run: Run) -> list[str]:
+    trained = _name_of(run.config.get("data"))
+    lines = [f"Trained on {trained}."] if trained else []
+    measured = dict.fromkeys((result.data, result.data_description, result.n) for result in run.results)
+    for data, description, n in measured:
+        lines.append(f"Measured on {data}, {n:,} images{f': {description}' if description else ''}.")
+    return lines
+
+
+def _training(run: Run) -> Iterable[tuple[str, str]]:
+    for section in TRAINING_SECTIONS:
+        if section in run.config:
+            yield from flattened({section: run.config[section]})
+
+
+def _commands(run: Run) -> list[str]:
+    folder = shlex.quote(run.path.name)
+    lines = [f"hardtack train {folder}/config.yaml"] if run.config else []
+    for suite, threat in dict.fromkeys((result.suite, result.threat) for result in run.results):
+        # One command makes a whole sweep; a clean accuracy beside an attack comes with that attack.
+        if suite == "sweep" or (suite != "clean" and threat is None):
+            threat = None
+        words = ["hardtack evaluate", folder, f"suite={suite}"]
+        line = " ".join([*words, f"threat={threat}"] if threat else words)
+        attacked = any(result.suite == suite and result.threat for result in run.results)
+        if line not in lines and (threat or suite in ("clean", "sweep") or not attacked):
+            lines.append(line)
+    return lines or [f"hardtack evaluate {folder} suite=pgd"]
+
+
+def _facts(results: list[Result]) -> list[str]:
+    lines = []
+    for name, values in (
+        ("Weights, sha256", {result.weights_sha256 for result in results}),
+        ("Seed", {result.seed for result in results}),
+        ("Precision", {result.precision for result in results}),
+        ("Device", {result.device for result in results}),
+        ("Measured", {wording.day(result.created) for result in results}),
+        ("Versions", {", ".join(f"{k} {v}" for k, v in result.versions.items()) for result in results}),
+    ):
+        known = sorted(str(value) for value in values if value not in (None, ""))
+        if known:
+            lines.append(f"{name}: {'; '.join(known)}")
+    return lines

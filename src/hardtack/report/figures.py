@@ -1,0 +1,118 @@
+"""Figures for papers, from the same numbers as the page: curves as PDF and PNG, examples as a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from hardtack.report import pictures, wording
+from hardtack.results import CurveSet, Gallery, Run, atomic, curves, read_runs
+
+# Okabe and Ito's colours, told apart by colour-blind readers; the page uses the same order.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B4528B", "#C98A00", "#3B9AD9", "#7A5C2E", "#6B7280")
+DASHES = ("-", "--", ":", "-.")
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e8e3da",
+    "legend.frameon": False,
+    "pdf.fonttype": 42,  # journals refuse Type 3 fonts
+}
+GRID_ROWS = 6
+
+
+def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Path) -> list[Path]:
+    """Write every figure these runs have data for into `folder`; returns the files."""
+    runs = read_runs(run_dirs)
+    folder = Path(folder)
+    order = {run.label: number for number, run in enumerate(runs)}
+    written: list[Path] = []
+    with rc_context(STYLE):
+        for number, found in enumerate(curves(runs)):
+            figure = _curve_figure(found, order)
+            name = "curve" if number == 0 else f"curve-{number + 1}"
+            written += [_save(figure, folder / f"{name}.{kind}") for kind in ("pdf", "png")]
+        for run in runs:
+            for gallery in run.galleries:
+                if len(gallery.x):
+                    path = folder / f"examples-{_file_name(run)}-{gallery.id}.png"
+                    written.append(_save(_examples_figure(gallery), path))
+    return written
+
+
+def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
+    figure = Figure(figsize=(4.4, 3.1), layout="constrained")
+    axes = figure.add_subplot()
+    scale = 255 if found.norm == "linf" else 1
+    percent = 100 if wording.is_share(found.metric) else 1
+    for curve in sorted(found.curves, key=lambda curve: order[curve.run]):
+        number = order[curve.run]
+        colour, dash = PALETTE[number % 8], DASHES[number // 8 % 4]
+        xs = [point.eps * scale for point in curve.points]
+        ys = [percent * point.result.value for point in curve.points]
+        axes.plot(xs, ys, dash, color=colour, marker="o", markersize=3, label=_literal(curve.run))
+        bands = [(x, point.result.low, point.result.high) for x, point in zip(xs, curve.points, strict=True)]
+        known = [
+            (x, percent * low, percent * high)
+            for x, low, high in bands
+            if low is not None and high is not None
+        ]
+        if known:
+            axes.fill_between(*zip(*known, strict=True), color=colour, alpha=0.15, linewidth=0)
+    axes.set_xlabel(
+        f"{wording.NORMS.get(found.norm, found.norm)} radius ε{' (in 1/255)' if scale == 255 else ''}"
+    )
+    axes.set_ylabel(wording.metric_name(found.metric) + (" (%)" if percent == 100 else ""))
+    axes.set_xlim(left=0)
+    if percent == 100:
+        axes.set_ylim(0, 100)
+    axes.legend()
+    return figure
+
+
+def _examples_figure(gallery: Gallery) -> Figure:
+    count = min(GRID_ROWS, len(gallery.x))
+    factor = pictures.magnification([gallery])
+    delta = pictures.perturbation(gallery)
+    figure = Figure(figsize=(3.9, 1.35 * count), layout="constrained")
+    panels = figure.subplots(count, 3, squeeze=False)
+    for row in range(count):
+        label = gallery.class_name(int(gallery.label[row]))
+        prediction = gallery.class_name(int(gallery.adversarial_prediction[row]))
+        size = wording.size(float(gallery.size[row]), gallery.threat)
+        shown: Sequence[tuple[Any, str]] = (
+            (gallery.x[row], label),
+            (pictures.to_uint8(gallery.x_adv[row]), f"{label} → {prediction}"),
+            (pictures.magnified(delta[row], factor), f"×{factor}, size {size}"),
+        )
+        for panel, (image, title) in zip(panels[row], shown, strict=True):
+            panel.imshow(image, interpolation="nearest")
+            panel.set_title(_literal(title), fontsize=8)
+            panel.axis("off")
+    return figure
+
+
+def _literal(text: str) -> str:
+    """A dollar sign would start mathematics, a leading underscore would hide a curve from the legend."""
+    text = text.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
+
+
+def _file_name(run: Run) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in run.label)
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    FigureCanvasAgg(figure)
+    with atomic(path) as file:
+        # No creation date: the same numbers give the same file.
+        metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
+        figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=metadata)
+    return path
