@@ -3,8 +3,9 @@
 from hardtack.models import zoo  # noqa: F401  # registers our own architectures
 from hardtack.models.build import ModelConfig, describe, load_model, parameter_count, rebuild
 from hardtack.models.classifier import Classifier, Normalize, wrap
+from hardtack.models.files import find_weights, read_metadata
 from hardtack.models.taps import Taps, find_blocks, tap
-from hardtack.models.weights import Loaded, find_weights, load_weights, read_metadata, save_weights
+from hardtack.models.weights import Loaded, load_weights, save_weights
 
 __all__ = [
     "Classifier",

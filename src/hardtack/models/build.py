@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,8 @@ from hardtack.config import Number
 from hardtack.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.classifier import Classifier, Triple, as_triple
-from hardtack.models.weights import find_weights, load_weights, read_metadata
+from hardtack.models.files import find_weights, read_metadata
+from hardtack.models.weights import load_weights
 from hardtack.registry import models
 
 Channels = float | Sequence[float] | None
@@ -130,12 +130,6 @@ def describe() -> Iterator[tuple[str, int, str]]:
 def parameter_count(module: nn.Module) -> int:
     """Trainable or not, each parameter counted once."""
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def as_config(model: Classifier) -> ModelConfig:
-    """The `ModelConfig` that describes a loaded model's architecture."""
-    keep = {item.name for item in dataclasses.fields(ModelConfig)}
-    return ModelConfig(**{key: value for key, value in model.architecture.items() if key in keep})
 
 
 def _given(key: str, value: Channels) -> Triple | None:

@@ -70,6 +70,8 @@ def tap(model: nn.Module, *, features: bool = True, attention: bool = True) -> I
     with contextlib.ExitStack() as hooks:
         handle = model.register_forward_pre_hook(lambda module, args: taps.clear())
         hooks.callback(handle.remove)
+        if attention and blocks:
+            hooks.callback(model.register_forward_hook(functools.partial(_note_silence, taps)).remove)
         for name, (block, attending) in blocks.items():
             if features:
                 handle = block.register_forward_hook(functools.partial(_keep_feature, taps, name))
@@ -188,7 +190,7 @@ def attention_weights(
             scores = scores.masked_fill(~attn_mask, float("-inf"))
         elif attn_mask is not None:
             scores = scores + attn_mask
-        return scores.softmax(dim=-1)
+        return torch.special.softmax(scores, dim=-1)  # not a name that an outer tap listens for
 
 
 def _ask_again(
@@ -223,6 +225,11 @@ def _require_eager(model: nn.Module) -> None:
 def _prefix_tokens(model: nn.Module) -> int:
     said = (getattr(module, "num_prefix_tokens", None) for module in model.modules())
     return next((count for count in said if isinstance(count, int)), 0)
+
+
+def _note_silence(taps: Taps, model: nn.Module, args: Any, output: Any) -> None:
+    if not taps.attention and not taps.note:
+        taps.note = "the attention modules called neither scaled_dot_product_attention nor softmax"
 
 
 def _note(model: nn.Module, blocks: dict[str, tuple[nn.Module, nn.Module]]) -> str:
