@@ -26,7 +26,7 @@ def write_card(run_dir: str | Path, output: str | Path | None = None) -> Path:
 def render_card(run: Run) -> str:
     """The card's Markdown."""
     environment = templates()
-    environment.filters |= {"inline": _inline, "cell": _inline}
+    environment.filters |= {"inline": _inline, "code": _code}
     text = environment.get_template("card.md").render(
         name=run.label,
         summary=_summary(run),
@@ -41,6 +41,7 @@ def render_card(run: Run) -> str:
         version=version(),
         generated=wording.day(datetime.now(UTC).isoformat()),
     )
+    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
     # Loops leave runs of blank lines, and a table must be one block.
     return re.sub(r"(?<=\|)\n\n(?=\|)", "\n", re.sub(r"\n{3,}", "\n\n", text)).rstrip() + "\n"
 
@@ -49,7 +50,13 @@ def _inline(value: object) -> str:
     """Text that stays text in Markdown: names are not ours and may hold anything."""
     text = " ".join(str(value).split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
+    # An underscore inside a word is harmless, and model names are full of them.
+    return re.sub(r"([\\`*\[\]|]|(?<!\w)_|_(?!\w))", r"\\\1", text)
+
+
+def _code(value: object) -> str:
+    """Text between backticks, where nothing is escaped and only a backtick or a line break can get out."""
+    return " ".join(str(value).split()).replace("`", "'")
 
 
 def _summary(run: Run) -> str:
@@ -107,18 +114,21 @@ def _training(run: Run) -> Iterable[tuple[str, str]]:
 
 
 def _commands(run: Run) -> list[str]:
-    folder = shlex.quote(run.path.name)
+    """From the folder that holds the run: train it again, and repeat each evaluation."""
+    folder = shlex.quote(_code(run.path.resolve().name))
     lines = [f"hardtack train {folder}/config.yaml"] if run.config else []
-    for suite, threat in dict.fromkeys((result.suite, result.threat) for result in run.results):
-        # One command makes a whole sweep; a clean accuracy beside an attack comes with that attack.
-        if suite == "sweep" or (suite != "clean" and threat is None):
-            threat = None
-        words = ["hardtack evaluate", folder, f"suite={suite}"]
-        line = " ".join([*words, f"threat={threat}"] if threat else words)
-        attacked = any(result.suite == suite and result.threat for result in run.results)
-        if line not in lines and (threat or suite in ("clean", "sweep") or not attacked):
-            lines.append(line)
-    return lines or [f"hardtack evaluate {folder} suite=pgd"]
+    # The last result of an evaluation is its attack; the clean accuracy comes with it.
+    for result in {result.evaluation: result for result in run.results}.values():
+        words = ["hardtack evaluate", folder, f"suite={result.suite}"]
+        if result.checkpoint in ("best", "last"):
+            words.append(f"checkpoint={result.checkpoint}")
+        if result.threat and result.suite != "sweep":
+            words.append(f"threat={result.threat}")
+        for key in ("steps", "restarts", "loss"):
+            if result.attack_settings.get(key) is not None:
+                words.append(shlex.quote(f"attack.{key}={result.attack_settings[key]}"))
+        lines.append(" ".join(words))
+    return lines
 
 
 def _facts(results: list[Result]) -> list[str]:

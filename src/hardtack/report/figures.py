@@ -10,13 +10,14 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from hardtack.errors import UserError
 from hardtack.report import pictures, wording
 from hardtack.results import CurveSet, Gallery, Run, atomic, curves, read_runs
 
 # Okabe and Ito's colours, told apart by colour-blind readers; the page uses the same order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B4528B", "#C98A00", "#3B9AD9", "#7A5C2E", "#6B7280")
 DASHES = ("-", "--", ":", "-.")
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -47,6 +48,14 @@ def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Pat
     return written
 
 
+def write_examples_figure(gallery: Gallery, path: str | Path) -> Path:
+    """One gallery as a picture: clean, attacked and magnified perturbation, one row per image."""
+    if not len(gallery.x):
+        raise UserError("there is no example to draw; ask for at least one")
+    with rc_context(STYLE):
+        return _save(_examples_figure(gallery), Path(path))
+
+
 def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
     figure = Figure(figsize=(4.4, 3.1), layout="constrained")
     axes = figure.add_subplot()
@@ -65,7 +74,8 @@ def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
             if low is not None and high is not None
         ]
         if known:
-            axes.fill_between(*zip(*known, strict=True), color=colour, alpha=0.15, linewidth=0)
+            at, low, high = (list(column) for column in zip(*known, strict=True))
+            axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel(
         f"{wording.NORMS.get(found.norm, found.norm)} radius ε{' (in 1/255)' if scale == 255 else ''}"
     )
@@ -90,7 +100,7 @@ def _examples_figure(gallery: Gallery) -> Figure:
         shown: Sequence[tuple[Any, str]] = (
             (gallery.x[row], label),
             (pictures.to_uint8(gallery.x_adv[row]), f"{label} → {prediction}"),
-            (pictures.magnified(delta[row], factor), f"×{factor}, size {size}"),
+            (pictures.magnified(delta[row], factor), f"×{factor}, size {size}" if size else "not attacked"),
         )
         for panel, (image, title) in zip(panels[row], shown, strict=True):
             panel.imshow(image, interpolation="nearest")

@@ -64,7 +64,7 @@ def magnification(galleries: Sequence[Gallery]) -> int:
     """The power of two that spreads the perturbations over the grey scale without clipping most of them."""
     peaks = [np.quantile(np.abs(perturbation(gallery)), 0.995) for gallery in galleries if len(gallery.x)]
     peak = max(peaks, default=0.0)
-    if peak <= 0:
+    if peak < 1e-5:  # nothing but rounding of the float32 pixels
         return 1
     # the small slack keeps 8/255 at ×16: 8·16/255 is a hair over one half
     return int(2 ** np.clip(np.floor(np.log2(0.51 / peak)), 0, 8))

@@ -281,7 +281,7 @@ def _facts(result: Result) -> dict[str, str]:
     return {
         "Model": result.model,
         "Checkpoint": result.checkpoint or "",
-        "Weights, sha256": result.weights_sha256 or "",
+        "Weights, sha256": (result.weights_sha256 or "")[:16],
         "Data": data,
         "Images": f"{result.n:,}",
         "Interval": result.interval,

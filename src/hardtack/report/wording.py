@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -49,7 +50,12 @@ def threat_name(threat: str | None) -> str:
 
 
 def size(value: float, threat: str | None) -> str:
-    """A perturbation's size in its threat's own units: `7.9/255` under linf, `0.48` under l2."""
+    """A perturbation's size in its threat's own units: `7.9/255` under linf, `0.48` under l2.
+
+    Empty for NaN, which says that the image was not attacked because it was wrong to begin with.
+    """
+    if math.isnan(value):
+        return ""
     try:
         norm = parse_threat(threat or "")[0]
     except UserError:

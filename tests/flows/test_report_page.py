@@ -1,0 +1,194 @@
+"""The report in a real headless Chromium, from file://, with the network shut."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hardtack.report import write_report
+from hardtack.results import append_result
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "units" / "report"))
+from run_folders import HOSTILE_CLASS, HOSTILE_NAME, make_run, make_runs, result
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def missing(reason: str) -> None:
+    if os.environ.get("HARDTACK_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"HARDTACK_REQUIRE_BROWSER=1, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        missing("no chromium is installed (Debian: apt install chromium)")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright is not installed (pip install 'hardtack[dev]')")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """Three runs as usual, one with a hostile name, and one number that compares with none of the others."""
+    parent = tmp_path_factory.mktemp("runs")
+    runs = make_runs(parent)
+    make_run(parent / HOSTILE_NAME, seed=3, classes=[HOSTILE_CLASS] * 10)
+    made = {"evaluation": "pgd-100", "suite": "pgd", "threat": "linf:8/255", "protocol": "pgd-100"}
+    append_result(runs[0], result(runs[0], "robust_accuracy", np.arange(360) % 3 == 0, **made))
+    return write_report(parent)
+
+
+def open_page(browser, path, *, width=1280, scheme="light"):
+    """The page in a fresh context, with every request and complaint written down."""
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    page.requests, page.complaints = [], []
+    page.on("request", lambda request: page.requests.append(request.url))
+    page.on(
+        "console", lambda message: page.complaints.append(message.text) if message.type == "error" else None
+    )
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    context.route("**/*", lambda route: route.continue_() if _is_local(route.request.url) else route.abort())
+    page.goto(path.as_uri())
+    page.wait_for_selector(".plot svg")
+    return page
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith(("file:", "data:"))
+
+
+@pytest.fixture
+def page(browser, report):
+    opened = open_page(browser, report)
+    yield opened
+    opened.context.close()
+
+
+def test_it_opens_offline_without_a_complaint(page, report):
+    assert [url for url in page.requests if not url.startswith("data:")] == [report.as_uri()]
+    assert page.complaints == []
+
+
+def test_headers_sort_by_mouse_and_keyboard(page):
+    table = page.locator("table.board").first
+    names = lambda: table.locator("tbody th .name").all_inner_texts()  # noqa: E731
+    robust, clean = table.locator("thead th").nth(2), table.locator("thead th").nth(1)
+    assert robust.get_attribute("aria-sort") == "descending"
+    best_first = names()
+    robust.locator("button").click()
+    assert robust.get_attribute("aria-sort") == "ascending" and names() == best_first[::-1]
+    clean.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert clean.get_attribute("aria-sort") == "descending" and robust.get_attribute("aria-sort") == "none"
+    values = [
+        float(v) for v in table.locator("tbody td:nth-child(2)").evaluate_all("a=>a.map(d=>d.dataset.value)")
+    ]
+    assert values == sorted(values, reverse=True)
+    table.locator("thead button").first.click()
+    assert names() == [HOSTILE_NAME, "adversarial", "standard", "trades"]
+
+
+def test_what_is_not_comparable_stands_apart(page):
+    protocols = page.locator("#leaderboard .protocol").all_inner_texts()
+    assert len(protocols) == 2 and sum("pgd-100" in text for text in protocols) == 1
+
+
+def test_curves_show_values_and_bands_under_the_pointer(page):
+    plot = page.locator("#curves .plot")
+    assert plot.locator("polyline.curve").count() == 4 and plot.locator("polygon.band").count() == 4
+    box = plot.bounding_box()
+    plot.hover(position={"x": box["width"] * 0.31, "y": box["height"] / 2})
+    tip = plot.locator(".tip").inner_text()
+    assert "ε = 8/255" in tip and "trades" in tip and "72.8%" in tip and "68.0–77.1%" in tip
+    page.mouse.move(5, 5)
+    assert plot.locator(".tip").is_hidden()
+    plot.focus()
+    page.keyboard.press("End")
+    assert "ε = 32/255" in plot.locator(".tip").inner_text()
+
+
+def test_the_legend_hides_a_run(page):
+    chip = page.locator("#curves .chip", has_text="trades")
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "false"
+    assert page.locator("#curves polyline.curve").count() == 3
+    chip.click()
+    assert page.locator("#curves polyline.curve").count() == 4
+
+
+def test_examples_are_crisp_and_state_their_size(page):
+    picture = page.locator(".example img").first
+    picture.scroll_into_view_if_needed()
+    assert picture.is_visible() and picture.evaluate("i => i.naturalWidth") == 32
+    assert picture.evaluate("i => getComputedStyle(i).imageRendering") == "pixelated"
+    assert page.locator(".attempt .size").first.inner_text().startswith("size 7.")
+    assert page.locator("img").evaluate_all("a => a.every(i => i.complete && i.naturalWidth > 0)")
+
+
+def test_warnings_are_visible(page):
+    badge = page.locator("table.board .badge.red").first
+    assert badge.is_visible() and "zero-gradient" in badge.inner_text()
+    assert page.locator("#warnings .warning.red").is_visible()
+
+
+def test_names_stay_text(page):
+    assert page.evaluate("window.hacked") is None
+    assert page.locator(".name", has_text=HOSTILE_NAME).first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_never_scrolls_sideways(browser, report, scheme):
+    page = open_page(browser, report, width=375, scheme=scheme)
+    for details in page.locator("details").all():
+        details.evaluate("d => d.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 19, 15)"
+    assert dark == (scheme == "dark") and page.complaints == []
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(browser, report, scheme):
+    """WCAG AA (4.5:1) of every colour used for text against the surface it stands on."""
+    page = open_page(browser, report, scheme=scheme)
+    pairs = [
+        ("ink", "paper"),
+        ("ink-2", "paper"),
+        ("ink-3", "paper"),
+        ("ink-3", "surface"),
+        ("accent", "paper"),
+    ]
+    pairs += [("red", "red-soft"), ("yellow", "yellow-soft"), ("green", "green-soft")]
+    read = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
+    for text, under in pairs:
+        first, second = (_luminance(page.evaluate(read, name)) for name in (text, under))
+        ratio = (max(first, second) + 0.05) / (min(first, second) + 0.05)
+        assert ratio >= 4.5, f"{text} on {under} in {scheme}: {ratio:.2f}"
+    page.context.close()
+
+
+def _luminance(colour: str) -> float:
+    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])

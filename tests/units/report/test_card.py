@@ -1,0 +1,53 @@
+"""The model card and the paper figures tell the same numbers as the page."""
+
+import pytest
+from run_folders import HOSTILE_NAME, make_run, make_runs
+
+from hardtack.errors import UserError
+from hardtack.report import write_card, write_figures
+from hardtack.report.figures import write_examples_figure
+from hardtack.results import read_run
+
+
+def test_the_card_has_numbers_protocol_warnings_and_commands(tmp_path):
+    folder = make_run(tmp_path / "trades", seed=2)
+    path = write_card(folder)
+    text = path.read_text()
+    assert path == folder / "card.md"
+    assert "| best | 93.3% (90.3–95.5%) | 72.8% (68.0–77.1%) |" in text
+    assert "pgd-20, one restart, cross-entropy" in text
+    assert "**yellow: few-images.**" in text
+    assert "hardtack evaluate trades suite=pgd checkpoint=best threat=linf:8/255 attack.steps=20" in text
+    assert "- `objective.beta`: 6.0" in text
+    assert "| ε | 0 | 1/255 |" in text
+    assert str(tmp_path) not in text
+
+
+def test_a_name_cannot_become_markup_in_the_card(tmp_path):
+    text = write_card(make_run(tmp_path / HOSTILE_NAME)).read_text()
+    assert "<script>" not in text.split("```")[0]
+
+
+def test_a_bare_run_has_a_card(tmp_path):
+    (tmp_path / "config.yaml").write_text("name: x\n")
+    text = write_card(tmp_path, tmp_path / "out.md").read_text()
+    assert "Not evaluated yet." in text and "Nothing has been checked yet." in text
+
+
+def test_figures_for_papers(tmp_path):
+    make_runs(tmp_path / "runs")
+    written = write_figures(tmp_path / "runs", tmp_path / "figures")
+    names = [path.name for path in written]
+    assert names[:2] == ["curve.pdf", "curve.png"] and "examples-trades-pgd-8.png" in names
+    for path in written:
+        assert path.read_bytes()[:4] == (b"%PDF" if path.suffix == ".pdf" else b"\x89PNG")
+    again = write_figures(tmp_path / "runs", tmp_path / "again")
+    assert again[0].read_bytes() == written[0].read_bytes()
+
+
+def test_one_gallery_as_a_picture(tmp_path):
+    (gallery,) = read_run(make_run(tmp_path / "$trades_")).galleries
+    assert write_examples_figure(gallery, tmp_path / "g.png").read_bytes()[:4] == b"\x89PNG"
+    empty = type(gallery)(**{**vars(gallery), "x": gallery.x[:0]})
+    with pytest.raises(UserError):
+        write_examples_figure(empty, tmp_path / "h.png")
