@@ -22,7 +22,14 @@ AUGMENTATIONS = {
     "randaugment, bilinear": {"policy": "randaugment", "policy_interpolation": "bilinear"},
     "autoaugment cifar10": {"policy": "autoaugment_cifar10"},
     "autoaugment imagenet": {"policy": "autoaugment_imagenet"},
-    "all": {"flip": 0.5, "crop_padding": 2, "policy": "randaugment", "color_jitter": 0.2, "erase": 0.3, "cutout": 3},
+    "all": {
+        "flip": 0.5,
+        "crop_padding": 2,
+        "policy": "randaugment",
+        "color_jitter": 0.2,
+        "erase": 0.3,
+        "cutout": 3,
+    },
 }
 
 

@@ -23,7 +23,7 @@ from hardtack import config as configuration
 from hardtack.data import decode
 from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
 from hardtack.data.splitting import first_rows, stratified_cut
-from hardtack.data.stores import InOrder, OnDisk, Resident, Store, to_unit
+from hardtack.data.stores import InOrder, OnDisk, OnHost, Resident, Store, to_unit
 from hardtack.errors import UserError, did_you_mean
 from hardtack.registry import datasets
 
@@ -195,11 +195,11 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
     size, images = settings.image_size, stored.images
     if isinstance(images, Tensor):
         pixels = torch.cat([decode.fit(part, size) for part in images[rows].split(4096)]).contiguous()
-        return Resident(pixels), torch.arange(len(rows))
+        stream = _streams(pixels.numel() * pixels.element_size(), settings)
+        return OnHost(pixels) if stream else Resident(pixels), torch.arange(len(rows))
     first = next(images.walk()) if isinstance(images, Sequence) else images.read(int(rows[0]))
     shape: tuple[int, int, int] = tuple(decode.fit_array(first, size).shape)  # type: ignore[assignment]
-    megabytes = len(rows) * shape[0] * shape[1] * shape[2] / 2**20
-    stream = megabytes > settings.memory_limit_mb if settings.stream is None else settings.stream
+    stream = _streams(len(rows) * shape[0] * shape[1] * shape[2], settings)
     if isinstance(images, Sequence):
         if stream:
             return InOrder(images, size, shape), rows
@@ -212,6 +212,10 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
     if stream:
         return OnDisk(images, size, shape), rows
     return Resident(decode.decode_all(images, rows.tolist(), size, shape)), torch.arange(len(rows))
+
+
+def _streams(size_bytes: int, settings: DataConfig) -> bool:
+    return size_bytes > settings.memory_limit_mb * 2**20 if settings.stream is None else settings.stream
 
 
 def _describe(

@@ -77,7 +77,7 @@ def fit_array(array: np.ndarray, size: int | None) -> Tensor:
     """One H×W×3 array as 3×H'×W', resized and cropped to `size`."""
     if size is None or array.shape[:2] == (size, size):
         return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
-    return fit(torch.from_numpy(np.ascontiguousarray(array)).permute(2, 0, 1)[None], size)[0].contiguous()
+    return fit(torch.from_numpy(np.array(array)).permute(2, 0, 1)[None], size)[0].contiguous()
 
 
 def describe(size: int | None, shape: tuple[int, int, int]) -> str:

@@ -90,6 +90,7 @@ class _Fetches(TorchDataset[object]):
     """Item s is the decoded share of step s; a user's mistake comes back as text, not a traceback."""
 
     def __init__(self, dataset: Dataset, shares: list[Tensor]) -> None:
+        assert not isinstance(dataset.store, Resident)
         self.store, self.rows, self.shares = dataset.store, dataset.rows, shares
 
     def __len__(self) -> int:

@@ -168,7 +168,8 @@ def read_parquet(config: DataConfig, path: str) -> Splits:
     schema = _schema(first)
     image, label = _columns(schema, first, config.label)
     labels = {split: _labels(files, label) for split, files in splits.items()}
-    classes = class_names(schema, label) or numbered_classes(*labels.values())
+    named = (class_names(_schema(files[0]), label) for files in splits.values())
+    classes = next(filter(None, named), ()) or numbered_classes(*labels.values())
 
     def opener(split: str) -> Stored:
         files = splits[split]

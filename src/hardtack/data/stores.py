@@ -1,4 +1,4 @@
-"""Where a data set's pixels are while it is used: on the device, on disk at random, or on disk in a row."""
+"""Where a data set's pixels are while it is used: on the device, in memory, on disk, or in a row."""
 
 from __future__ import annotations
 
@@ -30,6 +30,19 @@ class Resident:
             self._copies[device] = self.pixels.to(device)
         return self._copies[device]
 
+
+class OnHost:
+    """Decoded pixels that stay in the computer's memory; every batch is copied to the device on its own."""
+
+    streamed = True
+
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return tuple(self.pixels.shape[1:])  # type: ignore[return-value]
+
     def fetch(self, rows: Tensor) -> Tensor:
         return self.pixels[rows]
 
@@ -59,7 +72,7 @@ class InOrder:
         return torch.stack([found[row] for row in rows.tolist()])
 
 
-Store = Resident | OnDisk | InOrder
+Store = Resident | OnHost | OnDisk | InOrder
 
 
 def to_unit(pixels: Tensor) -> Tensor:

@@ -81,7 +81,9 @@ def test_colour_operations_are_torchvisions(amount: float) -> None:
         )
     turn = amount / 4
     ours = colour.shift_hue(x, torch.full((5,), turn))
-    torch.testing.assert_close(ours, torch.stack([reference.adjust_hue(i, turn) for i in x]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        ours, torch.stack([reference.adjust_hue(i, turn) for i in x]), atol=1e-5, rtol=0
+    )
 
 
 def test_jitter_takes_every_order_and_stays_in_range() -> None:
@@ -108,7 +110,13 @@ def test_erasing_hits_a_box_of_the_stated_area_with_the_stated_probability() -> 
     assert abs((share > 0).float().mean() - 0.5) < 0.05
     assert share[share > 0].min() > 0.08 and share.max() < 0.22
     noise = erasing.erase(
-        torch.full((1000, 3, 8, 8), 2.0), keys, probability=1.0, mode="pixel", area=(0.3, 0.4), ratio=(1, 1), stream=0
+        torch.full((1000, 3, 8, 8), 2.0),
+        keys,
+        probability=1.0,
+        mode="pixel",
+        area=(0.3, 0.4),
+        ratio=(1, 1),
+        stream=0,
     )
     noise = noise[noise != 2]
     assert noise.min() >= 0 and noise.max() < 1 and abs(noise.mean() - 0.5) < 0.01
@@ -144,6 +152,19 @@ def test_mixing_with_probability_zero_leaves_images_alone() -> None:
     x, y, keys = images(10)
     out, labels = make_augment(AugmentConfig(mixup=1.0, cutmix=1.0, mix_probability=0.0), 10)(x, y, keys)
     assert torch.equal(out, x) and torch.equal(labels.argmax(1), y) and labels.max() == 1
+
+
+def test_it_compiles_into_one_graph() -> None:
+    """No host synchronisation, no data-dependent shape: the tracer would break the graph there."""
+    x, y, keys = images(4)
+    config = AugmentConfig(
+        flip=0.5, crop_padding=2, resized_crop=(0.5, 1.0), color_jitter=0.2, color_jitter_hue=0.1, cutout=3,
+        erase=0.5, mixup=0.5, cutmix=1.0, policy="randaugment",
+    )  # fmt: skip
+    augment = make_augment(config, 10)
+    compiled = torch.compile(augment, fullgraph=True, backend="eager")
+    for ours, traced in zip(augment(x, y, keys), compiled(x, y, keys), strict=True):
+        torch.testing.assert_close(ours, traced)
 
 
 @pytest.mark.parametrize(
