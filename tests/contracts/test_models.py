@@ -34,6 +34,15 @@ CASES = {name: SHORTER.get(name, {}) for name in models.names()} | TIMM
 every_model = pytest.mark.parametrize("name", CASES)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Batches of two images: threads that wait for each other cost more than they bring."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @functools.cache
 def loaded(name):
     return load_model(name, num_classes=7, seed=3, **CASES[name])

@@ -54,6 +54,8 @@ def make_body(
         raise UserError(f"num_classes must be at least 2, found {num_classes}")
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be at least 1 pixel, found {image_size}")
+    for word in {"image_size", "num_classes"} & options.keys():
+        raise UserError(f"'{word}' is a setting of its own and does not belong among the options")
     if name.startswith(TIMM):
         return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, dict(options))
     if pretrained:
@@ -95,11 +97,17 @@ def _knobs(make: Any) -> type:
     """The keyword parameters of a constructor as a dataclass, so that `config` checks names and types."""
     hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
     fields = [
-        (name, hints.get(name, Any), dataclasses.field(default=parameter.default))
+        (name, hints.get(name, Any), _field(parameter.default))
         for name, parameter in inspect.signature(make).parameters.items()
         if name != "num_classes" and parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
     return dataclasses.make_dataclass("Knobs", fields, frozen=True, kw_only=True)
+
+
+def _field(default: Any) -> Any:
+    if default is inspect.Parameter.empty:
+        return dataclasses.field()
+    return dataclasses.field(default_factory=lambda: default)  # allows lists and mappings as defaults
 
 
 # ---------------------------------------------------------------- timm's

@@ -8,7 +8,8 @@ from torch import nn
 
 from hardtack import config
 from hardtack.errors import UserError
-from hardtack.models import Classifier, ModelConfig, load_model, read_metadata, save_weights, wrap
+from hardtack.models import Classifier, ModelConfig, load_model, read_metadata, rebuild, save_weights, wrap
+from hardtack.registry import models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,25 @@ def test_weights_bring_their_normalisation(tmp_path):
     assert torch.equal(started(x), model(x))
     with pytest.raises(UserError, match="was trained with mean"):
         load_model("vit_digits", weights=file, mean=0.5)
+
+
+def test_a_registered_function_of_the_users_is_a_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "_entries", dict(models._entries))
+
+    @models.register("own", help="linear", scales=[1.0])
+    def own(scales: list[float], *, num_classes: int, bias: bool = True) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, num_classes, bias=bias))
+
+    model = load_model("own", num_classes=3, bias=False)
+    assert model.architecture["options"] == {"scales": [1.0], "bias": False}
+    save_weights(tmp_path / "a.safetensors", model)
+    x = torch.rand(1, 3, 2, 2)
+    assert torch.equal(rebuild(tmp_path / "a.safetensors")(x), model(x))
+
+
+def test_settings_are_not_options():
+    with pytest.raises(UserError, match="'image_size' is a setting of its own"):
+        load_model(ModelConfig(name="vit_digits", options={"image_size": 64}))
 
 
 def test_wrap_leaves_the_module_as_it_is():
