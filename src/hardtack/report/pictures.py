@@ -14,7 +14,7 @@ from PIL import Image
 from hardtack.report import wording
 from hardtack.results import Gallery, Run
 
-SHOWN = 8
+SHOWN = 8  # images of one exhibit; fewer where many runs are shown beside each other
 EXACT_SIDE = 64  # up to here PNG is small and every pixel counts; above it noise would fill megabytes
 
 
@@ -117,7 +117,7 @@ def _choose(keys: list, holders: dict) -> list:
     """The images most runs share; then, for a run with fewer than three of those, some of its own."""
     ordered = sorted(keys, key=lambda key: (-len(holders[key]), key[0]))
     most = len(holders[ordered[0]]) if ordered else 0
-    chosen = [key for key in ordered if len(holders[key]) == most][:SHOWN]
+    chosen = [key for key in ordered if len(holders[key]) == most][: max(3, min(SHOWN, 36 // max(1, most)))]
     seen: dict[int, int] = defaultdict(int)
     for key in chosen:
         for number, *_ in holders[key]:

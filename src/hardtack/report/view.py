@@ -71,12 +71,17 @@ def _headlines(
     tables: list[Table], warnings: list[dict[str, Any]], order: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     cards = []
+    several = len(order) > 1
     robust = next((table for table in tables if table.metric == "robust_accuracy"), None)
     if robust is not None:
         threat = robust.threats[0]
         best = robust.rows[0]
         under = " · ".join(part for part in (wording.threat_name(threat), robust.suite) if part)
-        cards.append(_headline("Most robust", best.run, order, best.cells[threat], under))
+        cards.append(
+            _headline(
+                "Most robust" if several else "Robust accuracy", best.run, order, best.cells[threat], under
+            )
+        )
     clean = [(row.run, row.clean) for table in tables for row in table.rows if row.clean]
     clean += [
         (row.run, row.cells[None])
@@ -87,7 +92,15 @@ def _headlines(
     ]
     if clean:
         name, result = max(clean, key=lambda pair: pair[1].value)
-        cards.append(_headline("Most accurate on clean images", name, order, result, result.data))
+        cards.append(
+            _headline(
+                "Most accurate on clean images" if several else "Clean accuracy",
+                name,
+                order,
+                result,
+                result.data,
+            )
+        )
     return [*cards, _warning_headline(warnings)]
 
 

@@ -88,9 +88,8 @@ def _labels(folders: list[Path]) -> list[str]:
         shared = {label for label, count in Counter(labels).items() if count > 1}
         if not shared:
             break
-        labels = [
-            "/".join(part[-length:]) if label in shared else label for part, label in zip(parts, labels)
-        ]
+        tails = ["/".join(part[-length:]) for part in parts]
+        labels = [tail if label in shared else label for tail, label in zip(tails, labels, strict=True)]
     return labels
 
 

@@ -155,7 +155,7 @@ function draw(plot) {
   const box = frame(plot, chart, series);
   const svg = element("svg", { viewBox: `0 0 ${box.width} ${box.height}`, "aria-hidden": "true" }, plot);
   drawAxes(svg, chart, box);
-  for (const one of series) drawSeries(svg, box, one);
+  for (const one of series) drawSeries(element("g", { class: "one", "data-run": one.run }, svg), box, one);
   const cursor = element("g", { class: "cursor-group" }, svg);
   const tip = html("div", "tip", undefined, plot);
   tip.setAttribute("role", "status");
@@ -170,24 +170,33 @@ function nearest(points, x) {
   return points.reduce((best, point) => (Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best));
 }
 
-function showAt(plot, index) {
+// A long list would hide the chart: keep the curves nearest to the pointer, and the distinctive end of a name.
+function readable(plot, lines, height) {
+  const most = plot.clientWidth < 500 ? 6 : 12;
+  const { box } = plot.state;
+  const away = (line) => (height === undefined ? 0 : Math.abs(box.y(line.point[1]) - height));
+  return lines.sort((a, b) => away(a) - away(b)).slice(0, most).sort((a, b) => b.point[1] - a.point[1]);
+}
+
+function shortened(name) { return name.length > 26 ? "…" + name.slice(-24) : name; }
+
+function showAt(plot, index, height) {
   const { chart, series, box, cursor, tip, stops } = plot.state;
   plot.state.at = index;
   const x = stops[index];
   const reach = (stops[stops.length - 1] - stops[0]) / 25 + 1e-9;
   const lines = series
     .map((one) => ({ one, point: nearest(one.points, x) }))
-    .filter((line) => Math.abs(line.point[0] - x) <= reach)
-    .sort((a, b) => b.point[1] - a.point[1]);
+    .filter((line) => Math.abs(line.point[0] - x) <= reach);
   cursor.replaceChildren();
   element("line", { class: "cursor", x1: box.x(x), x2: box.x(x), y1: box.top, y2: box.height - box.bottom }, cursor);
   tip.replaceChildren();
   html("b", "", `${chart.x.word} = ${written(x)}${x ? chart.x.suffix : ""}`, tip);
-  for (const { one, point } of lines.slice(0, 12)) {
+  for (const { one, point } of readable(plot, lines, height)) {
     element("circle", { cx: box.x(point[0]), cy: box.y(point[1]), r: 5, style: `fill:${colour(one.run)}` }, cursor);
     const row = html("div", "", undefined, tip);
     html("span", "dot", undefined, row).style.setProperty("--run", colour(one.run));
-    html("span", "who", one.name, row);
+    html("span", "who", shortened(one.name), row);
     html("b", "", yText(chart, point[1]), row);
     if (point.length > 2 && point[2] !== null) html("small", "", `${yText(chart, point[2]).replace("%", "")}–${yText(chart, point[3])}`, row);
   }
@@ -211,7 +220,7 @@ function pointAt(plot, event) {
   const x = ((event.clientX - area.left) / area.width) * box.width;
   let best = 0;
   stops.forEach((stop, i) => { if (Math.abs(box.x(stop) - x) < Math.abs(box.x(stops[best]) - x)) best = i; });
-  showAt(plot, best);
+  showAt(plot, best, ((event.clientY - area.top) / area.width) * box.width);
 }
 
 function step(plot, event) {
@@ -240,7 +249,18 @@ for (const plot of document.querySelectorAll(".plot")) {
 
 for (const legend of document.querySelectorAll(".legend")) {
   const plots = legend.parentElement.querySelectorAll(".plot");
+  const focus = (run) => {
+    for (const plot of plots) {
+      plot.classList.toggle("focused", run !== undefined);
+      for (const one of plot.querySelectorAll(".one")) one.classList.toggle("on", one.dataset.run === run);
+    }
+  };
+  for (const chip of legend.querySelectorAll("button")) {
+    chip.addEventListener("pointerenter", () => { if (chip.getAttribute("aria-pressed") === "true") focus(chip.dataset.run); });
+    chip.addEventListener("pointerleave", () => focus(undefined));
+  }
   legend.addEventListener("click", (event) => {
+    focus(undefined);
     const chip = event.target.closest("button");
     if (!chip) return;
     const shown = chip.getAttribute("aria-pressed") === "true";
