@@ -178,7 +178,10 @@ function readable(plot, lines, height) {
   return lines.sort((a, b) => away(a) - away(b)).slice(0, most).sort((a, b) => b.point[1] - a.point[1]);
 }
 
-function shortened(name) { return name.length > 26 ? "…" + name.slice(-24) : name; }
+function shortened(plot, name) {
+  const most = plot.clientWidth < 500 ? 15 : 28;
+  return name.length > most ? "…" + name.slice(1 - most) : name;
+}
 
 function showAt(plot, index, height) {
   const { chart, series, box, cursor, tip, stops } = plot.state;
@@ -196,7 +199,7 @@ function showAt(plot, index, height) {
     element("circle", { cx: box.x(point[0]), cy: box.y(point[1]), r: 5, style: `fill:${colour(one.run)}` }, cursor);
     const row = html("div", "", undefined, tip);
     html("span", "dot", undefined, row).style.setProperty("--run", colour(one.run));
-    html("span", "who", shortened(one.name), row);
+    html("span", "who", shortened(plot, one.name), row);
     html("b", "", yText(chart, point[1]), row);
     if (point.length > 2 && point[2] !== null) html("small", "", `${yText(chart, point[2]).replace("%", "")}–${yText(chart, point[3])}`, row);
   }
