@@ -14,6 +14,8 @@ from PIL import Image
 from hardtack.report import wording
 from hardtack.results import Gallery, Run
 
+Key = tuple[int, int, bytes]  # index, label, pixels
+Holders = dict[Key, list[tuple[int, Run, Gallery, int]]]
 SHOWN = 8  # images of one exhibit; fewer where many runs are shown beside each other
 EXACT_SIDE = 64  # up to here PNG is small and every pixel counts; above it noise would fill megabytes
 
@@ -66,8 +68,8 @@ def magnification(galleries: Sequence[Gallery]) -> int:
     peak = max(peaks, default=0.0)
     if peak < 1e-5:  # nothing but rounding of the float32 pixels
         return 1
-    # the small slack keeps 8/255 at ×16: 8·16/255 is a hair over one half
-    return int(2 ** np.clip(np.floor(np.log2(0.51 / peak)), 0, 8))
+    # The slack keeps 8/255 at ×16, although 8·16/255 and the half step of x's 8 bits reach over one half.
+    return int(2 ** np.clip(np.floor(np.log2(0.54 / peak)), 0, 8))
 
 
 def perturbation(gallery: Gallery) -> np.ndarray:
@@ -99,23 +101,31 @@ def data_uri(pixels: np.ndarray) -> str:
 
 def _exhibit(threat: str | None, entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
     factor = magnification([gallery for _, _, gallery in entries])
-    holders: dict[tuple[int, bytes], list[tuple[int, Run, Gallery, int]]] = defaultdict(list)
+    holders: Holders = defaultdict(list)
     for number, run, gallery in entries:
         for row, index in enumerate(gallery.index.tolist()):
             # The pixels are part of the key: index 7 of another data set is another image.
-            holders[index, gallery.x[row].tobytes()].append((number, run, gallery, row))
-    chosen = _choose(list(holders), holders)
+            key = (index, int(gallery.label[row]), gallery.x[row].tobytes())
+            holders[key].append((number, run, gallery, row))
+    chosen = _choose(holders)
+    everyone = {number for number, _, _ in entries}
     return Exhibit(
         threat=threat or "",
         factor=factor,
         examples=[_example(key[0], holders[key], factor) for key in chosen],
-        shared=any(len(holders[key]) > 1 for key in chosen),
+        shared=all({number for number, *_ in holders[key]} == everyone for key in chosen),
     )
 
 
-def _choose(keys: list, holders: dict) -> list:
+def _choose(holders: Holders) -> list[Key]:
     """The images most runs share; then, for a run with fewer than three of those, some of its own."""
-    ordered = sorted(keys, key=lambda key: (-len(holders[key]), key[0]))
+
+    def order(key: Key) -> tuple[int, int, int]:
+        # An image that was wrong to begin with was not attacked, and shows nothing.
+        wrong = sum(int(gallery.clean_prediction[row]) != key[1] for _, _, gallery, row in holders[key])
+        return -len(holders[key]), wrong, key[0]
+
+    ordered = sorted(holders, key=order)
     most = len(holders[ordered[0]]) if ordered else 0
     chosen = [key for key in ordered if len(holders[key]) == most][: max(3, min(SHOWN, 36 // max(1, most)))]
     seen: dict[int, int] = defaultdict(int)

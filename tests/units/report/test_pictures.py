@@ -56,7 +56,8 @@ def test_runs_are_shown_on_the_same_images_and_every_run_is_seen():
     held = {example.index: [attempt.run_name for attempt in example.attempts] for example in shown.examples}
     assert held[2] == held[3] == ["a", "b"]
     assert sum("c" in names for names in held.values()) == 3
-    assert shown.shared
+    assert not shown.shared
+    assert exhibits([run("a", gallery([1, 2])), run("b", gallery([1, 2]))])[0].shared
 
 
 def test_threats_are_not_mixed():
