@@ -83,8 +83,8 @@ def read_timm(config: DataConfig, path: str) -> Splits:
 def _hub(config: DataConfig, name: str) -> Splits:
     try:
         import datasets as hub
-    except ImportError:
-        raise UserError(f"hfds/{name} needs the package 'datasets': {_HUB}") from None
+    except ImportError as error:
+        raise UserError(f"hfds/{name} needs the package 'datasets' ({error}): {_HUB}") from None
     try:
         names = hub.get_dataset_split_names(name)
     except Exception as error:  # the hub's errors are many: no network, no such set, no access
@@ -101,11 +101,14 @@ def _hub_split(config: DataConfig, name: str, split: str) -> Stored:
     import datasets as hub
     from timm.data.readers.reader_hfds import ReaderHfds  # create_reader would lower-case the name
 
-    features = hub.load_dataset_builder(name).info.features or {}
-    image = next((key for key, value in features.items() if isinstance(value, hub.Image)), "image")
-    found = next((key for key, value in features.items() if isinstance(value, hub.ClassLabel)), "label")
-    label = config.label or found
     try:
+        # opened once for its columns: the builder alone does not know those of a plain folder of parquet
+        features = hub.load_dataset(name, split=split, cache_dir=config.root).features
+        image = next((key for key, value in features.items() if isinstance(value, hub.Image)), "image")
+        found = next((key for key, value in features.items() if isinstance(value, hub.ClassLabel)), "label")
+        label = config.label or found
+        if image not in features or label not in features:
+            raise UserError(f"no image or label column '{label}' among {', '.join(features)}; set data.label")
         reader = ReaderHfds(name, root=config.root, split=split, input_key=image, target_key=label)
     except Exception as error:
         raise UserError(f"hfds/{name} ({split}): {' '.join(str(error).split())[:300]}") from None

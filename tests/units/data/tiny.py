@@ -68,7 +68,7 @@ def parquet(path: Path, count: int = 8, *, names: list[str] | None = None, size:
     images = [{"bytes": png(image), "path": f"{n}.png"} for n, image in enumerate(pixels(count, size, seed))]
     table = pa.table({"img": images, "label": [n % 2 for n in range(count)] if labels is None else labels})
     if names:
-        features = {"label": {"names": names, "_type": "ClassLabel"}, "img": {"_type": "Image"}}
+        features = {"img": {"_type": "Image"}, "label": {"names": names, "_type": "ClassLabel"}}
         info = json.dumps({"info": {"features": features}})
         table = table.replace_schema_metadata({"huggingface": info})
     path.parent.mkdir(parents=True, exist_ok=True)
