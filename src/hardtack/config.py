@@ -21,6 +21,7 @@ import yaml
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from hardtack.errors import UserError, did_you_mean
+from hardtack.files import write_text
 from hardtack.registry import Registry
 
 
@@ -225,4 +226,4 @@ def plain(value: Any) -> Any:
 
 
 def write_yaml(path: str | Path, values: Any) -> None:
-    Path(path).write_text(yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True))
+    write_text(path, yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True))

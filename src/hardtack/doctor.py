@@ -12,7 +12,7 @@ from importlib import metadata
 from typing import Literal, NamedTuple
 
 NEEDED = ("torch", "torchvision", "timm", "numpy", "pyyaml", "pydantic", "safetensors", "pyarrow", "scikit-learn",
-          "rich", "typer", "jinja2", "plotly", "matplotlib")  # fmt: skip
+          "rich", "typer", "jinja2", "matplotlib")  # fmt: skip
 MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}
 OPTIONAL = {"duckdb": "query", "tensorboard": "track", "datasets": "hub", "webdataset": "hub", "onnx": "export"}
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from hardtack.config import Number
 from hardtack.errors import UserError
-from hardtack.models.catalog import make_body
+from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.files import find_weights, read_metadata
 from hardtack.models.weights import load_weights
@@ -43,7 +43,7 @@ class ModelConfig:
 def load_model(
     name: str | ModelConfig,
     *,
-    num_classes: int = 10,
+    num_classes: int | None = None,
     image_size: int | None = None,
     pretrained: bool = False,
     weights: str | Path | None = None,
@@ -56,7 +56,7 @@ def load_model(
 
     With `seed` the initial weights depend on nothing else, and the global random state stays as it was.
     Given a `ModelConfig`, what it states wins and the keywords (say, the data's size and statistics) fill
-    what it leaves open.
+    what it leaves open. `num_classes` left at None is the weights file's, the published head's, or 10.
     """
     if isinstance(name, ModelConfig):
         asked = name
@@ -68,6 +68,8 @@ def load_model(
         )
     path = asked.weights or (None if weights is None else str(weights))
     written = {} if path is None else read_metadata(find_weights(path)).get("architecture", {})
+    if num_classes is None:
+        num_classes = written.get("num_classes") or published_classes(asked.name, asked.pretrained) or 10
     with _seeded(seed):
         body = make_body(
             asked.name,

@@ -144,6 +144,16 @@ def _timm_body(
     )
 
 
+def published_classes(name: str, pretrained: bool) -> int | None:
+    """How many classes the published weights of a timm model tell apart; None where none are asked for."""
+    if not pretrained or not name.startswith(TIMM):
+        return None
+    import timm
+
+    known = timm.models.get_pretrained_cfg(name.removeprefix(TIMM))
+    return None if known is None else known.num_classes
+
+
 def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
     import timm
 

@@ -12,7 +12,8 @@ from typing import Any
 from hardtack.report import wording
 from hardtack.report.page import templates
 from hardtack.report.view import flattened, table_view, version
-from hardtack.results import Result, Run, curves, distinct_flags, leaderboard, read_run, write_text
+from hardtack.files import write_text
+from hardtack.results import Result, Run, curves, distinct_flags, leaderboard, read_run
 
 TRAINING_SECTIONS = ("model", "objective", "train", "augment", "runtime")
 

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from hardtack.errors import UserError
 from hardtack.report import pictures, wording
-from hardtack.results import CurveSet, Gallery, Run, atomic, curves, read_runs
+from hardtack.files import atomic
+from hardtack.results import CurveSet, Gallery, Run, curves, read_runs
 
 # Okabe and Ito's colours, told apart by colour-blind readers; the page uses the same order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B4528B", "#C98A00", "#3B9AD9", "#7A5C2E", "#6B7280")

@@ -13,7 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from hardtack.report.view import view
-from hardtack.results import read_runs, write_text
+from hardtack.files import write_text
+from hardtack.results import read_runs
 
 
 def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) -> Path:

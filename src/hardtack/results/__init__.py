@@ -16,7 +16,6 @@ from hardtack.results.store import (
     ChunkStore,
     append_result,
     append_results,
-    atomic,
     find_runs,
     is_run,
     read_arrays,
@@ -24,7 +23,6 @@ from hardtack.results.store import (
     read_results,
     read_verdicts,
     write_arrays,
-    write_text,
     write_verdicts,
 )
 
@@ -41,7 +39,6 @@ __all__ = [
     "Table",
     "append_result",
     "append_results",
-    "atomic",
     "comparable",
     "curves",
     "distinct_flags",
@@ -60,6 +57,5 @@ __all__ = [
     "to_json",
     "wilson",
     "write_arrays",
-    "write_text",
     "write_verdicts",
 ]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hardtack.errors import UserError
+from hardtack.files import atomic
 
 STATE = "checkpoints/state.pt"
 
@@ -18,14 +18,8 @@ _FREE = {"output", "runtime.device", "runtime.compile", "data.root", "data.worke
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
-    path = folder / STATE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
+    with atomic(folder / STATE) as file:
         torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:

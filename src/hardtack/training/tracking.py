@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.errors import UserError
+from hardtack.files import write_text
 
 
 class Tracker:
@@ -15,9 +16,7 @@ class Tracker:
     def __init__(self, folder: Path, *, resumed_step: int, tensorboard: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
         kept = [line for line in _lines(self.path) if line["step"] <= resumed_step]
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept))
-        temporary.replace(self.path)
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = self.path.open("a")
         self._board = _board(folder) if tensorboard else None
 

@@ -229,7 +229,10 @@ class Trainer:
         if adversary is not None:
             adversary.accelerate(self.runtime)
         if self.runtime.compiles:
-            self.objective.compile(fullgraph=True, dynamic=False)
+            # graph replays hand out gradients in memory of their own; accumulation and DDP's buckets need ours
+            alone = self.config.accumulate == 1 and self.runtime.world_size == 1
+            mode = "reduce-overhead" if alone and self.runtime.captures else None
+            self.objective.compile(mode=mode, fullgraph=True, dynamic=False)
         if self.runtime.world_size > 1:
             device_ids = [self.device] if self.device.type == "cuda" else None
             self.wrapped = DistributedDataParallel(self.objective, device_ids=device_ids)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from hardtack.errors import UserError
+from hardtack.files import atomic
 from hardtack.results import (
     ChunkStore,
     Result,
     append_result,
-    atomic,
     find_runs,
     read_arrays,
     read_metrics,
