@@ -57,7 +57,7 @@ class Trainer:
             recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch
         )
         self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
-        self.augment = make_augment(recipe.augment, num_classes=data.num_classes)
+        self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
         self.window: dict[str, Tensor] = {}

@@ -1,0 +1,79 @@
+"""What only a CUDA device can show: captured graphs, compiled steps and bf16 search tell the same story."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from hardtack.attacks import Ascent, ascent_step, untouched
+from hardtack.capture import Captured
+from hardtack.data import AugmentConfig, make_augment
+from hardtack.evaluation import evaluate
+from hardtack.models import load_model
+from hardtack.randomness import make_keys, normal, uniform
+from hardtack.runtime import Runtime
+from hardtack.threats import Threat
+from hardtack.training import read_recipe
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+X = torch.rand(32, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(32) % 10
+
+
+def small_model():
+    return load_model("vit_digits", seed=0)
+
+
+@pytest.mark.parametrize("threat", ["linf:8/255", "l2:0.5", "l1:12"])
+def test_captured_compiled_search_equals_the_eager_one(threat):
+    model, attack = small_model().cuda(), Ascent(threat=Threat.parse(threat), steps=5)
+    keys, eps = torch.arange(32, device="cuda"), torch.tensor(attack.threat.radius, device="cuda")
+    step = torch.compile(ascent_step, fullgraph=True, dynamic=False)
+    fast = Captured(lambda x, y, k, e: attack.search(model, x, y, keys=k, eps=e, step=step).x_adv)
+    with untouched(model):
+        slow = attack.search(model, X.cuda(), Y.cuda(), keys=keys, eps=eps).x_adv
+        for _ in range(6):  # warm, recorded, replayed
+            quick = fast(X.cuda(), Y.cuda(), keys, eps).clone()
+        other = fast(X.cuda().flip(0), Y.cuda().flip(0), keys.flip(0), eps).clone().flip(0)
+    assert (quick - slow).abs().mean() < 1e-3  # sign steps flip on rounding noise here and there
+    assert torch.allclose(quick, other, atol=1e-3) or (quick - other).abs().mean() < 1e-3
+    assert attack.threat.contains(quick.cpu(), X).all()
+
+
+def test_random_numbers_are_the_same_on_both_devices():
+    keys = make_keys(torch.arange(64), 3)
+    assert torch.equal(uniform(keys, (3, 32, 32)), uniform(keys.cuda(), (3, 32, 32)).cpu())
+    assert torch.allclose(normal(keys, (99,)), normal(keys.cuda(), (99,)).cpu(), atol=1e-4)
+
+
+def test_augmentation_is_the_same_on_both_devices():
+    augment = make_augment(AugmentConfig(flip=0.5, crop_padding=4, erase=0.5), num_classes=10)
+    keys = make_keys(torch.arange(32), 1)
+    x, _ = augment(X, Y, keys)
+    x_cuda, _ = augment.cuda()(X.cuda(), Y.cuda(), keys.cuda())
+    assert torch.allclose(x, x_cuda.cpu(), atol=1e-5)
+
+
+def test_bf16_search_is_verified_in_fp32():
+    model = small_model()
+    found = {
+        precision: evaluate(model, (X, Y), threat="linf:8/255", runtime=Runtime(precision=precision), quiet=True)
+        for precision in ("fp32", "bf16")
+    }
+    assert abs(found["bf16"].robust_accuracy - found["fp32"].robust_accuracy) <= 2 / 32
+
+
+@pytest.mark.parametrize("objective", ["standard", "adversarial", "trades"])
+def test_training_learns_on_the_gpu_and_resumes(objective, tmp_path):
+    from hardtack.api import train
+
+    words = ["train.epochs=6", "train.batch_size=128", f"objective={objective}", "runtime.precision=bf16",
+             "model=vit_digits", "optimiser.lr=2e-3", "train.ema=0.9"]  # fmt: skip
+    if objective != "standard":
+        words += ["objective.attack.name=pgd", "objective.attack.threat=linf:0.05", "objective.attack.steps=2"]
+    recipe = read_recipe(None, [*words, f"output={tmp_path / 'run'}"])
+    folder = train(recipe, quiet=True)
+    assert (folder / "checkpoints/best.safetensors").exists()
+    again = train(dataclasses.replace(recipe), quiet=True)  # nothing left to do
+    assert again == folder
