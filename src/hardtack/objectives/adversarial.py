@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from hardtack.attacks import Ascent
 from hardtack.config import Choice
 from hardtack.objectives.adversary import Adversary, Warmup
-from hardtack.objectives.standard import accuracy
+from hardtack.objectives.standard import Smoothing, accuracy
 from hardtack.registry import attacks, objectives
 from hardtack.threats import Threat
 
@@ -27,7 +27,7 @@ DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"))
 class AdversarialConfig:
     attack: Annotated[Any, Choice(attacks)] = DEFAULT_ATTACK
     warmup: Warmup = field(default_factory=Warmup)
-    label_smoothing: float = 0.0
+    label_smoothing: Smoothing = 0.0
 
     def build(self, model: nn.Module) -> Adversarial:
         return Adversarial(model, self)

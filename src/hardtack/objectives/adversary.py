@@ -6,9 +6,10 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent, ascent_step, untouched
@@ -25,7 +26,7 @@ class Warmup:
     `hold: step` lets it rise at every step.
     """
 
-    epochs: float = 0.0
+    epochs: Annotated[float, Field(ge=0)] = 0.0
     shape: Literal["linear", "sine"] = "linear"
     hold: Literal["step", "epoch"] = "step"
 
@@ -41,7 +42,8 @@ class Adversary:
 
     def __init__(self, model: nn.Module, attack: Ascent, warmup: Warmup) -> None:
         if not isinstance(attack, Ascent):
-            raise UserError(f"training needs an ascent attack such as fgsm or pgd, found {type(attack).__name__}")
+            found = type(attack).__name__
+            raise UserError(f"training needs an ascent attack such as fgsm or pgd, found {found}")
         self.model = model
         self.attack = dataclasses.replace(attack, keep=attack.keep or "last")
         self.warmup = warmup
@@ -58,7 +60,9 @@ class Adversary:
         if runtime.captures:
             self._search = Captured(self._search)
 
-    def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
+    def __call__(
+        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
+    ) -> Tensor:
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
         eps = torch.full((), self.attack.threat.radius * self.warmup.factor(epoch), device=x.device)
         with untouched(self.model, mode=self.attack.mode):

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.objectives.adversary import Adversary
 from hardtack.registry import objectives
 
+Smoothing = Annotated[float, Field(ge=0, lt=1)]
+
 
 @objectives.register("standard", help="cross-entropy on clean images")
 @dataclass(frozen=True, kw_only=True)
 class StandardConfig:
-    label_smoothing: float = 0.0
+    label_smoothing: Smoothing = 0.0
 
     def build(self, model: nn.Module) -> Standard:
         return Standard(model, self)
@@ -30,7 +33,7 @@ class Standard(nn.Module):
         self.config = config
 
     def prepare(self, x: Tensor, y: Tensor, **_: Any) -> dict[str, Tensor]:
-        """What must be computed on the bare model before the one call that gradients flow through: nothing."""
+        """What must be found on the bare model before the one call that gradients flow through: nothing."""
         return {}
 
     def forward(self, x: Tensor, y: Tensor) -> dict[str, Tensor]:

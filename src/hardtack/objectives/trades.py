@@ -15,12 +15,13 @@ from typing import Annotated, Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent
 from hardtack.config import Choice
 from hardtack.objectives.adversary import Adversary, Warmup
-from hardtack.objectives.standard import accuracy
+from hardtack.objectives.standard import Smoothing, accuracy
 from hardtack.registry import attacks, objectives
 from hardtack.threats import Threat
 
@@ -33,8 +34,8 @@ DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"), loss="kl", start="gau
 class TradesConfig:
     attack: Annotated[Any, Choice(attacks)] = DEFAULT_ATTACK
     warmup: Warmup = field(default_factory=Warmup)
-    beta: float = 6.0
-    label_smoothing: float = 0.0
+    beta: Annotated[float, Field(ge=0)] = 6.0
+    label_smoothing: Smoothing = 0.0
 
     def build(self, model: nn.Module) -> Trades:
         return Trades(model, self)
