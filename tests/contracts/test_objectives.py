@@ -1,0 +1,104 @@
+"""The objective contract over every registered one: (x, y) → {"loss": …, parts}, state, no side effects."""
+
+import copy
+
+import pytest
+import torch
+
+from hardtack.config import choose, plain
+from hardtack.models import load_model
+from hardtack.registry import objectives
+from tiny_runs import CLASSES, Linear, images, labels
+
+EVERY = objectives.names()
+SETTINGS = {name: {} for name in EVERY}
+for _name in ("adversarial", "trades"):  # the default attack has ten steps; two say as much here
+    SETTINGS[_name] = {"attack": {"name": "pgd", "threat": "linf:8/255", "steps": 2}}
+every_objective = pytest.mark.parametrize("name", EVERY)
+
+
+def config(name):
+    return choose(objectives, {"name": name, **SETTINGS[name]})
+
+
+def vit():
+    options = {"patch_size": 4, "depth": 2, "width": 16, "heads": 2, "drop_path": 0.5}
+    return load_model("vit_digits", num_classes=CLASSES, image_size=8, seed=0, **options).train()
+
+
+def soft():
+    return torch.full((12, CLASSES), 0.1) + torch.eye(CLASSES)[labels()] * 0.6
+
+
+@every_objective
+@pytest.mark.parametrize("target", [labels, soft])
+def test_a_finite_loss_that_reaches_every_parameter(name, target):
+    model = vit()
+    out = config(name).build(model)(images(), target())
+    loss = out["loss"]
+    assert loss.shape == () and loss.isfinite() and loss.requires_grad
+    for part, value in out.items():
+        assert value.shape == () and value.isfinite(), part
+        assert part == "loss" or not value.requires_grad, f"{part} would keep the graph alive"
+    loss.backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), parameter_name
+
+
+@every_objective
+def test_defaults_build_and_work(name):
+    assert choose(objectives, name).build(Linear())(images(4), labels(4))["loss"].isfinite()
+
+
+@every_objective
+def test_preparing_first_equals_the_plain_call(name):
+    objective = config(name).build(Linear())
+    x, y = images(), labels()
+    assert torch.equal(objective(x, y, **objective.prepare(x, y))["loss"], objective(x, y)["loss"])
+
+
+@every_objective
+def test_the_model_s_parameters_are_the_objective_s(name):
+    model = vit()
+    objective = config(name).build(model)
+    assert {id(p) for p in model.parameters()} <= {id(p) for p in objective.parameters()}
+
+
+@every_objective
+def test_state_travels_to_a_fresh_copy(name):
+    """Trained a little, saved and loaded elsewhere: the same loss to the bit."""
+    objective, other = config(name).build(Linear(seed=0)), config(name).build(Linear(seed=1))
+    optimiser = torch.optim.SGD(objective.parameters(), lr=0.1)
+    x, y = images(), labels()
+    for _ in range(2):
+        optimiser.zero_grad()
+        objective(x, y)["loss"].backward()
+        optimiser.step()
+    assert not torch.equal(objective(x, y)["loss"], other(x, y)["loss"])
+    other.load_state_dict(copy.deepcopy(objective.state_dict()))
+    assert torch.equal(objective(x, y)["loss"], other(x, y)["loss"])
+
+
+@every_objective
+def test_the_global_random_state_is_neither_used_nor_moved(name):
+    objective = config(name).build(Linear())
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = objective(images(), labels())["loss"]
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(objective(images(), labels())["loss"], first)
+
+
+@every_objective
+def test_inputs_are_not_written_to(name):
+    x, y = images(), labels()
+    config(name).build(Linear())(x, y)["loss"].backward()
+    assert torch.equal(x, images()) and torch.equal(y, labels()) and not x.requires_grad
+
+
+@every_objective
+def test_configuration_is_written_and_read_back_whole(name):
+    written = plain(config(name))
+    assert written["name"] == name
+    assert choose(objectives, written) == config(name)
