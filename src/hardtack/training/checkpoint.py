@@ -29,18 +29,24 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+        before, now = _flat(state["recipe"]), _flat(recipe)
     except Exception as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
-    before, now = _flat(state["recipe"]), _flat(recipe)
     changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
     if changed:
         detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder")
+        raise UserError(
+            f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder"
+        )
     return state
 
 
 def _flat(values: Any, path: str = "") -> dict[str, Any]:
     if isinstance(values, dict):
-        return {k: v for key, item in values.items() for k, v in _flat(item, f"{path}.{key}" if path else key).items()}
+        return {
+            k: v
+            for key, item in values.items()
+            for k, v in _flat(item, f"{path}.{key}" if path else key).items()
+        }
     return {path: values}

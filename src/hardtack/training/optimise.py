@@ -1,16 +1,20 @@
-"""Optimisers and learning-rate schedules. A schedule is a pure function of the step, so nothing of it is saved."""
+"""Optimisers and learning-rate schedules. A schedule is a pure function of the step: nothing of it is saved."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.config import Number
 from hardtack.errors import UserError
+
+Decay = Annotated[float, Field(ge=0, lt=1)]
+TABLES = ("pos_embed", "cls_token")  # added to the tokens, so no matrices, whatever their shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +23,9 @@ class OptimiserConfig:
 
     name: Literal["adamw", "sgd"] = "adamw"
     lr: Number = 5e-4
-    weight_decay: float = 0.05
-    betas: tuple[float, float] = (0.9, 0.999)
-    momentum: float = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 0.05
+    betas: tuple[Decay, Decay] = (0.9, 0.999)
+    momentum: Decay = 0.9
     nesterov: bool = False
     decay_all: bool = False
 
@@ -48,7 +52,9 @@ def parameter_groups(model: nn.Module, weight_decay: float, *, decay_all: bool) 
     spared: list[Tensor] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            spare = not decay_all and (parameter.ndim < 2 or name in exempt)
+            spare = not decay_all and (
+                parameter.ndim < 2 or name in exempt or name.rpartition(".")[2] in TABLES
+            )
             (spared if spare else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
@@ -64,11 +70,11 @@ class ScheduleConfig:
     """
 
     name: Literal["cosine", "onecycle", "step", "constant"] = "cosine"
-    warmup_epochs: float = 0.0
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     warmup_lr: Number = 1e-6
     final_lr: Number = 1e-6
-    cooldown_epochs: float = 0.0
-    rise: float = 0.3
+    cooldown_epochs: Annotated[float, Field(ge=0)] = 0.0
+    rise: Annotated[float, Field(gt=0, lt=1)] = 0.3
     milestones: tuple[float, ...] = ()
     gamma: float = 0.1
     cycle_momentum: tuple[float, float] | None = (0.85, 0.95)
@@ -135,7 +141,8 @@ class Average:
     @torch.no_grad()
     def update(self, source: nn.Module, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        mine, theirs = list(self.model.parameters()), [p.detach() for p in source.parameters()]
+        mine: list[Tensor] = list(self.model.parameters())
+        theirs = [p.detach() for p in source.parameters()]
         torch._foreach_lerp_(mine, theirs, 1 - decay)
         for buffer, new in zip(self.model.buffers(), source.buffers(), strict=True):
             buffer.copy_(new)

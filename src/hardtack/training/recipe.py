@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from hardtack.attacks import Ascent
 from hardtack.config import Choice, build, merge, parse_words, read_yaml
 from hardtack.data import AugmentConfig, DataConfig
-from hardtack.errors import UserError
 from hardtack.models import ModelConfig
 from hardtack.objectives import StandardConfig
 from hardtack.registry import attacks, objectives
@@ -18,25 +19,21 @@ from hardtack.runtime import Runtime
 from hardtack.threats import Threat
 from hardtack.training.optimise import OptimiserConfig, ScheduleConfig
 
+Count = Annotated[int, Field(ge=1)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """`batch_size` is the number of images per optimiser step over all processes and micro-steps."""
 
-    epochs: int = 10
-    batch_size: int = 128
-    accumulate: int = 1
-    clip: float | None = None
-    ema: float | None = None
-    log_every: int = 20
+    epochs: Count = 10
+    batch_size: Count = 128
+    accumulate: Count = 1
+    clip: Annotated[float, Field(gt=0)] | None = None
+    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    log_every: Count = 20
     checkpoint_every_s: float = 60.0
     tensorboard: bool = False
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1 or self.accumulate < 1:
-            raise UserError("epochs, batch_size and accumulate must be at least 1")
-        if self.ema is not None and not 0 <= self.ema < 1:
-            raise UserError(f"ema is a decay in [0, 1), found {self.ema}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +43,10 @@ class ValidationConfig:
     The score is robust accuracy under `attack` when one is given, clean accuracy otherwise.
     """
 
-    every: int = 1
+    every: Count = 1
     attack: Annotated[Any, Choice(attacks)] = None
-    batch_size: int = 256
-    limit: int | None = None
+    batch_size: Count = 256
+    limit: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +77,7 @@ def read_recipe(path: str | Path | None = None, words: Iterable[str] = (), **val
 
 
 def validation_attack(recipe: Recipe) -> Ascent | None:
-    """The attack that judges epochs: the recipe's own, or ten steps of PGD in the threat it trains against."""
+    """The attack that judges epochs: the recipe's own, or ten steps of PGD in the threat trained against."""
     if recipe.validation.attack is not None:
         return recipe.validation.attack
     trained = getattr(recipe.objective, "attack", None)

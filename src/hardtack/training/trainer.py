@@ -71,26 +71,31 @@ class Trainer:
         torch.manual_seed(self._dropout_seed())
         keys = randomness.make_keys(batch.index, self.runtime.seed, int(epoch))
         x, y = self.augment(batch.x, batch.y, keys)
-        for number, (x_, y_, keys_) in enumerate(zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)):
+        means: dict[str, Tensor] = {}
+        for number, (x_, y_, keys_) in enumerate(
+            zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)
+        ):
             with self.runtime.arithmetic():
                 prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
                 with self._synchronised(last=number == micro_steps - 1):
                     parts = self.wrapped(x_, y_, **prepared)
             with self.runtime.arithmetic(autocast=False):
                 (parts["loss"] / micro_steps).backward()
+            for name, value in parts.items():
+                means[name] = means.get(name, 0) + value.detach().float() / micro_steps
         norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.config.clip or torch.inf)
-        self._require_finite(parts["loss"], norm)
+        self._require_finite(means["loss"], norm)
         set_rates(self.optimiser, *self.schedule.at(self.done))
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         self.done += 1
         if self.average is not None:
             self.average.update(self.model, self.done)
-        return {name: value.detach().float() for name, value in parts.items()} | {"gradient_norm": norm.float()}
+        return means | {"gradient_norm": norm.float()}
 
     def _require_finite(self, loss: Tensor, norm: Tensor) -> None:
         # the one wait for the device in a step: better a stopped run than weights of NaN
-        if not torch.isfinite(loss.detach() + norm):
+        if not torch.isfinite(loss + norm):
             raise UserError(
                 f"step {self.done}: loss {loss.item():g}, gradient norm {norm.item():g}; the weights were not "
                 "updated. Lower optimiser.lr, set train.clip, or use runtime.precision=fp32"
@@ -105,7 +110,9 @@ class Trainer:
                 yield
 
     def _dropout_seed(self) -> int:
-        word = randomness.make_keys(torch.zeros(1, dtype=torch.int64), self.runtime.seed, self.done, self.runtime.rank)
+        word = randomness.make_keys(
+            torch.zeros(1, dtype=torch.int64), self.runtime.seed, self.done, self.runtime.rank
+        )
         return int(word) & (2**63 - 1)
 
     # ------------------------------------------------------------ the run
@@ -120,7 +127,10 @@ class Trainer:
             if self.runtime.is_main:
                 write_yaml(self.folder / "config.yaml", self.recipe)
             tracker = self._tracker()
-            with _terminated() as stop, Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter:
+            with (
+                _terminated() as stop,
+                Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter,
+            ):
                 while self.done < total:
                     self._epoch(tracker, meter, stop)
             if tracker is not None:
@@ -137,17 +147,23 @@ class Trainer:
             start=start, drop_last=True, rank=self.runtime.rank, world_size=self.runtime.world_size,
         ):  # fmt: skip
             parts = self.step(batch)
-            self.window = {name: self.window.get(name, 0) + value for name, value in (parts | {"steps": _one(parts)}).items()}
+            self.window = {
+                name: self.window.get(name, 0) + value
+                for name, value in (parts | {"steps": _one(parts)}).items()
+            }
             meter.advance(self.config.batch_size)
             ended = self.done % self.steps_per_epoch == 0
             if self.done % self.config.log_every == 0 or ended:
                 logged = self._log(tracker, logged)
-            if stop or (not ended and time.monotonic() - saved > self.config.checkpoint_every_s):
+            if not ended and (stop or time.monotonic() - saved > self.config.checkpoint_every_s):
                 self._save()
                 saved = time.monotonic()
-            if stop:
-                raise SystemExit(128 + stop[0])
-        self._judge(epoch + 1, tracker, meter)
+            if stop and not ended:
+                break
+        else:
+            self._judge(epoch + 1, tracker, meter)  # a run that goes on must find its last epoch judged
+        if stop:
+            raise SystemExit(128 + stop[0])
 
     def _log(self, tracker: Tracker | None, since: float) -> float:
         steps = float(self.window.pop("steps"))
@@ -156,7 +172,14 @@ class Trainer:
         if tracker is not None:
             rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
             lr = self.optimiser.param_groups[0]["lr"]
-            tracker.write("train", step=self.done, epoch=self.done / self.steps_per_epoch, **means, lr=lr, images_per_s=rate)
+            tracker.write(
+                "train",
+                step=self.done,
+                epoch=self.done / self.steps_per_epoch,
+                **means,
+                lr=lr,
+                images_per_s=rate,
+            )
         return now
 
     def _judge(self, epoch: int, tracker: Tracker | None, meter: Meter) -> None:
@@ -208,7 +231,12 @@ class Trainer:
 
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
         model = self.average.model if self.average is not None else self.model
-        facts = {"recipe": plain(self.recipe), "epoch": epoch, "validation": scores, "ema": self.average is not None}
+        facts = {
+            "recipe": plain(self.recipe),
+            "epoch": epoch,
+            "validation": scores,
+            "ema": self.average is not None,
+        }
         save_weights(self.folder / "checkpoints" / f"{name}.safetensors", model, metadata=facts)
 
     # ------------------------------------------------------------ set-up
@@ -216,13 +244,10 @@ class Trainer:
     def _count_steps(self) -> int:
         share = self.runtime.world_size * self.config.accumulate
         if self.config.batch_size % share:
-            raise UserError(f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches")
-        count = steps_per_epoch(self.data, self.config.batch_size, drop_last=True)
-        if count == 0:
             raise UserError(
-                f"train.batch_size {self.config.batch_size} is larger than the training split ({len(self.data)} images)"
+                f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches"
             )
-        return count
+        return steps_per_epoch(self.data, self.config.batch_size, drop_last=True)
 
     def _wrap(self) -> None:
         adversary = getattr(self.objective, "adversary", None)
