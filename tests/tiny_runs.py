@@ -59,12 +59,12 @@ def write_data(path: Path, *, train: int = 40, test: int = 12, seed: int = 0) ->
     return path
 
 
-def settings(folder: Path, data: Path, **sections: Any) -> dict[str, Any]:
+def settings(folder: Path, file: Path, **sections: Any) -> dict[str, Any]:
     """A recipe's sections with all that could break a resume switched on: 2 epochs of 5 steps."""
     return {
         "name": "tiny",
         "output": str(folder),
-        "data": {"name": f"npz:{data}", "validation": 0.2, "workers": 0},
+        "data": {"name": f"npz:{file}", "validation": 0.2, "workers": 0},
         "augment": {"crop_padding": 1, "flip": 0.5},
         "model": MODEL,
         "objective": {
@@ -81,8 +81,8 @@ def settings(folder: Path, data: Path, **sections: Any) -> dict[str, Any]:
     }
 
 
-def tiny_recipe(folder: Path, data: Path, **sections: Any) -> Recipe:
-    return read_recipe(None, **settings(folder, data, **sections))
+def tiny_recipe(folder: Path, file: Path, **sections: Any) -> Recipe:
+    return read_recipe(None, **settings(folder, file, **sections))
 
 
 # ---------------------------------------------------------------- the command

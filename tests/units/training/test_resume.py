@@ -1,0 +1,190 @@
+"""A run that was stopped and repeated ends like one that never was: to the bit, on the CPU.
+
+Everything that carries state from step to step is on: moving average, augmentation, drop path, a TRADES attack
+whose radius grows, accumulation, a schedule, half-filled logging windows.
+"""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+import hardtack as ht
+from hardtack.training import Trainer
+from tiny_runs import settings, tiny_recipe, write_data
+
+STEPS = 10  # two epochs of five
+
+
+class Interrupted(Exception):
+    """A crash, as far as the run can tell."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """(data, folder): every run of this module is written to the same path, which is part of what it writes."""
+    base = tmp_path_factory.mktemp("resume")
+    return write_data(base / "data.npz"), base / "run"
+
+
+def recipe(home, *, save_every_step=True):
+    data, folder = home
+    train = settings(folder, data)["train"] | {"checkpoint_every_s": -1.0 if save_every_step else 3600.0}
+    return tiny_recipe(folder, data, train=train)
+
+
+def outcome(folder):
+    """All that a finished run is, but for how fast it was."""
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in metrics:
+        line.pop("images_per_s", None)
+    files = {name: (folder / "checkpoints" / f"{name}.safetensors").read_bytes() for name in ("best", "last")}
+    state = torch.load(folder / "checkpoints" / "state.pt", weights_only=True)
+    return metrics, files, state
+
+
+def same_state(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same_state(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same_state, a, b))
+    return a == b
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(home):
+    data, folder = home
+    found = {}
+    for every in (True, False):
+        ht.train(recipe(home, save_every_step=every), quiet=True)
+        found[every] = outcome(folder)
+        folder.rename(folder.with_name(f"kept-{every}"))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def fresh(home):
+    yield
+    if home[1].exists():
+        home[1].rename(home[1].with_name(f"used-{len(list(home[1].parent.iterdir()))}"))
+
+
+def stop_after(monkeypatch, steps, act):
+    original, taken = Trainer.step, []
+
+    def step(self, batch):
+        if len(taken) == steps and act is crash:
+            act()
+        parts = original(self, batch)
+        taken.append(1)
+        if len(taken) == steps and act is terminate:
+            act()
+        return parts
+
+    monkeypatch.setattr(Trainer, "step", step)
+
+
+def crash():
+    raise Interrupted
+
+
+def terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def assert_same(found, expected):
+    assert found[0] == expected[0], "metrics"
+    for name in ("last", "best"):
+        assert found[1][name] == expected[1][name], f"{name}.safetensors"
+    for key in expected[2]:
+        assert same_state(found[2][key], expected[2][key]), f"state: {key}"
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 4, 5, 6, 9])
+def test_a_crash_after_any_step_changes_nothing(home, uninterrupted, monkeypatch, steps):
+    """Saved after every step: mid-window, mid-epoch, at the end of an epoch (5), before the last step."""
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps, crash)
+        with pytest.raises(Interrupted):
+            ht.train(recipe(home), quiet=True)
+    ht.train(recipe(home), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[True])
+
+
+@pytest.mark.parametrize("steps", [2, 7])
+def test_a_crash_between_saves_repeats_the_lost_steps(home, uninterrupted, monkeypatch, steps):
+    """Saved at the ends of epochs only: step 2 starts over from nothing, step 7 from epoch 1."""
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps, crash)
+        with pytest.raises(Interrupted):
+            ht.train(recipe(home, save_every_step=False), quiet=True)
+    assert (home[1] / "checkpoints" / "state.pt").exists() == (steps == 7)
+    ht.train(recipe(home, save_every_step=False), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[False])
+
+
+@pytest.mark.parametrize("steps", [1, 5, 8, 10])
+def test_sigterm_saves_leaves_and_goes_on(home, uninterrupted, monkeypatch, steps):
+    """At 5 and 10 the signal comes with the last step of an epoch, whose judgement must not be lost."""
+    handler = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps, terminate)
+        with pytest.raises(SystemExit) as left:
+            ht.train(recipe(home, save_every_step=False), quiet=True)
+    assert left.value.code == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is handler
+    state = torch.load(home[1] / "checkpoints" / "state.pt", weights_only=True)
+    assert state["done"] == steps, "nothing of what was computed is lost"
+    ht.train(recipe(home, save_every_step=False), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[False])
+
+
+def test_many_crashes_are_no_worse_than_one(home, uninterrupted, monkeypatch):
+    for _ in range(STEPS // 3):
+        with monkeypatch.context() as patch:
+            stop_after(patch, 3, crash)
+            with pytest.raises(Interrupted):
+                ht.train(recipe(home), quiet=True)
+    ht.train(recipe(home), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[True])
+
+
+def test_a_crash_while_judging_repeats_the_judgement_once(home, uninterrupted, monkeypatch):
+    """The validation line was written, the state was not: the line must not appear twice."""
+    with monkeypatch.context() as patch:
+        export, calls = Trainer._export, []
+
+        def failing(self, name, epoch, scores):
+            calls.append(name)
+            if name == "last" and epoch == 2:
+                raise Interrupted
+            export(self, name, epoch, scores)
+
+        patch.setattr(Trainer, "_export", failing)
+        with pytest.raises(Interrupted):
+            ht.train(recipe(home), quiet=True)
+    ht.train(recipe(home), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[True])
+
+
+def test_a_finished_run_repeated_takes_no_step(home, uninterrupted, monkeypatch):
+    ht.train(recipe(home), quiet=True)
+    monkeypatch.setattr(
+        Trainer, "step", lambda self, batch: pytest.fail("a finished run was trained further")
+    )
+    ht.train(recipe(home), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[True])
+
+
+def test_a_torn_last_line_of_metrics_is_dropped(home, uninterrupted, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5, crash)
+        with pytest.raises(Interrupted):
+            ht.train(recipe(home), quiet=True)
+    with (home[1] / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "train", "st')
+    ht.train(recipe(home), quiet=True)
+    assert_same(outcome(home[1]), uninterrupted[True])
