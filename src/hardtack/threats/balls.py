@@ -151,7 +151,7 @@ def l1_step(gradient: Tensor, x_adv: Tensor, length: Eps, density: float = 0.05)
 def l1_project(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
     """The solution is x + sign(d)·clip(|d| − λ, 0, room) with d = z − x and the smallest λ ≥ 0 in the ball.
 
-    The length is piecewise linear and falling in λ: bisection brackets the piece, one secant step lands on it.
+    The length is piecewise linear and falling in λ: bisection brackets the piece, a secant step lands on it.
     """
     delta = _rows(z - x)
     magnitude, room = delta.abs(), _room(delta, _rows(x))
@@ -168,8 +168,10 @@ def l1_project(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
         low, high = torch.where(outside, middle, low), torch.where(outside, high, middle)
     over, under = length(low) - budget, budget - length(high)
     secant = low + (high - low) * over / (over + under).clamp_min(_TINY)
-    shrink = torch.where(over <= 0, low, secant)
-    return (x + _like(delta.sign() * torch.minimum((magnitude - shrink).clamp_min(0), room), x)).clamp(0, 1)
+    moved = torch.minimum((magnitude - torch.where(over <= 0, low, secant)).clamp_min(0), room)
+    # far from the ball fp32 cannot resolve λ; what is left over the budget is scaled away
+    moved = moved * (budget / moved.sum(dim=1, keepdim=True).clamp_min(_TINY)).clamp(max=1)
+    return (x + _like(delta.sign() * moved, x)).clamp(0, 1)
 
 
 BALLS = {

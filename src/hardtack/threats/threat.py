@@ -19,13 +19,15 @@ class Threat:
     eps: Fraction
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", _fraction(self.eps))
         if self.norm not in BALLS:
-            raise UserError(f"there is no norm '{self.norm}'{did_you_mean(self.norm, BALLS) or '; known: linf, l2, l1'}")
+            hint = did_you_mean(self.norm, BALLS) or f"; known: {', '.join(BALLS)}"
+            raise UserError(f"there is no norm '{self.norm}'{hint}")
         if self.eps < 0:
             raise UserError(f"eps must not be negative, found {self.eps}")
         if self.norm == "linf" and self.eps > 1:
-            near = f"linf:{self.eps}/255"
-            raise UserError(f"linf eps is in [0,1] pixel units, found {self.eps} (did you mean '{near}'?)")
+            near = f" (did you mean 'linf:{_written(self.eps / 255)}'?)" if self.eps <= 255 else ""
+            raise UserError(f"linf eps is in [0,1] pixel units, found {_written(self.eps)}{near}")
 
     @classmethod
     def parse(cls, text: str | Threat) -> Threat:
@@ -34,11 +36,7 @@ class Threat:
         norm, colon, eps = str(text).partition(":")
         if not colon:
             raise UserError(f"'{text}' is not a threat; write it as norm:eps, for example linf:8/255")
-        try:
-            radius = Fraction(eps.strip())
-        except (ValueError, ZeroDivisionError):
-            raise UserError(f"'{eps}' in threat '{text}' is neither a number nor a fraction") from None
-        return cls(norm.strip(), radius)
+        return cls(norm.strip(), eps.strip())  # type: ignore[arg-type]  # made a fraction above
 
     def __str__(self) -> str:
         return f"{self.norm}:{_written(self.eps)}"
@@ -69,6 +67,20 @@ class Threat:
         inside = self.size(x_adv - x) <= self.radius * (1 + tolerance) + 2e-7
         rows = x_adv.reshape(len(x_adv), -1)
         return inside & (rows.amin(dim=1) >= 0) & (rows.amax(dim=1) <= 1)
+
+
+def _fraction(eps: Fraction | float | str) -> Fraction:
+    """`eps` as it was meant: the float 8/255 is the fraction 8/255, not its binary neighbour."""
+    if isinstance(eps, Fraction):
+        return eps
+    try:
+        written = Fraction(str(eps))
+        pixels = written.limit_denominator(255)
+        is_pixels = isinstance(eps, float) and float(pixels) == eps
+        float(written)
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise UserError(f"eps '{eps}' is neither a finite number nor a fraction") from None
+    return pixels if is_pixels else written
 
 
 def _written(eps: Fraction) -> str:
