@@ -1,4 +1,4 @@
-"""Files written whole and renamed into place: a reader, or a run that goes on after a kill, never sees half of one."""
+"""Files written whole and renamed into place: neither a reader nor a resumed run ever sees half of one."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,10 +31,10 @@ class Runtime:
 
     def __post_init__(self) -> None:
         kind = self.device.split(":")[0]
-        if kind not in ("auto", "cpu", "cuda", "mps"):
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):
             raise UserError(f"device '{self.device}' is none of auto, cpu, cuda, cuda:N, mps")
         if kind == "cuda" and not torch.cuda.is_available():
-            raise UserError("device 'cuda' was asked for, but torch sees no CUDA device; use device=cpu or auto")
+            raise UserError("device 'cuda' was asked for, but torch sees none; use device=cpu or auto")
 
     @property
     def rank(self) -> int:
@@ -74,14 +75,9 @@ class Runtime:
         take `autocast=False`: their types were settled by the forward pass.
         """
         chosen = precision or self.precision
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = matmul.allow_tf32, cudnn.allow_tf32
-        matmul.allow_tf32 = cudnn.allow_tf32 = chosen != "fp32"
-        try:
-            with torch.autocast(self.torch_device.type, torch.bfloat16, enabled=autocast and chosen == "bf16"):
-                yield
-        finally:
-            matmul.allow_tf32, cudnn.allow_tf32 = before
+        half = torch.autocast(self.torch_device.type, torch.bfloat16, enabled=autocast and chosen == "bf16")
+        with _tf32(chosen != "fp32"), half:
+            yield
 
     def compiled(self, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         """`function` through torch.compile where this runtime compiles, and itself elsewhere."""
@@ -101,3 +97,37 @@ class Runtime:
             yield
         finally:
             torch.distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 inside the block.
+
+    torch keeps two generations of switches: one for each kind of kernel, and an older pair that refuses to be
+    read once the two disagree. Both are set, so that they agree inside the block, and both are put back.
+    """
+    backends: Any = torch.backends
+    cudnn, mkldnn = backends.cudnn, backends.mkldnn
+    kernels = [backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv]
+    before = [kernel.fp32_precision for kernel in kernels]
+    matmul, convolution = _readable(torch.get_float32_matmul_precision), _readable(lambda: cudnn.allow_tf32)
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    cudnn.allow_tf32 = allowed
+    for kernel in kernels:
+        kernel.fp32_precision = "tf32" if allowed else "ieee"
+    try:
+        yield
+    finally:
+        if matmul is not None:
+            torch.set_float32_matmul_precision(matmul)
+        if convolution is not None:
+            cudnn.allow_tf32 = convolution
+        for kernel, precision in zip(kernels, before, strict=True):
+            kernel.fp32_precision = precision
+
+
+def _readable(switch: Callable[[], Any]) -> Any:
+    try:
+        return switch()
+    except RuntimeError:
+        return None
