@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -51,6 +52,19 @@ Number = Annotated[float, BeforeValidator(_fraction)]
 # ---------------------------------------------------------------- text to mappings
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which `1e-3` is a number; PyYAML alone wants `1.0e-3` and reads text."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what `_Loader` would take for a number."""
+
+
+_EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file, laid over the one its `base:` names (relative to the file)."""
     path = Path(path)
@@ -58,6 +72,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     base = values.pop("base", None)
     if base is None:
         return values
+    if not isinstance(base, str):
+        raise UserError(f"{path}: 'base' names one other file, found {base!r}")
     parent = _read_one(path.parent / base)
     if "base" in parent:
         raise UserError(f"{path.parent / base}: a base may not have a base of its own")
@@ -66,11 +82,11 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 def _read_one(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else [])
+        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.yaml")])
         raise UserError(f"there is no file {path}{near}")
     try:
-        values = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if values is None:
         return {}
@@ -80,14 +96,19 @@ def _read_one(path: Path) -> dict[str, Any]:
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid on `under`. Choosing another `name` in a section drops what belonged to the old one."""
+    """`over` laid on `under`. Choosing another `name` in a section drops what belonged to the old one.
+
+    `model: vit` is short for `model: {name: vit}`, on either side.
+    """
     merged = dict(under)
     for key, value in over.items():
         old = merged.get(key)
-        if isinstance(old, str) and isinstance(value, Mapping) and "name" not in value:
-            old = {"name": old}  # `model: vit` under `model.depth=3`: the short form of a section
+        if isinstance(old, str) and isinstance(value, Mapping):
+            old = {"name": old}
+        elif isinstance(old, Mapping) and isinstance(value, str):
+            value = {"name": value}
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            renamed = "name" in value and value["name"] != old.get("name")
+            renamed = "name" in old and "name" in value and value["name"] != old["name"]
             merged[key] = dict(value) if renamed else merge(old, value)
         else:
             merged[key] = value
@@ -102,7 +123,7 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if not equals or not path:
             raise UserError(f"'{word}' is not of the form key=value")
         try:
-            value: Any = yaml.safe_load(text)
+            value: Any = yaml.load(text, Loader=_Loader)
         except yaml.YAMLError:
             value = text
         for key in reversed(path.strip().split(".")):
@@ -139,15 +160,26 @@ def choose(registry: Registry, value: Any, *, path: str = "") -> Any:
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, Mapping):
+        if isinstance(value, bool | int | float | list | tuple):
+            wanted = f"the name of a {registry.kind} or a mapping of its settings"
+            raise UserError(f"'{path}': expected {wanted}, found {value!r}")
         return value  # an instance made in Python
     if "name" not in value:
-        raise UserError(f"'{_join(path, 'name')}' is missing; {registry.kind}s: {', '.join(registry.names())}")
+        known = ", ".join(registry.names())
+        raise UserError(f"'{_join(path, 'name')}' is missing; {registry.kind}s: {known}")
     try:
         entry = registry.get(value["name"])
     except UserError as error:
         raise UserError(f"{path}: {error}" if path else str(error)) from None
     settings = {key: item for key, item in value.items() if key != "name"}
     return build(typing.cast(type, entry.make), {**entry.presets, **settings}, path=path)
+
+
+def check(instance: Any) -> None:
+    """Hold a dataclass made in Python to the rules of one read from YAML; called in its `__post_init__`."""
+    cls: type = type(instance)
+    for name, hint in _hints(cls).items():
+        object.__setattr__(instance, name, _value(hint, getattr(instance, name), name))
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
@@ -165,6 +197,8 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if isinstance(value, str) and "name" in _hints(cls):
             value = {"name": value}
         return build(cls, value, path=path)
+    if isinstance(value, bool) and _is_number(hint):  # to Python True is 1; to a person it is a mistake
+        raise UserError(f"'{path}': input should be a number, found {value!r}")
     try:
         return _adapter(hint).validate_python(value)
     except ValidationError as error:
@@ -184,12 +218,18 @@ def _arms(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
+def _is_number(hint: Any) -> bool:
+    arms = [typing.get_args(arm)[0] if typing.get_origin(arm) is Annotated else arm for arm in _arms(hint)]
+    return bool not in arms and (int in arms or float in arms)
+
+
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.init}
 
 
+@functools.cache
 def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
 
@@ -226,4 +266,4 @@ def plain(value: Any) -> Any:
 
 
 def write_yaml(path: str | Path, values: Any) -> None:
-    write_text(path, yaml.safe_dump(plain(values), sort_keys=False, allow_unicode=True))
+    write_text(path, yaml.dump(plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True))

@@ -45,8 +45,7 @@ class Registry:
         return enter
 
     def get(self, name: str) -> Entry:
-        self._fill()
-        if name not in self._entries:
+        if name not in self:
             hint = did_you_mean(name, self._entries) or f"; known: {', '.join(self.names())}"
             raise UserError(f"there is no {self.kind} '{name}'{hint}")
         return self._entries[name]
@@ -57,13 +56,13 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         self._fill()
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries
 
     def _fill(self) -> None:
         if not self._filled:
-            self._filled = True
             for room in self._rooms:
                 importlib.import_module(room)
+            self._filled = True
 
 
 datasets = Registry("dataset", "hardtack.data")
