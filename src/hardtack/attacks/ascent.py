@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hardtack import randomness
 from hardtack.attacks.losses import Loss, get_loss
 from hardtack.attacks.untouched import untouched
-from hardtack.config import Number
+from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
 from hardtack.threats import Ball, Threat
@@ -58,7 +58,7 @@ def ascent_step(
     momentum: float,
     sign: float,
 ) -> Step:
-    """One step of the loop, without host synchronisation: the unit that torch.compile turns into one graph."""
+    """One step of the loop, without host synchronisation: what torch.compile turns into one graph."""
 
     def objective(image: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         logits = model(image).float()
@@ -81,7 +81,9 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
         return torch.func.grad(objective, has_aux=True)(x)
     x = x.detach().requires_grad_()
     value, extras = objective(x)
-    return torch.autograd.grad(value, x)[0], extras
+    if not value.requires_grad:  # the model cuts the path to its input, which is to be flagged, not to crash
+        return torch.zeros_like(x), extras
+    return torch.autograd.grad(value, x, materialize_grads=True)[0], extras
 
 
 @attacks.register("momentum_pgd", momentum=1.0, help="PGD along a running mean of gradients (MI-FGSM)")
@@ -93,9 +95,9 @@ class Ascent:
     """Projected gradient ascent.
 
     `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep`:
-    the best iterate seen (one more forward pass; what evaluation does unless told otherwise) or the last (what
-    training does). `loss` is ce unless told otherwise (TRADES: kl). `target` makes the attack targeted. `restarts` beyond the first start from other random
-    points. `seed` moves all of them.
+    the best iterate seen (one more forward pass; what evaluation does unless told otherwise) or the last
+    (what training does). `loss` is ce unless told otherwise (TRADES: kl). `target` makes the attack targeted.
+    `restarts` beyond the first start from other random points. `seed` moves all that is random.
     """
 
     threat: Threat
@@ -112,15 +114,21 @@ class Ascent:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        get_loss(self.loss or "ce")
+        check(self)
         if self.steps < 1 or self.restarts < 1:
             raise UserError(f"steps and restarts must be at least 1, found {self.steps} and {self.restarts}")
+        for name, length in (("step", self.step), ("relative_step", self.relative_step)):
+            if length is not None and not length > 0:
+                raise UserError(f"{name} must be positive, found {length}")
+        if not self.momentum >= 0:
+            raise UserError(f"momentum must not be negative, found {self.momentum}")
         if self.step is not None and self.relative_step is not None:
             raise UserError("give step (pixel units) or relative_step (multiples of eps), not both")
         if self.start == "clean" and self.restarts > 1:
             raise UserError("restarts from the clean image repeat the same search; use start=random")
         if self.loss == "kl" and self.start == "clean":
             raise UserError("the kl loss has zero gradient at the clean image; use start=random or gaussian")
+        self._refuse_targeted_kl(self.target)
 
     def __call__(
         self,
@@ -131,7 +139,7 @@ class Ascent:
         keys: Tensor | None = None,
         target: Tensor | None = None,
     ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` names the images (default: their position)."""
+        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
         return self.run(model, x, y, keys=keys, target=target).x_adv
 
     def run(
@@ -145,7 +153,9 @@ class Ascent:
     ) -> Outcome:
         """The adversarial images and what the search saw on the way."""
         with untouched(model, mode=self.mode):
-            return self.search(model, x.detach().clone(), y, keys=keys, target=target)
+            # copies, because tensors made in inference mode cannot take part in a gradient
+            target = None if target is None else target.clone()
+            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target, verdict=True)
 
     def search(
         self,
@@ -157,36 +167,47 @@ class Ascent:
         target: Tensor | None = None,
         eps: Tensor | None = None,
         step: Callable[..., Step] = ascent_step,
+        verdict: bool = False,
     ) -> Outcome:
         """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
 
-        `eps` overrides the threat's radius (warm-up); `step` may be a compiled `ascent_step`.
+        `eps` overrides the threat's radius (warm-up); `step` may be a compiled `ascent_step`. With
+        `keep: last` it knows only its images, unless a `verdict` is asked for, at the price of one more forward pass.
         """
+        self._refuse_targeted_kl(target)
         y = y.argmax(dim=1) if y.is_floating_point() else y
         eps = torch.as_tensor(self.threat.radius if eps is None else eps, dtype=x.dtype, device=x.device)
-        length = eps * (self.relative_step or 2.5 / self.steps) if self.step is None else torch.full_like(eps, self.step)
+        relative = self.relative_step or 2.5 / self.steps
+        length = eps * relative if self.step is None else torch.full_like(eps, self.step)
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
         goal, reference = self._goal(model, x, y, keys, target)
-        sign = 1.0 if goal is y else -1.0
-        fixed = {"loss": get_loss(self.loss or "ce"), "ball": self.threat.ball, "momentum": self.momentum, "sign": sign}
+        sign = 1.0 if target is None and self.target is None else -1.0
+        loss = get_loss(self.loss or "ce")
+        fixed = {"loss": loss, "ball": self.threat.ball, "momentum": self.momentum, "sign": sign}
 
-        best, keep_best = _nothing(x), self.keep != "last"
+        best, watched = _nothing(x), verdict or self.keep != "last"
         for restart in range(self.restarts):
             x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart))
             velocity = torch.zeros_like(x)
             for taken in range(self.steps):
                 moved = step(model, x_adv, x, goal, reference, velocity, eps, length, **fixed)
-                if keep_best:
-                    best = _better(best, x_adv, moved, goal, sign, taken, restart)
+                if watched:
+                    best = _better(best, x_adv, moved, goal, sign, restart * self.steps + taken)
                 x_adv, velocity = moved.x_adv, moved.velocity
-            if keep_best:
+            if watched:
                 with torch.no_grad():
                     logits = model(x_adv).float()
-                    value = sign * fixed["loss"](logits, goal, reference)
+                    value = sign * loss(logits, goal, reference)
                 last = Step(x_adv, velocity, value, logits, best.zero_gradient)
-                best = _better(best, x_adv, last, goal, sign, self.steps, restart)
-        return best if keep_best else best._replace(x_adv=x_adv)
+                best = _better(best, x_adv, last, goal, sign, (restart + 1) * self.steps)
+        if self.keep != "last":
+            return best
+        return best._replace(x_adv=x_adv, fooled=_succeeds(logits, goal, sign) if watched else best.fooled)
+
+    def _refuse_targeted_kl(self, target: object) -> None:
+        if target is not None and self.loss == "kl":
+            raise UserError("the kl loss knows no target; use ce, margin or dlr")
 
     def _start(self, x: Tensor, eps: Tensor, keys: Tensor) -> Tensor:
         if self.start == "clean":
@@ -205,7 +226,7 @@ class Ascent:
         with torch.no_grad():
             clean = model(x).float()
         if target is None and self.target is not None:
-            target = choose_target(clean, y, keys, self.target)
+            target = choose_target(clean, y, randomness.make_keys(keys, self.seed), self.target)
         return (y if target is None else target), clean
 
 
@@ -214,8 +235,8 @@ def choose_target(clean: Tensor, y: Tensor, keys: Tensor, how: str) -> Tensor:
     classes = clean.shape[1]
     if how == "random":
         return (y + 1 + randomness.integers(keys, classes - 1, stream=7)) % classes
-    others = clean.masked_fill(nn.functional.one_hot(y, classes).bool(), -torch.inf if how == "runner_up" else torch.inf)
-    return others.argmax(dim=1) if how == "runner_up" else others.argmin(dim=1)
+    liking = clean if how == "runner_up" else -clean
+    return liking.masked_fill(nn.functional.one_hot(y, classes).bool(), -torch.inf).argmax(dim=1)
 
 
 def _nothing(x: Tensor) -> Outcome:
@@ -225,12 +246,16 @@ def _nothing(x: Tensor) -> Outcome:
     return Outcome(x, none, never, worst, worst, none)
 
 
-def _better(best: Outcome, x_adv: Tensor, at: Step, goal: Tensor, sign: float, taken: int, restart: int) -> Outcome:
+def _succeeds(logits: Tensor, goal: Tensor, sign: float) -> Tensor:
+    hit = (logits.argmax(dim=1) == goal) == (sign < 0)
+    return hit & logits.isfinite().all(dim=1)  # NaN logits are a fault to report, not a success
+
+
+def _better(best: Outcome, x_adv: Tensor, at: Step, goal: Tensor, sign: float, taken: int) -> Outcome:
     """`best`, improved where `x_adv` succeeds for the first time or climbs higher among its equals."""
-    hit = (at.logits.argmax(dim=1) == goal) == (sign < 0)
-    hit = hit & at.logits.isfinite().all(dim=1)  # NaN logits are a fault to report, not a success
+    hit = _succeeds(at.logits, goal, sign)
     higher = (hit & ~best.fooled) | ((hit == best.fooled) & (at.value > best.best_loss))
-    first = taken == 0 and restart == 0
+    first = taken == 0
     return Outcome(
         torch.where(higher[:, None, None, None], x_adv, best.x_adv),
         best.fooled | hit,

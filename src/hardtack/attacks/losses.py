@@ -24,7 +24,8 @@ def cross_entropy(logits: Tensor, y: Tensor, reference: Tensor | None = None) ->
 def margin(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """Largest other logit minus the label's: positive exactly when the image is misclassified."""
     label = F.one_hot(y, logits.shape[1]).bool()
-    return logits.masked_fill(label, -torch.inf).amax(dim=1) - logits.masked_fill(~label, -torch.inf).amax(dim=1)
+    others = logits.masked_fill(label, -torch.inf).amax(dim=1)
+    return others - logits.masked_fill(~label, -torch.inf).amax(dim=1)
 
 
 def difference_of_logits_ratio(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
@@ -41,7 +42,8 @@ def difference_of_logits_ratio(logits: Tensor, y: Tensor, reference: Tensor | No
 def kullback_leibler(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """KL(clean ‖ adversarial), the inner problem of TRADES. The label is not used."""
     assert reference is not None, "kl needs the clean logits"
-    return F.kl_div(logits.log_softmax(dim=1), reference.log_softmax(dim=1), reduction="none", log_target=True).sum(1)
+    attacked, clean = logits.log_softmax(dim=1), reference.log_softmax(dim=1)
+    return F.kl_div(attacked, clean, reduction="none", log_target=True).sum(dim=1)
 
 
 LOSSES: dict[str, Loss] = {
@@ -54,5 +56,6 @@ LOSSES: dict[str, Loss] = {
 
 def get_loss(name: str) -> Loss:
     if name not in LOSSES:
-        raise UserError(f"there is no attack loss '{name}'{did_you_mean(name, LOSSES) or '; known: ' + ', '.join(LOSSES)}")
+        hint = did_you_mean(name, LOSSES) or f"; known: {', '.join(LOSSES)}"
+        raise UserError(f"there is no attack loss '{name}'{hint}")
     return LOSSES[name]

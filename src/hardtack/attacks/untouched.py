@@ -24,7 +24,9 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
     parameters = list(model.parameters())
     wanted = [parameter.requires_grad for parameter in parameters]
     # a batch-norm layer in train mode writes its running statistics; the version counter tells who wrote
-    buffers = [(buffer, buffer.clone(), buffer._version) for buffer in model.buffers()]
+    written = [(buffer, buffer.clone(), buffer._version) for buffer in model.buffers()]
+    # … and `self.count = self.count + 1` puts another tensor in its place
+    places = [(module._buffers, dict(module._buffers)) for module in modules]
     devices = sorted({parameter.device.index for parameter in parameters if parameter.device.type == "cuda"})
     try:
         model.train(mode == "train")
@@ -37,7 +39,9 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
             module.training = flag
         for parameter, want in zip(parameters, wanted, strict=True):
             parameter.requires_grad_(want)
+        for place, buffers in places:
+            place.update(buffers)
         with torch.no_grad():
-            for buffer, before, version in buffers:
+            for buffer, before, version in written:
                 if buffer._version != version:
                     buffer.copy_(before)
