@@ -45,8 +45,9 @@ def make_keys(index: Tensor, *words: int | Tensor) -> Tensor:
 def bits(keys: Tensor, shape: tuple[int, ...], stream: int = 0) -> Tensor:
     """N×shape int64 of independent bits, one row per key."""
     count = math.prod(shape)
-    counter = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64) * _GOLDEN
-    return _mix(fold(keys, stream)[:, None] + counter[None]).view(len(keys), *shape)
+    counter = torch.arange(1, count + 1, device=keys.device, dtype=torch.int64)
+    # the sum is multiplied, not the counter: Inductor writes arange times a 64-bit constant as 32-bit code
+    return _mix((fold(keys, stream)[:, None] + counter[None]) * _GOLDEN).view(len(keys), *shape)
 
 
 def uniform(keys: Tensor, shape: tuple[int, ...] = (), stream: int = 0) -> Tensor:

@@ -1,4 +1,4 @@
-"""Optimisers and learning-rate schedules. A schedule is a pure function of the step: nothing of it is saved."""
+"""Optimisers and learning-rate schedules. A schedule is a function of the step: nothing of it is saved."""
 
 from __future__ import annotations
 

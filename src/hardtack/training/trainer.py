@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,12 +20,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hardtack import randomness
+from hardtack.capture import Captured
 from hardtack.config import plain, write_yaml
 from hardtack.data import Batch, Dataset, batches, make_augment, steps_per_epoch
 from hardtack.errors import UserError
 from hardtack.models import save_weights
 from hardtack.progress import Meter
 from hardtack.training.checkpoint import load_state, save_state
+from hardtack.training.guard import FiniteGuard, terminated
 from hardtack.training.optimise import Average, Schedule, set_rates
 from hardtack.training.recipe import Recipe
 from hardtack.training.tracking import Tracker
@@ -60,8 +61,11 @@ class Trainer:
         self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
+        self.saved_at = time.monotonic()
         self.window: dict[str, Tensor] = {}
+        self.guard = FiniteGuard(self.optimiser, self.device)
         self.wrapped: Callable[..., dict[str, Tensor]] = self.objective
+        self.augmented: Callable[..., tuple[Tensor, Tensor, Tensor]] = self._augmented
 
     # ------------------------------------------------------------ one update
 
@@ -69,8 +73,7 @@ class Trainer:
         """Attack, forward, backward for every micro-batch; then clip, check and move the weights once."""
         epoch, micro_steps = self.done / self.steps_per_epoch, self.config.accumulate
         torch.manual_seed(self._dropout_seed())
-        keys = randomness.make_keys(batch.index, self.runtime.seed, int(epoch))
-        x, y = self.augment(batch.x, batch.y, keys)
+        x, y, keys = self.augmented(*batch, torch.full((), int(epoch), device=self.device))
         means: dict[str, Tensor] = {}
         for number, (x_, y_, keys_) in enumerate(
             zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)
@@ -84,7 +87,7 @@ class Trainer:
             for name, value in parts.items():
                 means[name] = means.get(name, 0) + value.detach().float() / micro_steps
         norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.config.clip or torch.inf)
-        self._require_finite(means["loss"], norm)
+        self.guard.watch(self.done, means["loss"], norm)
         set_rates(self.optimiser, *self.schedule.at(self.done))
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
@@ -93,13 +96,9 @@ class Trainer:
             self.average.update(self.model, self.done)
         return means | {"gradient_norm": norm.float()}
 
-    def _require_finite(self, loss: Tensor, norm: Tensor) -> None:
-        # the one wait for the device in a step: better a stopped run than weights of NaN
-        if not torch.isfinite(loss + norm):
-            raise UserError(
-                f"step {self.done}: loss {loss.item():g}, gradient norm {norm.item():g}; the weights were not "
-                "updated. Lower optimiser.lr, set train.clip, or use runtime.precision=fp32"
-            )
+    def _augmented(self, x: Tensor, y: Tensor, index: Tensor, epoch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        keys = randomness.make_keys(index, self.runtime.seed, epoch)
+        return *self.augment(x, y, keys), keys
 
     @contextlib.contextmanager
     def _synchronised(self, *, last: bool) -> Iterator[None]:
@@ -128,7 +127,7 @@ class Trainer:
                 write_yaml(self.folder / "config.yaml", self.recipe)
             tracker = self._tracker()
             with (
-                _terminated() as stop,
+                terminated() as stop,
                 Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter,
             ):
                 while self.done < total:
@@ -141,7 +140,7 @@ class Trainer:
 
     def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:
         epoch, start = divmod(self.done, self.steps_per_epoch)
-        saved, logged = time.monotonic(), time.monotonic()
+        logged = time.monotonic()
         for batch in batches(
             self.data, self.config.batch_size, device=self.device, shuffle_seed=self.runtime.seed, epoch=epoch,
             start=start, drop_last=True, rank=self.runtime.rank, world_size=self.runtime.world_size,
@@ -155,9 +154,8 @@ class Trainer:
             ended = self.done % self.steps_per_epoch == 0
             if self.done % self.config.log_every == 0 or ended:
                 logged = self._log(tracker, logged)
-            if not ended and (stop or time.monotonic() - saved > self.config.checkpoint_every_s):
+            if not ended and (stop or time.monotonic() - self.saved_at > self.config.checkpoint_every_s):
                 self._save()
-                saved = time.monotonic()
             if stop and not ended:
                 break
         else:
@@ -166,6 +164,7 @@ class Trainer:
             raise SystemExit(128 + stop[0])
 
     def _log(self, tracker: Tracker | None, since: float) -> float:
+        self.guard.check()
         steps = float(self.window.pop("steps"))
         means = {name: float(total) / steps for name, total in self.window.items()}
         self.window, now = {}, time.monotonic()
@@ -183,11 +182,12 @@ class Trainer:
         return now
 
     def _judge(self, epoch: int, tracker: Tracker | None, meter: Meter) -> None:
-        """After an epoch: validate, keep the best and the last weights, save the state."""
+        """After an epoch: validate when it is due, keep the best and the last weights, save the state."""
         last = epoch == self.config.epochs
-        if self.runtime.is_main:
+        due = epoch % self.recipe.validation.every == 0 or last
+        if self.runtime.is_main and due:
             judged = self.average.model if self.average is not None else self.model
-            if self.validate is not None and (epoch % self.recipe.validation.every == 0 or last):
+            if self.validate is not None:
                 scores = self.validate(judged)
                 if tracker is not None:
                     tracker.write("validation", step=self.done, epoch=epoch, **scores)
@@ -198,6 +198,7 @@ class Trainer:
             if self.validate is None:
                 self._export("best", epoch, {})
             self._export("last", epoch, {})
+        if due or time.monotonic() - self.saved_at > self.config.checkpoint_every_s:
             self._save()
         if self.runtime.world_size > 1:
             torch.distributed.barrier()
@@ -205,6 +206,8 @@ class Trainer:
     # ------------------------------------------------------------ state
 
     def _save(self) -> None:
+        self.guard.check()
+        self.saved_at = time.monotonic()
         if not self.runtime.is_main:
             return
         state = {
@@ -253,6 +256,8 @@ class Trainer:
         adversary = getattr(self.objective, "adversary", None)
         if adversary is not None:
             adversary.accelerate(self.runtime)
+        if self.runtime.captures:
+            self.augmented = Captured(self._augmented)
         if self.runtime.compiles:
             # graph replays hand out gradients in memory of their own; accumulation and DDP's buckets need ours
             alone = self.config.accumulate == 1 and self.runtime.world_size == 1
@@ -275,18 +280,3 @@ def _one(parts: dict[str, Tensor]) -> Tensor:
 
 def _words(scores: dict[str, Any]) -> str:
     return "  ".join(f"{name} {value:.1%}" for name, value in scores.items() if name != "score")
-
-
-@contextlib.contextmanager
-def _terminated() -> Iterator[list[int]]:
-    """A list that SIGTERM fills, so that the loop can save its state at the next step and leave."""
-    received: list[int] = []
-    try:
-        before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-    except ValueError:  # not the main thread: no handler can be set, the last saved state stands
-        yield received
-        return
-    try:
-        yield received
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,58 @@
+"""What may stop a run: a gradient that is not finite, and a signal to leave."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from hardtack.errors import UserError
+
+
+class FiniteGuard:
+    """Keeps a non-finite gradient from ever reaching the weights.
+
+    On the CPU, `watch` stops the run at once. On the GPU that would make every step wait for the device; there the
+    fused optimiser reads a flag on the device and leaves the weights alone from the first bad step on, and `check`,
+    called wherever the host waits anyway (logs, checkpoints), stops the run.
+    """
+
+    def __init__(self, optimiser: torch.optim.Optimizer, device: torch.device) -> None:
+        self.optimiser = optimiser
+        self.on_device = bool(optimiser.defaults.get("fused")) and device.type == "cuda"
+        self._bad_step = torch.full((), -1, dtype=torch.int64, device=device)
+
+    def watch(self, step: int, loss: Tensor, norm: Tensor) -> None:
+        """Before the optimiser's step number `step`; `norm` is the norm of all gradients."""
+        bad = ~torch.isfinite(norm + loss)
+        self._bad_step = torch.where(bad & (self._bad_step < 0), step, self._bad_step)
+        if self.on_device:
+            self.optimiser.found_inf = (self._bad_step >= 0).float()  # type: ignore[attr-defined]
+        else:
+            self.check()
+
+    def check(self) -> None:
+        step = int(self._bad_step)
+        if step >= 0:
+            raise UserError(
+                f"step {step}: the loss or the gradient norm is not finite; the weights were not updated. "
+                "Lower optimiser.lr, set train.clip, or use runtime.precision=fp32"
+            )
+
+
+@contextlib.contextmanager
+def terminated() -> Iterator[list[int]]:
+    """A list that SIGTERM fills, so that the loop can save its state at the next step and leave."""
+    received: list[int] = []
+    try:
+        before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    except ValueError:  # not the main thread: no handler can be set, the last saved state stands
+        yield received
+        return
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGTERM, before)
