@@ -19,7 +19,16 @@ import hardtack
 from hardtack.attacks import Ascent
 from hardtack.config import plain
 from hardtack.evaluation.sanity import Flag, search_flags
-from hardtack.results import ChunkStore, Result, append_results, read_arrays, wilson, write_arrays
+from hardtack.results import (
+    ChunkStore,
+    Result,
+    append_results,
+    read_arrays,
+    read_results,
+    read_verdicts,
+    wilson,
+    write_arrays,
+)
 from hardtack.runtime import Runtime
 
 Columns = dict[str, np.ndarray]
@@ -52,15 +61,17 @@ class Identity:
 def identify(
     model: nn.Module, data: Any, config: Any, trials: list[Ascent], runtime: Runtime, subject: Subject
 ) -> Identity:
-    weights = _digest_tensors(model.state_dict())
+    # normalisation is no part of the state, but of the buffers and of the architecture
+    weights = _digest_tensors({**model.state_dict(), **dict(model.named_buffers())})
+    architecture = plain(getattr(model, "architecture", None))
     if isinstance(data, tuple):
         name, description, classes = "tensors", f"{len(data[1])} images given as tensors", ()
         images = _digest_tensors({"x": data[0], "y": data[1]})
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
-        images = _digest_tensors({"labels": data.labels})
+        images = _digest_tensors({"labels": data.labels, "index": data.index, **_resident_pixels(data)})
     facts = [
-        weights, images, name, description, config.suite, plain(trials), config.batch_size, config.examples,
+        weights, architecture, images, name, description, config.suite, plain(trials), config.batch_size, config.examples,
         runtime.seed, runtime.precision, hardtack.__version__,
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
@@ -68,6 +79,12 @@ def identify(
         id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
     )  # fmt: skip
+
+
+def _resident_pixels(data: Any) -> dict[str, torch.Tensor]:
+    """The images where they are in memory anyway; a streamed set is known by its name and labels."""
+    pixels = getattr(data.store, "pixels", None)
+    return {} if pixels is None else {"pixels": pixels, "rows": data.rows}
 
 
 def _digest_tensors(tensors: dict[str, torch.Tensor]) -> str:
@@ -148,7 +165,7 @@ def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[s
 
 
 def _attack_words(attack: Ascent) -> str:
-    shown = {"steps": attack.steps, "restarts": attack.restarts, "loss": attack.loss or "ce"}
+    shown: dict[str, Any] = {"steps": attack.steps, "restarts": attack.restarts, "loss": attack.loss or "ce"}
     if attack.momentum:
         shown["momentum"] = attack.momentum
     if attack.target:
@@ -190,6 +207,15 @@ def read_examples(store: ChunkStore) -> Columns:
     path = _examples_path(store)
     arrays = read_arrays(path) if path.exists() else {}
     return {name: value for name, value in arrays.items() if name not in ("threat", "classes")}
+
+
+def recall(store: ChunkStore) -> Evaluation | None:
+    """The evaluation as it was written when it was complete; None while there is something left to do."""
+    if not store.path.exists():
+        return None
+    id, folder = store.path.stem, store.path.parent.parent
+    results = tuple(result for result in read_results(folder) if result.evaluation == id)
+    return Evaluation(id, results, read_verdicts(store.path), read_examples(store)) if results else None
 
 
 def join(parts: Sequence[Columns]) -> Columns:

@@ -36,7 +36,8 @@ def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> Non
             "undo any normalisation and put it inside the model: ht.wrap(module, mean=…, std=…)"
         )
     if y.min() < 0 or (num_classes is not None and y.max() >= num_classes):
-        raise UserError(f"labels must lie in 0 … {(num_classes or 0) - 1}, found {y.min().item()} … {y.max().item()}")
+        most = "" if num_classes is None else f"{num_classes - 1}, "
+        raise UserError(f"labels must lie in 0 … {most}found {y.min().item()} … {y.max().item()}")
 
 
 def check_logits(logits: Tensor, y: Tensor) -> None:

@@ -24,7 +24,15 @@ from hardtack.attacks import Ascent, untouched
 from hardtack.config import build, choose
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
-from hardtack.evaluation.outcome import Evaluation, Subject, identify, join, read_examples, summarise
+from hardtack.evaluation.outcome import (
+    Evaluation,
+    Subject,
+    identify,
+    join,
+    read_examples,
+    recall,
+    summarise,
+)
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, check_logits, few_classes
 from hardtack.progress import Meter
 from hardtack.registry import attacks
@@ -58,7 +66,9 @@ def _clean(config: EvaluationConfig) -> list[Ascent]:
 
 
 def _pgd(config: EvaluationConfig) -> list[Ascent]:
-    settings = {"name": "pgd", "steps": 20, "threat": config.threat, **config.attack}
+    settings = {"name": "pgd", "threat": config.threat, **config.attack}
+    if settings["name"] in attacks and "steps" not in attacks.get(settings["name"]).presets:
+        settings = {"steps": 20, **settings}  # fgsm brings its one step along
     return [choose(attacks, settings, path="attack")]
 
 
@@ -86,8 +96,10 @@ def evaluate(
     """Evaluate a model on a data set or on a pair (x, y) of tensors; settings are EvaluationConfig's.
 
     With `folder` (a run folder) chunks, verdicts, examples and results are kept there, and a killed evaluation
-    goes on when it is repeated. Under torchrun the chunks are shared out between the processes.
+    goes on when it is repeated; under torchrun its chunks are shared out between the processes. Without a
+    folder every process measures everything.
     """
+    _check_pair(data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()
     trials = SUITES[config.suite](config)
@@ -96,6 +108,8 @@ def evaluate(
     try:
         identity = identify(model, data, config, trials, runtime, subject or Subject())
         store = ChunkStore(folder, identity.id) if folder is not None else None
+        if store is not None and (known := recall(store)) is not None:
+            return known
         measure = _Measure(model, trials, config, runtime)
         flags = measure.first_checks(*_head(data, runtime.torch_device))
         with runtime.distributed():
@@ -114,7 +128,8 @@ def _run_chunks(
     if store is not None and store.path.exists():  # nothing left to do
         return read_verdicts(store.path), read_examples(store)
     config, total = measure.config, -(-_count(data) // measure.config.batch_size)
-    mine = [number for number in range(total) if number % runtime.world_size == runtime.rank]
+    sharers = runtime.world_size if store is not None else 1
+    mine = [number for number in range(total) if number % sharers == runtime.rank % sharers]
     missing = sorted(set(mine) - set(store.done() if store is not None else ()))
     made: list[tuple[Columns, Columns]] = []
     title = f"evaluate {config.suite}"
@@ -134,6 +149,16 @@ def _run_chunks(
     if runtime.world_size > 1:
         torch.distributed.barrier()
     return columns, pictures
+
+
+def _check_pair(data: Any) -> None:
+    """Tensors given as data come in pairs of one length, or whole rows would be lost without a word."""
+    if isinstance(data, Dataset):
+        return
+    if not isinstance(data, tuple) or len(data) != 2 or not all(isinstance(part, Tensor) for part in data):
+        raise UserError(f"data must be a data set or a pair (x, y) of tensors, found {type(data).__name__}")
+    if len(data[0]) != len(data[1]):
+        raise UserError(f"there must be one label for each image, found {len(data[0])} and {len(data[1])}")
 
 
 def _count(data: Any) -> int:
@@ -198,11 +223,11 @@ class _Measure:
                 with self.runtime.arithmetic():
                     found = attack.search(self.model, x[rows], y[rows], keys=index[rows])
                 predicted = self._logits(found.x_adv).argmax(dim=1)
-                wrong = found.fooled & (predicted != y[rows]) & attack.threat.contains(found.x_adv, x[rows])
+                wrong = (predicted != y[rows]) & attack.threat.contains(found.x_adv, x[rows])
                 attacked[rows] = True
-                unverified[rows] = found.fooled & ~wrong
+                unverified[rows] |= found.fooled & ~wrong
                 zero[rows] = found.zero_gradient
-                flat[rows] = found.best_loss <= found.first_loss
+                flat[rows] = found.first_loss.isfinite() & (found.best_loss <= found.first_loss)
                 x_adv[rows], adversarial[rows] = found.x_adv, predicted
                 size[rows] = attack.threat.size(found.x_adv - x[rows])
                 fallen = rows[wrong]

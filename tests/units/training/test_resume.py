@@ -1,7 +1,7 @@
 """A run that was stopped and repeated ends like one that never was: to the bit, on the CPU.
 
-Everything that carries state from step to step is on: moving average, augmentation, drop path, a TRADES attack
-whose radius grows, accumulation, a schedule, half-filled logging windows.
+Everything that carries state from step to step is on: moving average, augmentation, drop path, a TRADES
+attack whose radius grows, accumulation, a schedule, half-filled logging windows.
 """
 
 import json
@@ -24,7 +24,7 @@ class Interrupted(Exception):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """(data, folder): every run of this module is written to the same path, which is part of what it writes."""
+    """(data, folder): every run here is written to the same path, which is part of what it writes."""
     base = tmp_path_factory.mktemp("resume")
     return write_data(base / "data.npz"), base / "run"
 
@@ -57,7 +57,7 @@ def same_state(a, b):
 
 @pytest.fixture(scope="module")
 def uninterrupted(home):
-    data, folder = home
+    folder = home[1]
     found = {}
     for every in (True, False):
         ht.train(recipe(home, save_every_step=every), quiet=True)
