@@ -1,18 +1,19 @@
-"""The jobs behind the verbs, for Python and the command line alike: train, attack, evaluate a run or a model."""
+"""The jobs behind the verbs, for Python and the command line alike: train, attack, evaluate."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.config import build, choose, merge, read_yaml
+from hardtack.config import build, choose, merge, plain, read_yaml
 from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.errors import UserError
-from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate
+from hardtack.evaluation import SUITES, Evaluation, EvaluationConfig, Subject, Sweep, evaluate
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, rebuild
 from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
@@ -21,8 +22,10 @@ from hardtack.threats import Threat
 from hardtack.training import Recipe, Trainer, Validate, read_recipe, validation_attack
 
 
-def attack(model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any) -> Tensor:
-    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255", steps=20)`."""
+def attack(
+    model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any
+) -> Tensor:
+    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`."""
     from hardtack.evaluation.sanity import check_inputs
 
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
@@ -60,11 +63,11 @@ def _validator(recipe: Recipe) -> Validate | None:
     data = data if limit is None else data.subset(list(range(min(limit, len(data)))))
     judge = validation_attack(recipe)
     runtime = dataclasses.replace(recipe.runtime, compile=False)
+    suite, settings = ("pgd", _as_words(judge)) if judge is not None else ("clean", {})
     size = recipe.validation.batch_size
+    config = build(EvaluationConfig, {"suite": suite, "batch_size": size, "examples": 0, **settings})
 
     def validate(model: nn.Module) -> dict[str, float]:
-        suite, settings = ("pgd", _as_words(judge)) if judge is not None else ("clean", {})
-        config = build(EvaluationConfig, {"suite": suite, "batch_size": size, "examples": 0, **settings})
         measured = evaluate(model, data, config=config, runtime=runtime, quiet=True)
         scores = {"clean_accuracy": measured.clean_accuracy}
         if measured.robust_accuracy is not None:
@@ -75,8 +78,6 @@ def _validator(recipe: Recipe) -> Validate | None:
 
 
 def _as_words(judge: Any) -> dict[str, Any]:
-    from hardtack.config import plain
-
     settings = plain(judge)
     return {"threat": settings.pop("threat"), "attack": settings}
 
@@ -95,26 +96,28 @@ def _nested(words: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationJob:
-    """Words of `hardtack evaluate`. `suite` may name several, joined by commas; `n` takes the first images."""
+    """The words of `evaluate`. `suite` may name several, joined by commas; `n`: only the first images."""
 
     suite: str = "pgd"
     threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
     attack: dict[str, Any] = field(default_factory=dict)
-    sweep: tuple[str, ...] = EvaluationConfig.sweep
+    sweep: Sweep = EvaluationConfig.sweep
     batch_size: int = 256
     examples: int = 12
     checkpoint: str = "best"
     model: ModelConfig | None = None
     data: DataConfig | None = None
     split: Literal["train", "validation", "test"] = "test"
-    n: int | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
     output: str | None = None
     runtime: Runtime = field(default_factory=Runtime)
 
     def configs(self) -> list[EvaluationConfig]:
         """One for each suite named."""
         shared = {key: getattr(self, key) for key in ("threat", "attack", "sweep", "batch_size", "examples")}
-        return [build(EvaluationConfig, {"suite": suite.strip(), **shared}) for suite in self.suite.split(",")]
+        return [
+            build(EvaluationConfig, {"suite": suite.strip(), **shared}) for suite in self.suite.split(",")
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +130,7 @@ class Target:
     subject: Subject
 
 
-def evaluate_run(run: str | Path | None = None, *, quiet: bool = False, **words: Any) -> list[Evaluation]:
+def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **words: Any) -> list[Evaluation]:
     """Evaluate a run folder, or `model=…` on `data=…`; everything is kept in the run folder (or `output`)."""
     values = _nested(words)
     target, job = load_target(run, values)
@@ -143,10 +146,15 @@ def evaluate_run(run: str | Path | None = None, *, quiet: bool = False, **words:
 def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target, EvaluationJob]:
     """The model and data that the words of an evaluation or attack name."""
     if run is not None:
-        stored = read_yaml(_run_folder(run) / "config.yaml") if (_run_folder(run) / "config.yaml").exists() else {}
+        stored = (
+            read_yaml(_run_folder(run) / "config.yaml") if (_run_folder(run) / "config.yaml").exists() else {}
+        )
         values = merge({"data": stored["data"]} if "data" in stored else {}, values)
+    if isinstance(values.get("attack"), str):  # attack=fgsm is short for attack.name=fgsm
+        values = {**values, "attack": {"name": values["attack"]}}
     job: EvaluationJob = build(EvaluationJob, values)
-    job.configs()  # a misspelt suite or attack is found before anything is loaded
+    for config in job.configs():  # a misspelt suite or attack is found before anything is loaded
+        SUITES[config.suite](config)
     target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
     return target, job
 
@@ -169,8 +177,15 @@ def _run_target(folder: Path, job: EvaluationJob) -> Target:
     data = _load_images(job, model)
     side = file.with_name(file.name + ".sha256")
     sha256 = side.read_text().split()[0] if side.exists() else None
-    subject = Subject(run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256)
-    return Target(model=model, data=data, folder=Path(job.output).expanduser() if job.output else folder, subject=subject)
+    subject = Subject(
+        run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256
+    )
+    return Target(
+        model=model,
+        data=data,
+        folder=Path(job.output).expanduser() if job.output else folder,
+        subject=subject,
+    )
 
 
 def _model_target(job: EvaluationJob) -> Target:
@@ -178,7 +193,9 @@ def _model_target(job: EvaluationJob) -> Target:
         raise UserError("name a run folder, or a model and data: hardtack evaluate model=NAME data=NAME")
     asked = job.model
     size = asked.image_size or _native_size(asked) or job.data.image_size
-    data = _load_images(dataclasses.replace(job, data=dataclasses.replace(job.data, image_size=job.data.image_size or size)))
+    data = _load_images(
+        dataclasses.replace(job, data=dataclasses.replace(job.data, image_size=job.data.image_size or size))
+    )
     classes = None if asked.pretrained else data.num_classes
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
     name = asked.name.replace(":", "-").replace("/", "-")
@@ -190,7 +207,9 @@ def _native_size(asked: ModelConfig) -> int | None:
     """The size a timm network was made for, so that photographs of any size are cut to fit it."""
     if not asked.name.startswith("timm:"):
         return None
-    return load_model(dataclasses.replace(asked, pretrained=False, weights=None), num_classes=2, seed=0).image_size
+    return load_model(
+        dataclasses.replace(asked, pretrained=False, weights=None), num_classes=2, seed=0
+    ).image_size
 
 
 def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,9 +16,14 @@ from rich.table import Table
 
 from hardtack.errors import UserError, did_you_mean
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
-console = Console()
-Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
+# one voice under torchrun; words are words, and a path stays on one line
+console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
+Words = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")
+]
 
 
 @app.callback()
@@ -26,7 +32,8 @@ def _hardtack(
 ) -> None:
     """Train, attack, measure and explain robust image classifiers.
 
-    Settings are words: [bold]hardtack evaluate runs/x suite=pgd threat=linf:8/255[/bold]. `docs/` says what each does.
+    Settings are words: [bold]hardtack evaluate runs/x suite=pgd threat=linf:8/255[/bold].
+    `docs/` says what each does.
     """
 
 
@@ -34,8 +41,8 @@ def _hardtack(
 def train(words: Words = None) -> None:
     """Train a recipe: [bold]hardtack train recipes/digits/trades.yaml train.epochs=5[/bold].
 
-    Repeated after a kill, it goes on where it stopped and ends with the same weights. Under torchrun it trains on
-    all processes together.
+    Repeated after a kill, it goes on where it stopped and ends with the same weights. Under torchrun it
+    trains on all processes together.
     """
     from hardtack import api
     from hardtack.recipes import find_recipe
@@ -44,26 +51,27 @@ def train(words: Words = None) -> None:
     path, settings = _target(words)
     recipe = read_recipe(find_recipe(path) if path else None, settings)
     folder = api.train(recipe)
-    console.print(f"trained: {folder}", highlight=False)
+    console.print(f"trained: {folder}", highlight=False, markup=False)
 
 
 @app.command()
 def evaluate(words: Words = None) -> None:
     """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold],
 
-    or [bold]hardtack evaluate model=timm:resnet18 data=folder:images suite=clean[/bold]. Suites: clean, pgd, sweep.
+    or [bold]hardtack evaluate model=timm:resnet18 data=folder:images suite=clean[/bold].
+    Suites: clean, pgd, sweep.
     """
     from hardtack import api
     from hardtack.config import parse_words
 
     path, settings = _target(words)
     for measured in api.evaluate_run(path, **parse_words(settings)):
-        console.print(str(measured), highlight=False)
+        console.print(str(measured), highlight=False, markup=False)
 
 
 @app.command()
 def attack(words: Words = None) -> None:
-    """Make adversarial images: [bold]hardtack attack runs/x attack.name=pgd threat=linf:8/255 n=16 output=adv[/bold].
+    """Make adversarial images: [bold]hardtack attack runs/x attack=pgd threat=linf:8/255 output=adv[/bold].
 
     Writes adversarial.npz (images, labels, predictions) and adversarial.png (a picture of them) to `output`.
     """
@@ -71,14 +79,17 @@ def attack(words: Words = None) -> None:
 
     path, settings = _target(words)
     made = craft(path, settings)
-    console.print(f"{made.summary}\nimages: {made.arrays}\npicture: {made.picture}", highlight=False)
+    text = f"{made.summary}\nimages: {made.arrays}\npicture: {made.picture}"
+    console.print(text, highlight=False, markup=False)
 
 
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of run folders")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the page goes")] = None,
-    figures: Annotated[Path | None, typer.Option("--figures", help="also write figures for papers here")] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="also write figures for papers here")
+    ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Write one self-contained page and a model card per run: [bold]hardtack report runs/ --open[/bold]."""
@@ -87,13 +98,15 @@ def report(
     page = write_report(runs, output)
     if figures is not None:
         write_figures(runs, figures)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    console.print(f"report: {page}", highlight=False, markup=False)
     if open_page:
         typer.launch(page.resolve().as_uri())
 
 
 @app.command("list")
-def list_names(kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites or recipes")]) -> None:
+def list_names(
+    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites or recipes")],
+) -> None:
     """What can be named: models, attacks, datasets, objectives, suites, recipes."""
     from hardtack.listing import LISTS
 
@@ -114,21 +127,26 @@ def doctor() -> None:
     healthy = True
     for finding in examine():
         colour = {"ok": "green", "note": "yellow", "broken": "red"}[finding.state]
-        console.print(f"[{colour}]{finding.state:<7}[/{colour}] {escape(f'{finding.what:<14} {finding.detail}')}", highlight=False)
+        console.print(
+            f"[{colour}]{finding.state:<7}[/{colour}] {escape(f'{finding.what:<14} {finding.detail}')}",
+            highlight=False,
+        )
         healthy &= finding.state != "broken"
     raise typer.Exit(0 if healthy else 1)
 
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option("--folder", help="where the runs and the report go")] = Path("runs/demo"),
+    folder: Annotated[Path, typer.Option("--folder", help="where the runs and the report go")] = Path(
+        "runs/demo"
+    ),
     open_page: Annotated[bool, typer.Option("--open", help="open the report in a browser")] = False,
 ) -> None:
     """Train, attack and compare three small vision transformers on the bundled digits: about two minutes."""
     from hardtack.demo import run_demo
 
     page = run_demo(folder)
-    console.print(f"report: {page}", highlight=False, soft_wrap=True)
+    console.print(f"report: {page}", highlight=False, markup=False)
     if open_page:
         typer.launch(page.resolve().as_uri())
 
@@ -157,6 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _fail(str(error))
+    except OSError as error:  # a folder that cannot be made, a full disk: nothing of ours to mend
+        if debug:
+            raise
+        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     except KeyboardInterrupt:
         print("interrupted; repeat the command to go on", file=sys.stderr)
         return 130
@@ -164,17 +186,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         exit_code = getattr(error, "exit_code", None)  # typer's own: a wrong option, a missing argument
-        if exit_code is not None and hasattr(error, "format_message"):
-            return _fail(error.format_message())
+        message = error.format_message() if hasattr(error, "format_message") else ""
+        if exit_code is not None and message.strip():  # it is empty where the help was shown instead
+            return _fail(message)
         if exit_code is not None:
             return int(exit_code)
-        return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
+        return _fail(
+            f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1
+        )
 
 
 def _check_verb(arguments: list[str]) -> None:
-    verbs = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    verbs = [
+        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
+    ]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
-        raise UserError(f"there is no verb '{arguments[0]}'{did_you_mean(arguments[0], verbs) or '; known: ' + ', '.join(verbs)}")
+        hint = did_you_mean(arguments[0], verbs) or f"; known: {', '.join(verbs)}"
+        raise UserError(f"there is no verb '{arguments[0]}'{hint}")
 
 
 def _fail(message: str, code: int = 2) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hardtack.api import load_target
-from hardtack.config import merge, parse_words
+from hardtack.config import parse_words
+from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, evaluate
 from hardtack.results import write_arrays
 
@@ -22,18 +24,20 @@ class Crafted(NamedTuple):
 
 def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
     """Attack the first `n` (16) images; `output` (default `adversarial/`) receives arrays and a picture."""
-    given = parse_words(words)
-    count = int(given.get("n") or 16)
-    short = given.pop("attack", {})  # attack=fgsm is short for attack.name=fgsm
-    settings: dict[str, Any] = {"n": count, "examples": count, "attack": {"name": short} if isinstance(short, str) else short}
+    given = {"n": 16, **parse_words(words)}
     output = Path(given.pop("output", None) or "adversarial").expanduser()
-    target, job = load_target(run, merge(settings, given))
-    (config,) = job.configs()
+    target, job = load_target(run, given)
+    if len(job.configs()) > 1:
+        raise UserError(f"an attack takes one suite at a time, found suite={job.suite}")
+    config = dataclasses.replace(job.configs()[0], examples=len(target.data))
     measured = evaluate(target.model, target.data, config=config, runtime=job.runtime)
     arrays = write_arrays(output / "adversarial.npz", measured.examples)
-    picture = _picture(measured, target.data.classes, str(job.threat), output / "adversarial.png")
-    correct, robust = measured.verdicts["clean_correct"], measured.robust
-    summary = f"{count} images: {int(correct.sum())} right when clean, {int(robust.sum())} still right under {job.threat}"
+    threat = measured.results[-1].threat or "no attack"
+    picture = _picture(measured, target.data.classes, threat, output / "adversarial.png")
+    correct, robust = int(measured.verdicts["clean_correct"].sum()), int(measured.robust.sum())
+    summary = (
+        f"{len(measured.robust)} images: {correct} right when clean, {robust} still right under {threat}"
+    )
     return Crafted(summary, arrays, picture)
 
 

@@ -11,10 +11,16 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Literal, NamedTuple
 
-NEEDED = ("torch", "torchvision", "timm", "numpy", "pyyaml", "pydantic", "safetensors", "pyarrow", "scikit-learn",
-          "rich", "typer", "jinja2", "matplotlib")  # fmt: skip
+NEEDED = ("torch", "torchvision", "timm", "numpy", "pyyaml", "pydantic", "safetensors", "pyarrow",
+          "scikit-learn", "rich", "typer", "jinja2", "matplotlib")  # fmt: skip
 MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn"}
-OPTIONAL = {"duckdb": "query", "tensorboard": "track", "datasets": "hub", "webdataset": "hub", "onnx": "export"}
+OPTIONAL = {
+    "duckdb": "query",
+    "tensorboard": "track",
+    "datasets": "hub",
+    "webdataset": "hub",
+    "onnx": "export",
+}
 
 
 class Finding(NamedTuple):
@@ -31,10 +37,16 @@ def examine() -> Iterator[Finding]:
         yield _package(package)
     for package, extra in OPTIONAL.items():
         present = importlib.util.find_spec(package) is not None
-        yield Finding("ok" if present else "note", package, "present" if present else f"optional: pip install 'hardtack[{extra}]'")
+        yield Finding(
+            "ok" if present else "note",
+            package,
+            "present" if present else f"optional: pip install 'hardtack[{extra}]'",
+        )
     yield from _devices()
     writable = os.access(".", os.W_OK)
-    yield Finding("ok" if writable else "broken", "folder", "runs can be written here" if writable else "not writable")
+    yield Finding(
+        "ok" if writable else "broken", "folder", "runs can be written here" if writable else "not writable"
+    )
 
 
 def _package(package: str) -> Finding:
@@ -42,7 +54,9 @@ def _package(package: str) -> Finding:
         importlib.import_module(MODULES.get(package, package))
         return Finding("ok", package, metadata.version(package))
     except Exception as error:  # a broken binary raises anything
-        return Finding("broken", package, f"{type(error).__name__}: {error}; {sys.executable} -m pip install {package}")
+        return Finding(
+            "broken", package, f"{type(error).__name__}: {error}; {sys.executable} -m pip install {package}"
+        )
 
 
 def _devices() -> Iterator[Finding]:

@@ -14,7 +14,10 @@ def _models() -> Rows:
     from hardtack.models import describe
 
     rows = [(name, f"{parameters / 1e6:.2f} M", text) for name, parameters, text in describe()]
-    return ("name", "parameters", ""), [*rows, ("timm:NAME", "", "any model of timm; options as model.options.KEY=VALUE")]
+    return ("name", "parameters", ""), [
+        *rows,
+        ("timm:NAME", "", "any model of timm; options as model.options.KEY=VALUE"),
+    ]
 
 
 def _entries(table: registry.Registry) -> Callable[[], Rows]:

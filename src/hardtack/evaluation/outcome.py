@@ -71,8 +71,8 @@ def identify(
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
         images = _digest_tensors({"labels": data.labels, "index": data.index, **_resident_pixels(data)})
     facts = [
-        weights, architecture, images, name, description, config.suite, plain(trials), config.batch_size, config.examples,
-        runtime.seed, runtime.precision, hardtack.__version__,
+        weights, architecture, images, name, description, config.suite, plain(trials),
+        config.batch_size, config.examples, runtime.seed, runtime.precision, hardtack.__version__,
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
@@ -121,7 +121,11 @@ class Evaluation:
 
     @property
     def curve(self) -> list[tuple[str, float]]:
-        return [(result.threat or "", result.value) for result in self.results if result.metric == "robust_accuracy"]
+        return [
+            (result.threat or "", result.value)
+            for result in self.results
+            if result.metric == "robust_accuracy"
+        ]
 
     @property
     def flags(self) -> tuple[Flag, ...]:
@@ -131,24 +135,36 @@ class Evaluation:
         lines = []
         for result in self.results:
             what = f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip()
-            lines.append(f"{what:<32} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
+            lines.append(
+                f"{what:<32} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}"
+            )
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
         return "\n".join(lines)
 
 
 def summarise(
-    identity: Identity, columns: Columns, examples: Columns, flags: list[Flag], folder: str | Path | None, *, seconds: float
+    identity: Identity,
+    columns: Columns,
+    examples: Columns,
+    flags: list[Flag],
+    folder: str | Path | None,
+    *,
+    seconds: float,
 ) -> Evaluation:
     """Results from verdicts; with a folder, everything is written there."""
     flags = flags + (search_flags(columns) if identity.trials else [])
     common = _common(identity, columns, seconds)
-    results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
+    results = [
+        _result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)
+    ]
     for attack in identity.trials:
         settings = {k: v for k, v in plain(attack).items() if k != "threat"}
         words = {
             "threat": str(attack.threat), "attack": _attack_words(attack), "attack_settings": settings,
         }  # fmt: skip
-        results.append(_result("robust_accuracy", columns[f"robust@{attack.threat}"], flags, {**common, **words}))
+        results.append(
+            _result("robust_accuracy", columns[f"robust@{attack.threat}"], flags, {**common, **words})
+        )
     if folder is not None:
         _write(Path(folder), identity, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)
@@ -173,6 +189,14 @@ def _attack_words(attack: Ascent) -> str:
     return "pgd " + " ".join(f"{key}={value}" for key, value in shown.items())
 
 
+def _versions() -> dict[str, str]:
+    return {
+        "hardtack": hardtack.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
 def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, Any]:
     subject, runtime = identity.subject, identity.runtime
     device = runtime.torch_device
@@ -181,8 +205,8 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
         "data_description": identity.data_description, "run": subject.run, "model": subject.model,
         "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256, "seed": runtime.seed,
-        "precision": f"{runtime.precision} search, fp32 verified", "device": name, "seconds": round(seconds, 3),
-        "versions": {"hardtack": hardtack.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "precision": f"{runtime.precision} search, fp32 verified", "device": name,
+        "seconds": round(seconds, 3), "versions": _versions(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
         "extra": {"unverified": int(columns["unverified"].sum())},

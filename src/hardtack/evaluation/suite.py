@@ -1,9 +1,9 @@
 """Measuring the same way every time: `evaluate` gives a model's accuracy, clean and attacked, image by image.
 
 Images go through in chunks. In each: clean predictions in fp32, then every trial of the suite on the images
-still standing, then a check of each claimed success in fp32 on the very tensor found (inside the ball, inside
-the box, misclassified). Whatever the search did, a reported robust accuracy is then a true upper bound. Finished
-chunks are on disk; a repeated call goes on after them and ends with the same numbers.
+still standing, then a check in fp32 of the very tensor found (in the ball, in the box, misclassified).
+Whatever the search did, a reported robust accuracy is then a true upper bound. Finished chunks are on disk; a
+repeated call goes on after them and ends with the same numbers.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent, untouched
@@ -41,6 +42,7 @@ from hardtack.runtime import Runtime
 from hardtack.threats import Threat
 
 Columns = dict[str, np.ndarray]
+Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +52,14 @@ class EvaluationConfig:
     suite: str = "pgd"
     threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
     attack: dict[str, Any] = field(default_factory=dict)
-    sweep: tuple[str, ...] = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")  # in multiples of the threat's eps
-    batch_size: int = 256
-    examples: int = 12
+    sweep: Sweep = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")  # in multiples of the threat's eps
+    batch_size: Annotated[int, Field(ge=1)] = 256
+    examples: Annotated[int, Field(ge=0)] = 12
 
     def __post_init__(self) -> None:
         if self.suite not in SUITES:
-            raise UserError(f"there is no suite '{self.suite}'{did_you_mean(self.suite, SUITES) or '; known: ' + ', '.join(SUITES)}")
-        if self.batch_size < 1:
-            raise UserError(f"batch_size must be at least 1, found {self.batch_size}")
+            hint = did_you_mean(self.suite, SUITES) or f"; known: {', '.join(SUITES)}"
+            raise UserError(f"there is no suite '{self.suite}'{hint}")
 
 
 def _clean(config: EvaluationConfig) -> list[Ascent]:
@@ -73,9 +74,12 @@ def _pgd(config: EvaluationConfig) -> list[Ascent]:
 
 
 def _sweep(config: EvaluationConfig) -> list[Ascent]:
-    """The same attack at growing radii. An image that fell in a smaller ball has fallen in every larger one."""
+    """The same attack at growing radii. An image that fell in a small ball has fallen in every larger one."""
     (attack,) = _pgd(config)
-    factors = sorted({Fraction(word) for word in config.sweep})
+    try:
+        factors = sorted({Fraction(str(word)) for word in config.sweep})
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"sweep takes multiples of eps such as 1/2, found {list(config.sweep)}") from None
     return [dataclasses.replace(attack, threat=attack.threat.scaled(factor)) for factor in factors]
 
 
@@ -95,8 +99,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a model on a data set or on a pair (x, y) of tensors; settings are EvaluationConfig's.
 
-    With `folder` (a run folder) chunks, verdicts, examples and results are kept there, and a killed evaluation
-    goes on when it is repeated; under torchrun its chunks are shared out between the processes. Without a
+    With `folder` (a run) chunks, verdicts, examples and results are kept there; a killed evaluation goes
+    on when it is repeated; under torchrun its chunks are shared out between the processes. Without a
     folder every process measures everything.
     """
     _check_pair(data)
@@ -117,7 +121,12 @@ def evaluate(
     finally:
         model.to(home)
     return summarise(
-        identity, columns, examples, flags, folder if runtime.is_main else None, seconds=time.monotonic() - began
+        identity,
+        columns,
+        examples,
+        flags,
+        folder if runtime.is_main else None,
+        seconds=time.monotonic() - began,
     )
 
 
@@ -133,9 +142,13 @@ def _run_chunks(
     missing = sorted(set(mine) - set(store.done() if store is not None else ()))
     made: list[tuple[Columns, Columns]] = []
     title = f"evaluate {config.suite}"
-    with Meter(title, total=len(mine), done=len(mine) - len(missing), quiet=quiet or not runtime.is_main) as meter:
+    with Meter(
+        title, total=len(mine), done=len(mine) - len(missing), quiet=quiet or not runtime.is_main
+    ) as meter:
         for number, (x, y, index) in _chunks(data, config.batch_size, runtime.torch_device, missing):
-            columns, pictures = measure(x, y, index, wanted=max(0, config.examples - number * config.batch_size))
+            columns, pictures = measure(
+                x, y, index, wanted=max(0, config.examples - number * config.batch_size)
+            )
             if store is None:
                 made.append((columns, pictures))
             else:
@@ -193,8 +206,11 @@ def _chunks(
 class _Measure:
     """One chunk: clean predictions, the trials, and their verification."""
 
-    def __init__(self, model: nn.Module, trials: list[Ascent], config: EvaluationConfig, runtime: Runtime) -> None:
+    def __init__(
+        self, model: nn.Module, trials: list[Ascent], config: EvaluationConfig, runtime: Runtime
+    ) -> None:
         self.model, self.trials, self.config, self.runtime = model, trials, config, runtime
+
     def __call__(self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int) -> tuple[Columns, Columns]:
         """Verdicts of the chunk, and the first `wanted` images with what became of them."""
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
@@ -235,10 +251,10 @@ class _Measure:
                 broken_by[fallen], broken_at[fallen] = number, found.broken_at[wrong]
             verdict[f"robust@{attack.threat}"] = standing.clone()
         return verdict | {
-            "index": index, "label": y, "clean_prediction": prediction, "clean_correct": correct, "robust": standing,
-            "broken_by": broken_by, "broken_at_step": broken_at, "size": size,
-            "adversarial_prediction": adversarial, "attacked": attacked, "zero_gradient": zero, "flat_loss": flat,
-            "unverified": unverified, "x_adv": x_adv,
+            "index": index, "label": y, "clean_prediction": prediction, "clean_correct": correct,
+            "robust": standing, "broken_by": broken_by, "broken_at_step": broken_at, "size": size,
+            "adversarial_prediction": adversarial, "attacked": attacked, "zero_gradient": zero,
+            "flat_loss": flat, "unverified": unverified, "x_adv": x_adv,
         }  # fmt: skip
 
     @torch.no_grad()
@@ -252,7 +268,9 @@ class _Measure:
             clean = self._logits(x)
             check_logits(clean, y)
             flags = check_behaviour(self.model, x, clean)
-        return flags + [flag for attack in self.trials[:1] for flag in few_classes(clean.shape[1], attack.loss or "ce")]
+        return flags + [
+            flag for attack in self.trials[:1] for flag in few_classes(clean.shape[1], attack.loss or "ce")
+        ]
 
     def _name(self, number: int) -> str | None:
         return None if number < 0 else f"{self.config.suite} {self.trials[number].threat}"
