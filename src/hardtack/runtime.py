@@ -54,8 +54,9 @@ class Runtime:
             if not torch.cuda.is_available():
                 return torch.device("cpu")
             return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-        if self.device == "cuda":
-            return torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+        if self.device == "cuda":  # asking for the current device wakes CUDA, so only without a rank
+            local = os.environ.get("LOCAL_RANK")
+            return torch.device("cuda", torch.cuda.current_device() if local is None else int(local))
         return torch.device(self.device)
 
     @property

@@ -172,7 +172,7 @@ class Ascent:
         """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
 
         `eps` overrides the threat's radius (warm-up); `step` may be a compiled `ascent_step`. With
-        `keep: last` it knows only its images, unless a `verdict` is asked for, at the price of one more forward pass.
+        `keep: last` it knows only its images, unless a `verdict` is asked for: one more forward pass.
         """
         self._refuse_targeted_kl(target)
         y = y.argmax(dim=1) if y.is_floating_point() else y
