@@ -39,7 +39,7 @@ class Ball:
 
 
 def _rows(x: Tensor) -> Tensor:
-    return x.reshape(len(x), -1)
+    return x.flatten(1)
 
 
 def _like(rows: Tensor, x: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class Threat:
         """One bool per image: inside the ball (relative tolerance) and inside the box."""
         # x + eps is itself rounded to fp32, hence the absolute part
         inside = self.size(x_adv - x) <= self.radius * (1 + tolerance) + 2e-7
-        rows = x_adv.reshape(len(x_adv), -1)
+        rows = x_adv.flatten(1)
         return inside & (rows.amin(dim=1) >= 0) & (rows.amax(dim=1) <= 1)
 
 
