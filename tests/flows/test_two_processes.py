@@ -1,0 +1,104 @@
+"""Under torchrun, two processes on the CPU train and measure what one would."""
+
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from safetensors.numpy import load_file
+
+from hardtack.models import load_model
+from hardtack.results import read_metrics, read_results
+from tiny_runs import MODEL, environment, hardtack, settings, write_data
+
+
+def free_port():
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return opened.getsockname()[1]
+
+
+def torchrun(*words, cwd, processes=2):
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_addr",
+        "127.0.0.1", "--master_port", str(free_port()), "-m", "hardtack", *words,
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    base = tmp_path_factory.mktemp("two")
+    write_data(base / "data.npz", train=60, test=20)
+    # drop path draws other masks on another number of processes; everything else must not notice
+    model = {**MODEL, "options": {**MODEL["options"], "drop_path": 0.0}}
+    values = settings(base / "run", base / "data.npz", model=model, output="run")
+    # … and AdamW would blow up rounding where a gradient is zero by nature (the bias of attention's keys)
+    values["optimiser"] = {"name": "sgd", "lr": 0.1}
+    values["train"] |= {"batch_size": 8, "accumulate": 2, "epochs": 2, "checkpoint_every_s": 0.0}
+    values["validation"] = {"batch_size": 3}  # several chunks: a process must not judge by its share alone
+    (base / "tiny.yaml").write_text(yaml.safe_dump(values))
+    (base / "one").mkdir()
+    (base / "two").mkdir()
+    done = hardtack("train", "../tiny.yaml", cwd=base / "one")
+    assert done.returncode == 0, done.stderr
+    return base
+
+
+@pytest.fixture(scope="module")
+def trained(home):
+    return torchrun("train", "../tiny.yaml", cwd=home / "two")
+
+
+def test_two_processes_train_the_same_weights(home, trained):
+    one, two = (
+        load_file(home / name / "run" / "checkpoints" / "last.safetensors") for name in ("one", "two")
+    )
+    assert one.keys() == two.keys()
+    for name in one:
+        assert np.allclose(one[name], two[name], atol=1e-5), name
+
+
+def test_the_training_that_is_compared_moved_the_weights(home):
+    model = load_model(
+        "vit_digits", num_classes=4, seed=3, image_size=8, **{**MODEL["options"], "drop_path": 0.0}
+    )
+    trained = load_file(home / "one" / "run" / "checkpoints" / "last.safetensors")
+    moved = [abs(trained[name] - value.numpy()).max() for name, value in model.state_dict().items()]
+    assert max(moved) > 1e-2
+
+
+def test_two_processes_judge_on_the_whole_validation_split(home, trained):
+    def judged(name):
+        return [line for line in read_metrics(home / name / "run") if line["kind"] == "validation"]
+
+    assert len(judged("one")) == 2 and judged("two") == judged("one")
+
+
+def test_one_process_speaks(trained):
+    assert trained.stdout.count("trained: run") == 1
+
+
+def test_two_processes_measure_what_one_measures(home, trained):
+    words = ["threat=linf:0.05", "batch_size=3", "attack.steps=4", "examples=5"]
+    done = torchrun("evaluate", "run", "suite=pgd,sweep", *words, "output=both", cwd=home / "one")
+    alone = hardtack("evaluate", "run", "suite=pgd,sweep", *words, "output=alone", cwd=home / "one")
+    assert alone.returncode == 0, alone.stderr
+    assert done.stdout.count("clean accuracy") == 2, "each suite is printed once"
+    assert done.stdout == alone.stdout
+    ours, theirs = (read_results(home / "one" / name) for name in ("both", "alone"))
+    assert [(r.evaluation, r.value, r.n, r.threat) for r in ours] == [
+        (r.evaluation, r.value, r.n, r.threat) for r in theirs
+    ]
+    assert len(ours) == 2 + 8 and all(r.n == 20 for r in ours)
+    for result in ours:
+        tables = [pq.read_table(home / "one" / name / result.verdicts) for name in ("both", "alone")]
+        sizes = [table["size"].to_numpy() for table in tables]  # NaN where nothing was attacked
+        assert np.array_equal(*sizes, equal_nan=True)
+        tables = [table.drop_columns("size") for table in tables]
+        assert tables[0].equals(tables[1]), "same rows, same order"
