@@ -134,18 +134,19 @@ def l1_random_point(x: Tensor, eps: Eps, keys: Tensor) -> Tensor:
 
 
 def l1_step(gradient: Tensor, x_adv: Tensor, length: Eps, density: float = 0.05) -> Tensor:
-    """Equal steps on the `density` share of pixels with the largest gradient that can still move.
+    """The largest rise of a linear loss within the box when no pixel takes more than an equal share.
 
-    The true steepest step moves one pixel; spreading it over a few makes progress in fewer passes (Tramèr and
-    Boneh, 2019). Pixels that already sit on the face of the box they would be pushed through are left out.
+    The true steepest step moves one pixel; sharing it between a `density` of all pixels makes progress in
+    fewer passes (Tramèr and Boneh, 2019). What a pixel near the face of the box cannot take goes to the next
+    in line: after a projection the best pixels sit just off the face, and would swallow every step.
     """
-    rows = _rows(gradient)
-    usable = torch.where(_room(rows, _rows(x_adv)) > 0, rows.abs(), 0)
-    count = max(1, round(density * rows.shape[1]))
-    top, where = usable.topk(count, dim=1)
-    sign = rows.gather(1, where).sign() * (top > 0)
-    share = sign / sign.abs().sum(dim=1, keepdim=True).clamp_min(1) * _column(length, gradient)
-    return _like(torch.zeros_like(rows).scatter(1, where, share), gradient)
+    rows, budget = _rows(gradient), _column(length, gradient)
+    worth, order = rows.abs().sort(dim=1, descending=True)
+    share = budget / max(1, round(density * rows.shape[1]))
+    most = torch.minimum(_room(rows, _rows(x_adv)).gather(1, order), share) * (worth > 0)
+    spent = most.cumsum(dim=1) - most
+    moved = torch.minimum(most, (budget - spent).clamp_min(0))
+    return _like(rows.sign() * torch.zeros_like(rows).scatter(1, order, moved), gradient)
 
 
 def l1_project(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
