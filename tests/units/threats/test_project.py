@@ -2,7 +2,7 @@
 
 The projection of z is the one point of a convex set that is nearest to z. `nearest` finds it from the
 optimality conditions, by bisection on the multiplier of the budget (ours solves by Newton's method and by a
-secant, in fp32); scipy's SLSQP, which knows nothing of those conditions, vouches for `nearest` in small dimensions.
+secant, in fp32); scipy's SLSQP, which knows nothing of them, vouches for `nearest` in small dimensions.
 """
 
 import numpy as np

@@ -14,6 +14,9 @@ NORMS = ["linf", "l2", "l1"]
 every_norm = pytest.mark.parametrize("norm", NORMS)
 SHAPE = (3, 4, 5)
 PIXELS = math.prod(SHAPE)
+GREY = torch.full((4000, *SHAPE), 0.5)
+KEYS = make_keys(torch.arange(len(GREY)), 11)
+EPS = {"linf": 0.1, "l2": 0.1, "l1": 0.1}  # small enough that a grey image never meets the box
 
 
 def draw(count=8, seed=0, shape=SHAPE):
@@ -39,7 +42,7 @@ def test_the_step_reaches_the_dual_norm(norm, dual):
 
 
 def test_the_l1_step_of_one_pixel_reaches_the_dual_norm():
-    gradient, x = draw()
+    gradient, x = draw()[0], GREY[:8]
     step = l1_step(gradient, x, 0.3, density=1 / PIXELS)
     assert torch.allclose(
         inner(gradient, step), 0.3 * gradient.double().flatten(1).abs().amax(dim=1), rtol=1e-6
@@ -49,7 +52,7 @@ def test_the_l1_step_of_one_pixel_reaches_the_dual_norm():
 
 @pytest.mark.parametrize("density", [0.05, 0.2, 1.0])
 def test_the_l1_step_is_best_among_equal_steps_on_as_many_pixels(density):
-    gradient, x = draw()
+    gradient, x = draw()[0], GREY[:8]
     step = l1_step(gradient, x, 0.3, density=density)
     count = round(density * PIXELS)
     assert torch.allclose(step.flatten(1).abs().sum(dim=1), torch.tensor(0.3), rtol=1e-6)
@@ -57,6 +60,29 @@ def test_the_l1_step_is_best_among_equal_steps_on_as_many_pixels(density):
     assert torch.allclose(step[step != 0].abs(), torch.tensor(0.3 / count), rtol=1e-6)
     largest = gradient.double().flatten(1).abs().sort(dim=1, descending=True).values[:, :count]
     assert torch.allclose(inner(gradient, step), 0.3 / count * largest.sum(dim=1), rtol=1e-6)
+
+
+def knapsack(gradient, x, length, share):
+    """max ⟨g, s⟩ over ‖s‖₁ ≤ length, |s_i| ≤ share, x + s in the box, pixel by pixel."""
+    best = []
+    for g, pixels in zip(gradient.double().flatten(1), x.double().flatten(1), strict=True):
+        left, value = length, 0.0
+        for i in g.abs().argsort(descending=True).tolist():
+            taken = min(left, share, (1 - pixels[i] if g[i] > 0 else pixels[i]).item())
+            left, value = left - taken, value + taken * g[i].abs().item()
+        best.append(value)
+    return torch.tensor(best, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("length", [0.1, 1.0, 5.0, 100.0])
+@pytest.mark.parametrize("density", [1 / PIXELS, 0.05, 0.5])
+def test_what_the_box_refuses_one_pixel_goes_to_the_next(length, density):
+    gradient, x = draw()
+    step = l1_step(gradient, x, length, density=density)
+    best = knapsack(gradient, x, length, length / max(1, round(density * PIXELS)))
+    assert torch.allclose(inner(gradient, step), best, rtol=1e-5)
+    assert (x + step).min() >= -1e-6 and (x + step).max() <= 1 + 1e-6
+    assert (step.flatten(1).abs().sum(dim=1) <= length * (1 + 1e-5)).all()
 
 
 def test_the_l1_step_passes_over_pixels_that_cannot_move():
@@ -110,10 +136,6 @@ def test_wrong_steps_are_caught():
 
 
 # ---------------------------------------------------------------- random points
-
-EPS = {"linf": 0.1, "l2": 0.1, "l1": 0.1}  # small enough that a grey image never meets the box
-GREY = torch.full((4000, *SHAPE), 0.5)
-KEYS = make_keys(torch.arange(len(GREY)), 11)
 
 
 def radii(norm):
