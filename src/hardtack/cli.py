@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 # one voice under torchrun; words are words, and a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
+INTERRUPTED = 130
 Words = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")
 ]
@@ -170,7 +171,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _one_line
     try:
         _check_verb(arguments)
-        return int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
+        code = int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
+        if code == INTERRUPTED:  # typer turns Ctrl-C into this
+            print("hardtack: interrupted; repeat the command to go on", file=sys.stderr)
+        return code
     except UserError as error:
         if debug:
             raise
@@ -179,9 +183,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-    except KeyboardInterrupt:
-        print("interrupted; repeat the command to go on", file=sys.stderr)
-        return 130
     except Exception as error:
         if debug:
             raise
