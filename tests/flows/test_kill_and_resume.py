@@ -17,7 +17,7 @@ EPOCHS = 24  # of five steps: long enough to be hit in the middle
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with data and a recipe that saves after every step. The output is relative, so runs compare."""
+    """A folder with data and a recipe that saves after every step; output is relative, so runs compare."""
     base = tmp_path_factory.mktemp("killed")
     write_data(base / "data.npz")
     values = settings(base / "run", base / "data.npz", output="run")
@@ -77,9 +77,7 @@ def test_killed_and_repeated_ends_with_the_same_weights(home, uninterrupted, how
     weights, lines = outcome(folder)
     assert weights == uninterrupted[0] and lines == uninterrupted[1]
     if how == signal.SIGTERM:
-        assert not [name for name in files_below(folder) if name.endswith(".part")], (
-            "half-written files are left"
-        )
+        assert not [name for name in files_below(folder) if name.endswith(".part")], "half-written files"
 
 
 def test_a_finished_run_repeated_changes_nothing(home, uninterrupted):

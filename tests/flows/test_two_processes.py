@@ -14,6 +14,8 @@ from hardtack.models import load_model
 from hardtack.results import read_metrics, read_results
 from tiny_runs import MODEL, environment, hardtack, settings, write_data
 
+LAST = "run/checkpoints/last.safetensors"
+
 
 def free_port():
     with socket.socket() as opened:
@@ -56,19 +58,15 @@ def trained(home):
 
 
 def test_two_processes_train_the_same_weights(home, trained):
-    one, two = (
-        load_file(home / name / "run" / "checkpoints" / "last.safetensors") for name in ("one", "two")
-    )
+    one, two = (load_file(home / name / LAST) for name in ("one", "two"))
     assert one.keys() == two.keys()
     for name in one:
         assert np.allclose(one[name], two[name], atol=1e-5), name
 
 
 def test_the_training_that_is_compared_moved_the_weights(home):
-    model = load_model(
-        "vit_digits", num_classes=4, seed=3, image_size=8, **{**MODEL["options"], "drop_path": 0.0}
-    )
-    trained = load_file(home / "one" / "run" / "checkpoints" / "last.safetensors")
+    model = load_model("vit_digits", num_classes=4, seed=3, image_size=8, **MODEL["options"])
+    trained = load_file(home / "one" / LAST)
     moved = [abs(trained[name] - value.numpy()).max() for name, value in model.state_dict().items()]
     assert max(moved) > 1e-2
 
