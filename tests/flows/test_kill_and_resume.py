@@ -12,7 +12,7 @@ import yaml
 from tiny_runs import COMMAND, environment, files_below, hardtack, settings, write_data
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-EPOCHS = 24  # of five steps: long enough to be hit in the middle
+EPOCHS = 14  # of five steps: long enough to be hit in the middle
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def home(tmp_path_factory):
     write_data(base / "data.npz")
     values = settings(base / "run", base / "data.npz", output="run")
     values["train"] |= {"epochs": EPOCHS, "checkpoint_every_s": 0.0}
-    values["validation"] = {"every": 8}
+    values["validation"] = {"every": 5}
     (base / "tiny.yaml").write_text(yaml.safe_dump(values))
     return base
 
@@ -78,15 +78,3 @@ def test_killed_and_repeated_ends_with_the_same_weights(home, uninterrupted, how
     assert weights == uninterrupted[0] and lines == uninterrupted[1]
     if how == signal.SIGTERM:
         assert not [name for name in files_below(folder) if name.endswith(".part")], "half-written files"
-
-
-def test_a_finished_run_repeated_changes_nothing(home, uninterrupted):
-    folder = home / "whole"
-    before = outcome(folder)
-    done = hardtack("train", "../tiny.yaml", cwd=folder)
-    assert done.returncode == 0 and outcome(folder) == before == uninterrupted
-
-
-def test_a_changed_recipe_does_not_go_on_with_the_old_weights(home, uninterrupted):
-    done = hardtack("train", "../tiny.yaml", "optimiser.lr=0.02", cwd=home / "whole")
-    assert done.returncode == 2 and "optimiser.lr: 0.01 → 0.02" in done.stderr

@@ -123,6 +123,13 @@ def test_an_interrupt_says_how_to_go_on(home, capsys, monkeypatch):
     assert "repeat the command" in capsys.readouterr().err
 
 
+def test_a_long_path_stays_on_one_line(home, capsys):
+    deep = home / ("a long name with [brackets] " * 5).strip()
+    words = ["model.options={depth: 1}", "model.image_size=8", "model.options.patch_size=4", "train.epochs=1"]
+    assert main([*TRAIN, *words, "train.batch_size=8", f"output={deep}"]) == 0
+    assert capsys.readouterr().out == f"trained: {deep}\n"
+
+
 def test_no_words_show_the_help(capsys):
     main([])
     said = capsys.readouterr()

@@ -144,6 +144,28 @@ def test_dropout_depends_on_seed_and_step_alone(tmp_path, data):
     assert losses[0] == losses[1]
 
 
+def test_augmentation_and_attack_differ_from_epoch_to_epoch_and_seed_to_seed(tmp_path, data):
+    """The same images again, one epoch later: other crops, other random starts."""
+
+    def prepared(epoch, seed):
+        objective = {"name": "adversarial", "attack": {"name": "pgd", "threat": "linf:0.1", "steps": 1}}
+        runtime = {"device": "cpu", "seed": seed}
+        job = trainer(tmp_path, data, augment={"crop_padding": 2}, objective=objective, runtime=runtime)
+        batch, seen = some_batches(trainer(tmp_path, data), 1)[0], []
+        prepare = job.objective.prepare
+        job.objective.prepare = lambda x, y, **k: (
+            seen.append((x, prepare(x, y, **k)["x_adv"])) or prepare(x, y, **k)
+        )
+        job.done = epoch * job.steps_per_epoch
+        job.step(batch)
+        return seen[0][0], seen[0][1] - seen[0][0]
+
+    first, again, later, other = prepared(0, 3), prepared(0, 3), prepared(1, 3), prepared(0, 4)
+    for part in (0, 1):
+        assert torch.equal(first[part], again[part])
+        assert not torch.equal(first[part], later[part]) and not torch.equal(first[part], other[part])
+
+
 # ---------------------------------------------------------------- numbers that are none
 
 
