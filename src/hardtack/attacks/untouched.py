@@ -23,7 +23,7 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
     flags = [module.training for module in modules]
     parameters = list(model.parameters())
     wanted = [parameter.requires_grad for parameter in parameters]
-    # a batch-norm layer in train mode writes its running statistics; the version counter tells who wrote
+    # the version counter tells which buffers were written, except that batch norm writes behind its back
     written = [(buffer, buffer.clone(), buffer._version) for buffer in model.buffers()]
     # … and `self.count = self.count + 1` puts another tensor in its place
     places = [(module._buffers, dict(module._buffers)) for module in modules]
@@ -43,5 +43,5 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
             place.update(buffers)
         with torch.no_grad():
             for buffer, before, version in written:
-                if buffer._version != version:
+                if mode == "train" or buffer._version != version:
                     buffer.copy_(before)
