@@ -1,0 +1,284 @@
+"""The attack contract over every registered attack and every norm.
+
+An attack is a value: called with a model it returns images inside ball and box, and leaves everything else,
+the model's least flag and the process's random state included, as it found it.
+"""
+
+import copy
+import dataclasses
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from hardtack.attacks import untouched
+from hardtack.config import build, choose, plain
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+THREATS = ("linf:8/255", "linf:0.3", "l2:0.5", "l1:3")
+CASES = list(itertools.product(attacks.names(), THREATS))
+every_case = pytest.mark.parametrize("name, threat", CASES)
+every_attack = pytest.mark.parametrize("name", attacks.names())
+COUNT = 6
+
+
+class Net(nn.Module):
+    """What real models bring along: batch norm, dropout, frozen layers, buffers written and replaced."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.GELU(), nn.Dropout(0.3)
+        )
+        self.frozen = nn.Conv2d(6, 6, 1).requires_grad_(False)
+        self.head = nn.Linear(6, 4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("writes", torch.zeros(2))
+        self.register_buffer("unset", None)
+        self.fails_after = None
+
+    def forward(self, x):
+        self.calls = self.calls + 1
+        self.writes.add_(torch.rand(2))
+        self.unset = x.detach().mean()
+        if self.fails_after is not None and self.calls > self.fails_after:
+            raise ArithmeticError("in the middle of the attack")
+        return self.head(self.frozen(self.features(x)).mean((2, 3))) * 20
+
+
+@pytest.fixture
+def model():
+    """Train mode with mixed flags, gradients in `.grad`, statistics away from their initial values."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = Net()
+        net(torch.rand(8, 3, 6, 5)).sum().backward()
+    net.calls, net.unset = torch.zeros(()), None
+    net.train()
+    net.features[1].eval()
+    net.frozen.eval()
+    return net
+
+
+def batch(count=COUNT):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(count, 3, 6, 5, generator=generator)
+    x[0], x[1, :, :3] = x[0].round(), 0.0  # corners and faces of the box
+    return x, torch.arange(count) % 4
+
+
+def make(name, threat="linf:8/255", **settings):
+    return choose(attacks, {"name": name, "threat": threat, **settings})
+
+
+def everything(model):
+    """All that an attack could leave changed, as comparable values."""
+    state = [torch.get_rng_state(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
+    for name, module in model.named_modules():
+        state += [name, module.training, len(module._forward_hooks), list(module._buffers)]
+    for name, parameter in model.named_parameters():
+        state += [name, parameter.detach().clone(), parameter.requires_grad, parameter.grad is None]
+        state += [] if parameter.grad is None else [parameter.grad.clone()]
+    for name, buffer in itertools.chain(*(module._buffers.items() for module in model.modules())):
+        state += [name, None if buffer is None else buffer.clone(), id(buffer)]
+    return state
+
+
+def same(before, after):
+    return len(before) == len(after) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a is b or a == b
+        for a, b in zip(before, after, strict=True)
+    )
+
+
+# ---------------------------------------------------------------- what comes back
+
+
+@every_case
+def test_images_lie_inside_ball_and_box(model, name, threat):
+    x, y = batch()
+    attack = make(name, threat)
+    for target in (None, "random"):
+        x_adv = dataclasses.replace(attack, target=target)(model, x, y)
+        assert x_adv.shape == x.shape and x_adv.dtype == torch.float32 and x_adv.isfinite().all()
+        assert attack.threat.contains(x_adv, x).all()
+        assert not x_adv.requires_grad and x_adv.grad_fn is None and not x_adv.is_inference()
+        assert x_adv.data_ptr() != x.data_ptr()
+
+
+@every_attack
+def test_a_ball_without_radius_gives_the_image_back(model, name):
+    x, y = batch()
+    for norm in ("linf", "l2", "l1"):
+        assert torch.equal(make(name, f"{norm}:0")(model, x, y), x)
+
+
+@every_case
+def test_the_loss_rises(model, name, threat):
+    """Not just any point of the ball: in eval mode the attacked loss is above the clean one."""
+    x, y = batch()
+    x_adv = make(name, threat)(model, x, y)
+    model.eval()
+    loss = nn.CrossEntropyLoss(reduction="none")
+    with torch.no_grad():
+        rise = loss(model(x_adv), y) - loss(model(x), y)
+    assert (rise >= -1e-5).all() and (rise > 1e-3).sum() >= COUNT - 1
+
+
+# ---------------------------------------------------------------- what stays as it was
+
+
+@every_case
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_nothing_else_is_touched(model, name, threat, mode):
+    x, y = batch()
+    inputs, before = (x.clone(), y.clone()), everything(model)
+    make(name, threat, mode=mode)(model, x, y)
+    assert same(before, everything(model))
+    assert torch.equal(x, inputs[0]) and torch.equal(y, inputs[1])
+
+
+@every_attack
+@pytest.mark.parametrize("after", [0, 1])
+def test_nothing_is_touched_when_the_model_fails_midway(model, name, after):
+    x, y = batch()
+    model.fails_after = after
+    before = everything(model)
+    with pytest.raises(ArithmeticError):
+        make(name, mode="train")(model, x, y)
+    assert same(before, everything(model))
+
+
+@pytest.mark.parametrize("what", ["flag", "buffer", "replaced", "gradient", "frozen", "weight", "random"])
+def test_a_trace_left_behind_is_seen(model, what):
+    """Mutants of the contract: `everything` must notice each of them."""
+    before = everything(model)
+    with torch.random.fork_rng():
+        {
+            "flag": lambda: model.features[1].train(),
+            "buffer": lambda: model.features[1].running_mean.add_(1e-6),
+            "replaced": lambda: setattr(model, "calls", model.calls.clone()),
+            "gradient": lambda: model.head.weight.grad.add_(1e-6),
+            "frozen": lambda: model.frozen.requires_grad_(True),
+            "weight": lambda: model.head.weight.data.add_(1e-6),
+            "random": lambda: torch.rand(1),
+        }[what]()
+        assert not same(before, everything(model))
+
+
+def test_untouched_alone_restores_what_it_promises(model):
+    before = everything(model)
+    with pytest.raises(KeyError), torch.no_grad(), untouched(model, mode="train"):
+        assert torch.is_grad_enabled() and all(module.training for module in model.modules())
+        assert not any(parameter.requires_grad for parameter in model.parameters())
+        model(torch.rand(4, 3, 6, 5))
+        raise KeyError
+    assert same(before, everything(model))
+    with untouched(model):
+        assert not any(module.training for module in model.modules())
+
+
+# ---------------------------------------------------------------- wherever it is called
+
+
+@every_attack
+@pytest.mark.parametrize(
+    "context", [torch.no_grad, torch.inference_mode, torch.enable_grad], ids=lambda c: c.__name__
+)
+@pytest.mark.parametrize("target", [None, "random"])
+def test_the_callers_gradient_mode_does_not_matter(model, name, context, target):
+    attack = make(name, target=target)
+    expected = attack(model, *batch())
+    with context():
+        inputs = batch()  # made inside: under inference_mode they are inference tensors
+        assert torch.equal(attack(model, *inputs), expected)
+    assert torch.equal(attack(model, *inputs), expected)
+
+
+@every_attack
+def test_an_image_that_wants_gradients_gets_none(model, name):
+    x, y = batch()
+    x_adv = make(name)(model, x.requires_grad_(), y)
+    assert x.grad is None and not x_adv.requires_grad
+
+
+@every_attack
+def test_dropout_is_off_unless_asked_for(model, name):
+    x, y = batch()
+    attack = make(name, "linf:0.3")
+    assert torch.equal(attack(model, x, y), attack(copy.deepcopy(model).eval(), x, y))
+    noisy = dataclasses.replace(attack, mode="train", start="random", steps=3)
+    assert not torch.equal(noisy(model, x, y), dataclasses.replace(noisy, mode="eval")(model, x, y))
+
+
+# ---------------------------------------------------------------- a pure function of its arguments
+
+
+@every_case
+def test_the_seed_alone_decides(model, name, threat):
+    x, y = batch()
+    attack = make(name, threat)
+    first = attack(model, x, y)
+    torch.rand(7)  # whatever the global random state is
+    assert torch.equal(first, attack(model, x, y))
+    other = dataclasses.replace(attack, seed=1)(model, x, y)
+    assert torch.equal(first, other) == (attack.start == "clean")
+
+
+@every_case
+@pytest.mark.parametrize("target", [None, "random"])
+def test_neither_batch_nor_order_matters(model, name, threat, target):
+    """Equal up to the noise of fp32, which depends on the size of a batch, over three steps."""
+    x, y = batch()
+    attack = make(name, threat, target=target)
+    attack = dataclasses.replace(attack, steps=min(attack.steps, 3))
+    keys = torch.tensor([10, 3, 77, 5, 2**40, 0])
+    whole = attack(model, x, y, keys=keys)
+    parts = [
+        attack(model, x[rows], y[rows], keys=keys[rows]) for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
+    ]
+    assert torch.allclose(torch.cat(parts), whole, atol=2e-5)
+    order = torch.tensor([4, 2, 0, 5, 1, 3])
+    assert torch.allclose(attack(model, x[order], y[order], keys=keys[order]), whole[order], atol=2e-5)
+    if attack.start != "clean":
+        assert not torch.allclose(attack(model, x, y, keys=keys + 1), whole, atol=2e-5), "the keys do matter"
+
+
+@every_attack
+def test_an_attack_is_a_value(name):
+    attack = make(name)
+    assert attack == make(name) and hash(attack) == hash(make(name)) and attack != make(name, "l2:1")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        attack.steps = 3
+
+
+@every_attack
+def test_an_attack_is_written_and_read_back(name):
+    attack = make(name, "linf:8/255", seed=3)
+    assert choose(attacks, plain(attack)) == attack
+
+
+@every_attack
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"steps": 0}, "at least 1"),
+        ({"stps": 3}, "did you mean 'steps'"),
+        ({"threat": "linf:8"}, "linf:8/255"),
+        ({"loss": "nothing"}, "'attack.loss'"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(name, settings, words):
+    with pytest.raises(UserError, match=words):
+        choose(attacks, {"name": name, "threat": "linf:0.1", **settings}, path="attack")
+    entry = attacks.get(name)
+    with pytest.raises(UserError, match="'threat' is missing"):
+        build(entry.make, entry.presets)
+
+
+def test_every_attack_states_its_threat():
+    for name in attacks.names():
+        assert isinstance(make(name).threat, Threat)
