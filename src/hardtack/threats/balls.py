@@ -133,12 +133,13 @@ def l1_random_point(x: Tensor, eps: Eps, keys: Tensor) -> Tensor:
     return (x + _like(sign * exponential / total.clamp_min(_TINY) * _column(eps, x), x)).clamp(0, 1)
 
 
-def l1_step(gradient: Tensor, x_adv: Tensor, length: Eps, density: float = 0.05) -> Tensor:
+def l1_step(gradient: Tensor, x_adv: Tensor, length: Eps, density: float = 0.01) -> Tensor:
     """The largest rise of a linear loss within the box when no pixel takes more than an equal share.
 
     The true steepest step moves one pixel; sharing it between a `density` of all pixels makes progress in
-    fewer passes (Tramèr and Boneh, 2019). What a pixel near the face of the box cannot take goes to the next
-    in line: after a projection the best pixels sit just off the face, and would swallow every step.
+    fewer passes (Tramèr and Boneh, 2019, whose hundredth part it is: more of them fool fewer images). What a
+    pixel near the face of the box cannot take goes to the next in line: after a projection the best pixels
+    sit just off the face, and would swallow every step.
     """
     rows, budget = _rows(gradient), _column(length, gradient)
     worth, order = rows.abs().sort(dim=1, descending=True)
