@@ -49,11 +49,9 @@ def test_l2_attacks_come_close_and_longer_steps_arrive(eps, kind):
 
 
 @every_kind
-@pytest.mark.parametrize("eps", ["2", "5"])
+@pytest.mark.parametrize("eps", ["0.3", "2", "5", "15"])
 def test_l1_attacks_come_close_to_the_knapsack(eps, kind):
-    # a step is shared between three of the sixty pixels, so none gets the last of the budget alone
-    assert share(Ascent(threat=f"l1:{eps}", steps=100), kind) > 0.87
-    assert share(Ascent(threat="l1:5", steps=100), kind) > 0.985
+    assert share(Ascent(threat=f"l1:{eps}", steps=100), kind) > 0.985
 
 
 @every_kind
