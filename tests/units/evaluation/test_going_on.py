@@ -144,6 +144,27 @@ def test_another_normalisation_is_another_model(tmp_path):
     assert len(ids) == 2
 
 
+def test_equal_weights_in_another_architecture_are_another_model(tmp_path):
+    """Two heads or four: not one tensor of the state differs."""
+    options = {"num_classes": 4, "image_size": 8, "patch_size": 4, "depth": 1, "width": 16, "seed": 0}
+    models = [ht.load_model("vit_digits", heads=heads, **options) for heads in (2, 4)]
+    assert all(map(torch.equal, *(model.state_dict().values() for model in models)))
+    assert len({measure(model, (images(), labels()), tmp_path, suite="clean").id for model in models}) == 2
+
+
+def test_buffers_outside_the_state_are_part_of_the_model(tmp_path):
+    class Scaled(Linear):
+        def __init__(self, scale):
+            super().__init__()
+            self.register_buffer("factor", torch.tensor(scale), persistent=False)
+
+        def forward(self, x):
+            return super().forward(x) * self.factor
+
+    ids = {measure(Scaled(s), (images(), labels()), tmp_path, suite="clean").id for s in (1.0, -1.0)}
+    assert len(ids) == 2
+
+
 def test_images_replaced_under_the_same_name_are_measured_again(tmp_path):
     ids = set()
     for seed in (0, 1):

@@ -11,7 +11,6 @@ from hardtack.training import Trainer
 from tiny_runs import MODEL, Linear, tiny_recipe, write_data
 
 PLAIN = {"augment": {}, "objective": "standard", "schedule": {"name": "constant"}}
-STEADY = {**MODEL, "options": {**MODEL["options"], "drop_path": 0.0}}
 
 
 @pytest.fixture
@@ -19,8 +18,8 @@ def data(tmp_path):
     return write_data(tmp_path / "data.npz")
 
 
-def trainer(tmp_path, data, model=None, **sections):
-    recipe = tiny_recipe(tmp_path / "run", data, **{**PLAIN, **sections})
+def trainer(tmp_path, data, model=None, *, model_section=MODEL, **sections):
+    recipe = tiny_recipe(tmp_path / "run", data, **{**PLAIN, "model": model_section, **sections})
     split = load_data(recipe.data, "train")
     model = model or load_model(recipe.model, num_classes=split.num_classes, image_size=8, seed=0)
     return Trainer(recipe, model, split, quiet=True)
@@ -142,6 +141,16 @@ def test_dropout_depends_on_seed_and_step_alone(tmp_path, data):
         torch.manual_seed(global_seed)
         losses.append([job.step(batch)["loss"].item() for _ in range(2)])
     assert losses[0] == losses[1]
+
+
+def test_every_step_drops_other_branches(tmp_path, data):
+    """The same batch, weights that all but stand still: only the masks of drop path can change the loss."""
+    model = {**MODEL, "options": {**MODEL["options"], "drop_path": 0.5}}
+    optimiser = {"name": "sgd", "lr": 1e-12}
+    job = trainer(tmp_path, data, model_section=model, optimiser=optimiser)
+    batch = some_batches(job, 1)[0]
+    losses = [job.step(batch)["loss"].item() for _ in range(4)]
+    assert len(set(losses)) == 4
 
 
 def test_augmentation_and_attack_differ_from_epoch_to_epoch_and_seed_to_seed(tmp_path, data):
