@@ -43,12 +43,7 @@ def test_the_attack_runs_in_train_mode_when_asked():
     assert model.modes == [True, True, True]
 
 
-NATIVE_BATCH_NORM = pytest.mark.xfail(
-    reason="torch writes running statistics without raising the version that `untouched` looks at"
-)
-
-
-@pytest.mark.parametrize("mode", ["eval", pytest.param("train", marks=NATIVE_BATCH_NORM)])
+@pytest.mark.parametrize("mode", ["eval", "train"])
 def test_preparing_leaves_model_and_random_state_as_they_were(mode):
     model = Spy().train()
     model.norm.eval()  # a user may have frozen one layer; its flag is its own
