@@ -93,9 +93,7 @@ def plain_loop(name: str, batch: int, repeats: int) -> float:
     return batch / seconds(step, repeats=repeats, warm=2)
 
 
-def ceiling(
-    name: str, batch: int, repeats: int, gradient_modes: list[str], train_modes: list[str]
-) -> dict[str, Any]:
+def ceiling(name: str, batch: int, repeats: int, gradient_modes: list[str], train_modes: list[str]) -> dict[str, Any]:
     """The two parts of a step, each alone and as fast as the compiler makes it."""
     x, y = torch.rand(batch, 3, 32, 32, device="cuda"), torch.randint(0, 10, (batch,), device="cuda")
 
@@ -166,9 +164,7 @@ def main() -> None:
                 "ceiling": top, "times_eager": rate / eager, "share_of_ceiling": rate / top["images_per_s"],
             }
         )  # fmt: skip
-        print(
-            f"{name}: {rate / eager:.2f} × eager, {rate / top['images_per_s']:.2f} of the ceiling", flush=True
-        )
+        print(f"{name}: {rate / eager:.2f} × eager, {rate / top['images_per_s']:.2f} of the ceiling", flush=True)
     facts = {
         "command": "python " + " ".join(sys.argv), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
         "date": datetime.date.today().isoformat(), "rows": rows,

@@ -115,9 +115,7 @@ class EvaluationJob:
     def configs(self) -> list[EvaluationConfig]:
         """One for each suite named."""
         shared = {key: getattr(self, key) for key in ("threat", "attack", "sweep", "batch_size", "examples")}
-        return [
-            build(EvaluationConfig, {"suite": suite.strip(), **shared}) for suite in self.suite.split(",")
-        ]
+        return [build(EvaluationConfig, {"suite": suite.strip(), **shared}) for suite in self.suite.split(",")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +145,7 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
 def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target, EvaluationJob]:
     """The model and data that the words of an evaluation or attack name."""
     if run is not None:
-        stored = (
-            read_yaml(_run_folder(run) / "config.yaml") if (_run_folder(run) / "config.yaml").exists() else {}
-        )
+        stored = read_yaml(_run_folder(run) / "config.yaml") if (_run_folder(run) / "config.yaml").exists() else {}
         values = merge({"data": stored["data"]} if "data" in stored else {}, values)
     if isinstance(values.get("attack"), str):  # attack=fgsm is short for attack.name=fgsm
         values = {**values, "attack": {"name": values["attack"]}}
@@ -178,9 +174,7 @@ def _run_target(folder: Path, job: EvaluationJob) -> Target:
     data = _load_images(job, model)
     side = file.with_name(file.name + ".sha256")
     sha256 = side.read_text().split()[0] if side.exists() else None
-    subject = Subject(
-        run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256
-    )
+    subject = Subject(run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256)
     return Target(
         model=model,
         data=data,
@@ -208,9 +202,7 @@ def _native_size(asked: ModelConfig) -> int | None:
     """The size a timm network was made for, so that photographs of any size are cut to fit it."""
     if not asked.name.startswith("timm:"):
         return None
-    return load_model(
-        dataclasses.replace(asked, pretrained=False, weights=None), num_classes=2, seed=0
-    ).image_size
+    return load_model(dataclasses.replace(asked, pretrained=False, weights=None), num_classes=2, seed=0).image_size
 
 
 def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset:

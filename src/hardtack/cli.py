@@ -16,15 +16,11 @@ from rich.table import Table
 
 from hardtack.errors import UserError, did_you_mean
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 # one voice under torchrun; words are words, and a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
 INTERRUPTED = 130
-Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")
-]
+Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
 
 
 @app.callback()
@@ -88,9 +84,7 @@ def attack(words: Words = None) -> None:
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folders, or folders of run folders")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="where the page goes")] = None,
-    figures: Annotated[
-        Path | None, typer.Option("--figures", help="also write figures for papers here")
-    ] = None,
+    figures: Annotated[Path | None, typer.Option("--figures", help="also write figures for papers here")] = None,
     open_page: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
 ) -> None:
     """Write one self-contained page and a model card per run: [bold]hardtack report runs/ --open[/bold]."""
@@ -138,9 +132,7 @@ def doctor() -> None:
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option("--folder", help="where the runs and the report go")] = Path(
-        "runs/demo"
-    ),
+    folder: Annotated[Path, typer.Option("--folder", help="where the runs and the report go")] = Path("runs/demo"),
     open_page: Annotated[bool, typer.Option("--open", help="open the report in a browser")] = False,
 ) -> None:
     """Train, attack and compare three small vision transformers on the bundled digits: about two minutes."""
@@ -192,15 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _fail(message)
         if exit_code is not None:
             return int(exit_code)
-        return _fail(
-            f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1
-        )
+        return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
 
 
 def _check_verb(arguments: list[str]) -> None:
-    verbs = [
-        command.name or command.callback.__name__ for command in app.registered_commands if command.callback
-    ]
+    verbs = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
     if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
         hint = did_you_mean(arguments[0], verbs) or f"; known: {', '.join(verbs)}"
         raise UserError(f"there is no verb '{arguments[0]}'{hint}")

@@ -35,9 +35,7 @@ def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
     threat = measured.results[-1].threat or "no attack"
     picture = _picture(measured, target.data.classes, threat, output / "adversarial.png")
     correct, robust = int(measured.verdicts["clean_correct"].sum()), int(measured.robust.sum())
-    summary = (
-        f"{len(measured.robust)} images: {correct} right when clean, {robust} still right under {threat}"
-    )
+    summary = f"{len(measured.robust)} images: {correct} right when clean, {robust} still right under {threat}"
     return Crafted(summary, arrays, picture)
 
 

@@ -8,7 +8,7 @@ from hardtack.api import evaluate_run, train
 from hardtack.report import write_report
 
 RECIPES = ("standard", "adversarial", "trades")
-THREAT = "linf:0.2"
+THREAT = "linf:0.1"
 
 
 def run_demo(folder: str | Path = "runs/demo") -> Path:

@@ -44,9 +44,7 @@ def examine() -> Iterator[Finding]:
         )
     yield from _devices()
     writable = os.access(".", os.W_OK)
-    yield Finding(
-        "ok" if writable else "broken", "folder", "runs can be written here" if writable else "not writable"
-    )
+    yield Finding("ok" if writable else "broken", "folder", "runs can be written here" if writable else "not writable")
 
 
 def _package(package: str) -> Finding:
@@ -54,9 +52,7 @@ def _package(package: str) -> Finding:
         importlib.import_module(MODULES.get(package, package))
         return Finding("ok", package, metadata.version(package))
     except Exception as error:  # a broken binary raises anything
-        return Finding(
-            "broken", package, f"{type(error).__name__}: {error}; {sys.executable} -m pip install {package}"
-        )
+        return Finding("broken", package, f"{type(error).__name__}: {error}; {sys.executable} -m pip install {package}")
 
 
 def _devices() -> Iterator[Finding]:

@@ -20,9 +20,7 @@ def list_recipes() -> list[str]:
     """Names such as `digits/trades`; files that serve as a base of others start with an underscore."""
     folder = recipe_folder()
     files = sorted(folder.rglob("*.yaml"))
-    return [
-        path.relative_to(folder).with_suffix("").as_posix() for path in files if not path.name.startswith("_")
-    ]
+    return [path.relative_to(folder).with_suffix("").as_posix() for path in files if not path.name.startswith("_")]
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -34,6 +32,4 @@ def find_recipe(name: str | Path) -> Path:
     if short in list_recipes():
         return recipe_folder() / f"{short}.yaml"
     near = did_you_mean(short, list_recipes())
-    raise UserError(
-        f"there is no recipe '{name}'{near or '; hardtack list recipes shows those that are here'}"
-    )
+    raise UserError(f"there is no recipe '{name}'{near or '; hardtack list recipes shows those that are here'}")

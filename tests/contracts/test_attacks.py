@@ -30,9 +30,7 @@ class Net(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.GELU(), nn.Dropout(0.3)
-        )
+        self.features = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.GELU(), nn.Dropout(0.3))
         self.frozen = nn.Conv2d(6, 6, 1).requires_grad_(False)
         self.head = nn.Linear(6, 4)
         self.register_buffer("calls", torch.zeros(()))
@@ -185,9 +183,7 @@ def test_untouched_alone_restores_what_it_promises(model):
 
 
 @every_attack
-@pytest.mark.parametrize(
-    "context", [torch.no_grad, torch.inference_mode, torch.enable_grad], ids=lambda c: c.__name__
-)
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode, torch.enable_grad], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("target", [None, "random"])
 def test_the_callers_gradient_mode_does_not_matter(model, name, context, target):
     attack = make(name, target=target)
@@ -237,9 +233,7 @@ def test_neither_batch_nor_order_matters(model, name, threat, target):
     attack = dataclasses.replace(attack, steps=min(attack.steps, 3))
     keys = torch.tensor([10, 3, 77, 5, 2**40, 0])
     whole = attack(model, x, y, keys=keys)
-    parts = [
-        attack(model, x[rows], y[rows], keys=keys[rows]) for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
-    ]
+    parts = [attack(model, x[rows], y[rows], keys=keys[rows]) for rows in (slice(0, 1), slice(1, 4), slice(4, 6))]
     assert torch.allclose(torch.cat(parts), whole, atol=2e-5)
     order = torch.tensor([4, 2, 0, 5, 1, 3])
     assert torch.allclose(attack(model, x[order], y[order], keys=keys[order]), whole[order], atol=2e-5)

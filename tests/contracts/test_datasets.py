@@ -66,9 +66,7 @@ def test_contract(name: str, stream: bool | None, tmp_path: Path) -> None:
     assert sorted(torch.cat([batch.index for batch in seen]).tolist()) == train.index.tolist()
 
     again = list(batches(load_data(train.name, "train", **config), size, device="cpu", shuffle_seed=1))
-    assert all(
-        torch.equal(a, b) for one, two in zip(seen, again, strict=True) for a, b in zip(one, two, strict=True)
-    )
+    assert all(torch.equal(a, b) for one, two in zip(seen, again, strict=True) for a, b in zip(one, two, strict=True))
 
     some = train.subset([1, 0])
     direct = some.batch(torch.tensor([0, 1]))

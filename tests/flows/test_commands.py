@@ -91,9 +91,7 @@ def test_the_doctor_finds_this_installation_healthy(home):
 def test_a_mistake_in_the_real_command_is_one_line(home):
     done = hardtack("evaluate", "runs/frist", cwd=home)
     assert done.returncode == 2 and done.stdout == ""
-    assert (
-        done.stderr == "hardtack: there is no weights file or run folder runs/frist (did you mean 'first'?)\n"
-    )
+    assert done.stderr == "hardtack: there is no weights file or run folder runs/frist (did you mean 'first'?)\n"
     debug = hardtack("evaluate", "runs/frist", "--debug", cwd=home)
     assert debug.returncode != 0 and "Traceback" in debug.stderr and "UserError" in debug.stderr
 

@@ -64,9 +64,7 @@ def open_page(browser, path, *, width=1280, scheme="light"):
     page = context.new_page()
     page.requests, page.complaints = [], []
     page.on("request", lambda request: page.requests.append(request.url))
-    page.on(
-        "console", lambda message: page.complaints.append(message.text) if message.type == "error" else None
-    )
+    page.on("console", lambda message: page.complaints.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     context.route("**/*", lambda route: route.continue_() if _is_local(route.request.url) else route.abort())
     page.goto(path.as_uri())
@@ -101,9 +99,7 @@ def test_headers_sort_by_mouse_and_keyboard(page):
     clean.locator("button").focus()
     page.keyboard.press("Enter")
     assert clean.get_attribute("aria-sort") == "descending" and robust.get_attribute("aria-sort") == "none"
-    values = [
-        float(v) for v in table.locator("tbody td:nth-child(2)").evaluate_all("a=>a.map(d=>d.dataset.value)")
-    ]
+    values = [float(v) for v in table.locator("tbody td:nth-child(2)").evaluate_all("a=>a.map(d=>d.dataset.value)")]
     assert values == sorted(values, reverse=True)
     table.locator("thead button").first.click()
     assert names() == [HOSTILE_NAME, "adversarial", "standard", "trades"]

@@ -18,9 +18,7 @@ foolbox = pytest.importorskip("foolbox")
 def network(seed=0):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 8, 3, padding=1), nn.GELU()
-        )
+        body = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GELU(), nn.Conv2d(8, 8, 3, padding=1), nn.GELU())
         net = nn.Sequential(body, nn.Flatten(), nn.Linear(8 * 8 * 8, 5)).eval()
     net[-1].weight.data *= 5
     return net

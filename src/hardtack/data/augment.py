@@ -78,9 +78,7 @@ class AugmentConfig:
         ):
             pair = getattr(self, name)
             if pair is not None and not 0 < pair[0] <= pair[1] <= (most or pair[1]):
-                raise UserError(
-                    f"{name} must be a range (low, high) above 0{' up to 1' if most else ''}, found {pair}"
-                )
+                raise UserError(f"{name} must be a range (low, high) above 0{' up to 1' if most else ''}, found {pair}")
         if self.randaugment_bins < 2 or not 0 <= self.randaugment_magnitude < self.randaugment_bins:
             top, found = self.randaugment_bins - 1, self.randaugment_magnitude
             raise UserError(f"randaugment_magnitude must lie in 0 … {top}, found {found}")
@@ -129,9 +127,7 @@ class Augment(nn.Module):
             x = geometry.resized_crop(x, *box[:4])
         if config.crop_padding:
             if config.crop_mode == "reflect" and config.crop_padding >= min(size):
-                raise UserError(
-                    f"crop_padding {config.crop_padding} must be below the side {min(size)} to reflect"
-                )
+                raise UserError(f"crop_padding {config.crop_padding} must be below the side {min(size)} to reflect")
             top = randomness.integers(keys, 2 * config.crop_padding + 1, (), _CROP)
             left = randomness.integers(keys, 2 * config.crop_padding + 1, (), _CROP + 1)
             x = geometry.shifted_crop(x, top, left, padding=config.crop_padding, mode=config.crop_mode)
@@ -144,9 +140,7 @@ class Augment(nn.Module):
         if self.policy is not None:
             x = self.policy(x, keys, _POLICY)
         if config.color_jitter or config.color_jitter_hue:
-            x = colour.jitter(
-                x, keys, strength=config.color_jitter, hue=config.color_jitter_hue, stream=_JITTER
-            )
+            x = colour.jitter(x, keys, strength=config.color_jitter, hue=config.color_jitter_hue, stream=_JITTER)
         if config.cutout:
             x = erasing.cutout(x, keys, side=config.cutout, fill=config.cutout_fill, stream=_CUTOUT)
         if config.erase:

@@ -41,9 +41,7 @@ class _ArrayUnpickler(pickle.Unpickler):
             return _encode
         if name in ("_reconstruct", "scalar"):
             module = (
-                "numpy._core.multiarray"
-                if np.lib.NumpyVersion(np.__version__) >= "2.0.0"
-                else "numpy.core.multiarray"
+                "numpy._core.multiarray" if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else "numpy.core.multiarray"
             )
         return super().find_class(module, name)
 
@@ -100,9 +98,7 @@ def _from_tar(path: Path, name: str) -> dict[bytes, Any]:
 
 def _stored(parts: list[dict[bytes, Any]], label_key: bytes, names: list[Any], where: str) -> Stored:
     if any(b"data" not in part or label_key not in part for part in parts):
-        raise UserError(
-            f"{where}: a file lacks 'data' or '{label_key.decode()}'; is it the python version of the set?"
-        )
+        raise UserError(f"{where}: a file lacks 'data' or '{label_key.decode()}'; is it the python version of the set?")
     data = np.concatenate([np.asarray(part[b"data"], dtype=np.uint8) for part in parts])
     labels = np.concatenate([np.asarray(part[label_key]) for part in parts])
     classes = tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
@@ -121,9 +117,7 @@ def read_cifar10(config: DataConfig, path: str) -> Splits:
     return {"train": lambda: opener(train), "test": lambda: opener(["test_batch"])}
 
 
-@datasets.register(
-    "cifar100", help="CIFAR-100, official python archive below data.root; label=coarse_label: 20 groups"
-)
+@datasets.register("cifar100", help="CIFAR-100, official python archive below data.root; label=coarse_label: 20 groups")
 def read_cifar100(config: DataConfig, path: str) -> Splits:
     load = _opener(config, "cifar-100-python", "cifar-100-python.tar.gz", "meta")
     if config.label not in (None, "fine_label", "coarse_label"):

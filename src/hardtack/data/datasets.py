@@ -129,9 +129,7 @@ class Dataset:
 def load_data(config: DataConfig | str, split: Split, **overrides: Any) -> Dataset:
     """The split `train`, `validation` or `test` of a data set, from its name or its configuration."""
     if split not in get_args(Split):
-        raise UserError(
-            f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test"
-        )
+        raise UserError(f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test")
     given = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
     settings: DataConfig = configuration.build(DataConfig, {**given, **overrides})
     name, path = _parse(settings.name)
@@ -184,9 +182,7 @@ def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bo
             f"{settings.name} has no {split} split, only {', '.join(splits)}; name the folder with all splits"
         )
     if cut and settings.validation == 0:
-        raise UserError(
-            f"{settings.name} has no validation split of its own; set data.validation above 0 to cut one"
-        )
+        raise UserError(f"{settings.name} has no validation split of its own; set data.validation above 0 to cut one")
     return wanted, cut
 
 
@@ -205,9 +201,7 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
             return InOrder(images, size, shape), rows
         pixels = torch.empty((len(rows), *shape), dtype=torch.uint8)
         for slot, (row, image) in enumerate(decode.walk_rows(images, set(rows.tolist()), size)):
-            decode.place(
-                pixels, slot, image.permute(1, 2, 0).numpy(), None, f"image {row} of {settings.name}"
-            )
+            decode.place(pixels, slot, image.permute(1, 2, 0).numpy(), None, f"image {row} of {settings.name}")
         return Resident(pixels), torch.arange(len(rows))
     if stream:
         return OnDisk(images, size, shape), rows
@@ -218,9 +212,7 @@ def _streams(size_bytes: int, settings: DataConfig) -> bool:
     return size_bytes > settings.memory_limit_mb * 2**20 if settings.stream is None else settings.stream
 
 
-def _describe(
-    stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool
-) -> str:
+def _describe(stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool) -> str:
     parts = [stored.note, decode.describe(settings.image_size, store.shape)]
     if cut:
         share = f"share of {settings.validation:g} cut from train by split_seed {settings.split_seed}"

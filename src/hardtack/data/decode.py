@@ -91,9 +91,7 @@ def place(out: Tensor, slot: int, array: np.ndarray, size: int | None, where: st
     image = fit_array(array, size)
     if image.shape != out.shape[1:]:
         found, others = ("×".join(str(side) for side in each) for each in (image.shape[1:], out.shape[2:]))
-        raise UserError(
-            f"{where} is {found} but others are {others}; set data.image_size to make them one size"
-        )
+        raise UserError(f"{where} is {found} but others are {others}; set data.image_size to make them one size")
     out[slot] = image
 
 

@@ -18,17 +18,13 @@ if TYPE_CHECKING:
 TEST_SHARE, TEST_SEED = 0.2, 20_240_501  # fixed for good: results on digits compare only on one split
 
 
-@datasets.register(
-    "digits", help="scikit-learn's 1797 handwritten digits as 3×32×32; bundled, nothing to download"
-)
+@datasets.register("digits", help="scikit-learn's 1797 handwritten digits as 3×32×32; bundled, nothing to download")
 def read_digits(config: DataConfig, path: str) -> Splits:
     """Train and test (20 %, stratified, fixed); bicubic from 8×8, clamped to [0,1], rounded to 8 bits."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
-        raise UserError(
-            "the digits come with scikit-learn, which is missing: pip install scikit-learn"
-        ) from None
+        raise UserError("the digits come with scikit-learn, which is missing: pip install scikit-learn") from None
     bunch = load_digits()
     small = torch.from_numpy(bunch.images).to(torch.float32)[:, None] / 16
     large = F.interpolate(small, size=(32, 32), mode="bicubic", align_corners=False).clamp(0, 1)

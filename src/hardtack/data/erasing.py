@@ -36,7 +36,5 @@ def erase(
     top, left, tall, wide, found = draw_boxes(keys, size, area=area, ratio=ratio, stream=stream, whole=False)
     chosen = found & (randomness.uniform(keys, (), stream + 4) < probability)
     inside = box_mask(top, left, tall, wide, size) & per_image(chosen)
-    content = (
-        randomness.uniform(keys, tuple(x.shape[1:]), stream + 5) if mode == "pixel" else torch.zeros_like(x)
-    )
+    content = randomness.uniform(keys, tuple(x.shape[1:]), stream + 5) if mode == "pixel" else torch.zeros_like(x)
     return torch.where(inside, content, x)

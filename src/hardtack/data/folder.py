@@ -41,9 +41,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _images(path: Path) -> list[Path]:
-    files = (
-        file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
-    )
+    files = (file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and not file.name.startswith("."))
     return sorted(file for file in files if file.is_file())
 
 
@@ -53,14 +51,10 @@ def _class_folders(path: Path) -> list[Path]:
     wanted = "expected one folder per class with its images inside (PATH/cat/1.jpg, PATH/dog/2.jpg)"
     if not folders:
         loose = sum(file.suffix.lower() in SUFFIXES for file in path.iterdir())
-        found = (
-            f"{loose} images directly in it and no class folders" if loose else "neither folders nor images"
-        )
+        found = f"{loose} images directly in it and no class folders" if loose else "neither folders nor images"
         raise UserError(f"{path} has {found}; {wanted}")
     if not any(_images(folder) for folder in folders):
-        raise UserError(
-            f"{path}: none of its {len(folders)} folders holds an image ({', '.join(sorted(SUFFIXES))})"
-        )
+        raise UserError(f"{path}: none of its {len(folders)} folders holds an image ({', '.join(sorted(SUFFIXES))})")
     return folders
 
 
@@ -70,9 +64,7 @@ def _stored(path: Path, classes: tuple[str, ...]) -> Stored:
     for folder in _class_folders(path):
         if folder.name not in classes:
             hint = did_you_mean(folder.name, classes)
-            raise UserError(
-                f"{folder} is not a class of the training folder{hint}; its folders name the classes"
-            )
+            raise UserError(f"{folder} is not a class of the training folder{hint}; its folders name the classes")
         found = _images(folder)
         files += found
         labels += [classes.index(folder.name)] * len(found)
@@ -84,11 +76,7 @@ def read_folder(config: DataConfig, path: str) -> Splits:
     root = find_path(path, config.root, kind="folder")
     if not root.is_dir():
         raise UserError(f"folder: {root} is a file; name the folder that holds the class folders")
-    splits = {
-        SPLIT_WORDS[f.name.lower()]: f
-        for f in _folders(root)
-        if f.name.lower() in SPLIT_WORDS and _folders(f)
-    }
+    splits = {SPLIT_WORDS[f.name.lower()]: f for f in _folders(root) if f.name.lower() in SPLIT_WORDS and _folders(f)}
     if not splits:
         classes = tuple(folder.name for folder in _class_folders(root))
         return {WHOLE: lambda: _stored(root, classes)}

@@ -28,9 +28,7 @@ def steps_per_epoch(dataset: Dataset, batch_size: int, drop_last: bool = False) 
         raise UserError(f"batch_size must be at least 1, found {batch_size}")
     steps = len(dataset) // batch_size if drop_last else -(-len(dataset) // batch_size)
     if drop_last and steps == 0:
-        raise UserError(
-            f"batch_size {batch_size} exceeds the {len(dataset)} images of {dataset.name}; make it smaller"
-        )
+        raise UserError(f"batch_size {batch_size} exceeds the {len(dataset)} images of {dataset.name}; make it smaller")
     return steps
 
 
@@ -121,11 +119,7 @@ class _Walk(torch.utils.data.IterableDataset[object]):
                     row, kept_image = next(walk)
                     kept[row] = kept_image
                     missing.discard(row)
-                yield (
-                    torch.stack([kept.pop(row) for row in rows])
-                    if rows
-                    else torch.empty((0, *self.store.shape))
-                )
+                yield (torch.stack([kept.pop(row) for row in rows]) if rows else torch.empty((0, *self.store.shape)))
         except UserError as error:
             yield str(error)
 

@@ -49,14 +49,10 @@ def to_images(array: np.ndarray, where: str) -> Tensor:
     if array.shape[-1] in (1, 3):
         array = array.transpose(0, 3, 1, 2)
     elif array.shape[1] not in (1, 3):
-        raise UserError(
-            f"{where}: neither the last nor the second axis of shape {array.shape} has 1 or 3 channels"
-        )
+        raise UserError(f"{where}: neither the last nor the second axis of shape {array.shape} has 1 or 3 channels")
     if array.dtype.kind == "f":
         if len(array) and not (array.min() >= -_TOLERANCE and array.max() <= 1 + _TOLERANCE):  # NaN fails too
-            raise UserError(
-                f"{where}: floating-point images must lie in [0,1] without NaN; divide by 255 first?"
-            )
+            raise UserError(f"{where}: floating-point images must lie in [0,1] without NaN; divide by 255 first?")
         images = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).clamp(0, 1)
     elif array.dtype == np.uint8:
         images = torch.from_numpy(np.ascontiguousarray(array))
@@ -70,14 +66,10 @@ def _array(path: Path, key: str) -> np.ndarray:
         with np.load(path, allow_pickle=False) as archive:
             return archive[key]
     except ValueError as error:
-        raise UserError(
-            f"{path}: '{key}' cannot be read without running code ({error}); save plain arrays"
-        ) from None
+        raise UserError(f"{path}: '{key}' cannot be read without running code ({error}); save plain arrays") from None
 
 
-@datasets.register(
-    "npz", help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test"
-)
+@datasets.register("npz", help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test")
 def read_npz(config: DataConfig, path: str) -> Splits:
     file = find_path(path, config.root, kind="npz")
     try:
@@ -90,9 +82,7 @@ def read_npz(config: DataConfig, path: str) -> Splits:
         raise UserError(
             f"{file} holds {', '.join(keys) or 'nothing'}; expected images+labels, x+y, or x_train+y_train …"
         )
-    labels = {
-        split: integer_labels(_array(file, pair[1]), f"{file}:{pair[1]}") for split, pair in pairs.items()
-    }
+    labels = {split: integer_labels(_array(file, pair[1]), f"{file}:{pair[1]}") for split, pair in pairs.items()}
     classes = numbered_classes(*labels.values())
     if "classes" in keys:
         classes = tuple(str(name) for name in _array(file, "classes"))

@@ -134,9 +134,7 @@ def _columns(schema: Any, file: Path, wanted: str | None) -> tuple[str, str]:
     structs = [field for field in schema if pa.types.is_struct(field.type)]
     images = [field.name for field in structs if field.type.get_field_index("bytes") >= 0]
     if not images:
-        raise UserError(
-            f"{file} has no image column (a struct with 'bytes'); its columns: {', '.join(schema.names)}"
-        )
+        raise UserError(f"{file} has no image column (a struct with 'bytes'); its columns: {', '.join(schema.names)}")
     if wanted is not None:
         if wanted not in schema.names:
             raise UserError(f"{file} has no label column '{wanted}'{did_you_mean(wanted, schema.names)}")
@@ -159,9 +157,7 @@ def class_names(schema: Any, label: str) -> tuple[str, ...]:
         return ()
 
 
-@datasets.register(
-    "parquet", help="parquet:PATH: Hugging Face image parquet, a file, a folder of shards or a pattern"
-)
+@datasets.register("parquet", help="parquet:PATH: Hugging Face image parquet, a file, a folder of shards or a pattern")
 def read_parquet(config: DataConfig, path: str) -> Splits:
     splits = find_files(path, config.root)
     first = next(iter(splits.values()))[0]

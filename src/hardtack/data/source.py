@@ -78,9 +78,7 @@ def check_labels(labels: Tensor, classes: tuple[str, ...], name: str) -> None:
         raise UserError(f"{name}: image {row} has the negative label {low}; unlabelled splits cannot be used")
     if high >= len(classes):
         row = int((labels >= len(classes)).nonzero()[0])
-        raise UserError(
-            f"{name}: image {row} has label {int(labels[row])}, but there are only {len(classes)} classes"
-        )
+        raise UserError(f"{name}: image {row} has label {int(labels[row])}, but there are only {len(classes)} classes")
 
 
 def integer_labels(values: object, name: str) -> Tensor:
@@ -90,9 +88,7 @@ def integer_labels(values: object, name: str) -> Tensor:
         if not np.isfinite(array).all() or (array != np.round(array)).any():
             raise UserError(f"{name}: labels must be whole numbers, found NaN or fractions")
     elif array.dtype.kind not in "iub":
-        raise UserError(
-            f"{name}: labels must be whole numbers 0 … C−1, found {array.dtype}; map the names to numbers"
-        )
+        raise UserError(f"{name}: labels must be whole numbers 0 … C−1, found {array.dtype}; map the names to numbers")
     return torch.from_numpy(array.astype(np.int64))
 
 

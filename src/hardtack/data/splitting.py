@@ -9,9 +9,7 @@ from hardtack import randomness
 from hardtack.errors import UserError
 
 
-def stratified_cut(
-    labels: Tensor, share: float, seed: int, classes: tuple[str, ...]
-) -> tuple[Tensor, Tensor]:
+def stratified_cut(labels: Tensor, share: float, seed: int, classes: tuple[str, ...]) -> tuple[Tensor, Tensor]:
     """(rest, held): rows of `labels` (N int64), `share` of every class held out, both in stored order.
 
     The choice is a function of the labels, the share and the seed alone. Each class that occurs gives at

@@ -91,9 +91,7 @@ def _hub(config: DataConfig, name: str) -> Splits:
         raise UserError(f"hfds/{name} cannot be opened: {' '.join(str(error).split())[:300]}") from None
     splits = {SPLIT_WORDS[split]: split for split in names if split in SPLIT_WORDS}
     if not splits:
-        raise UserError(
-            f"hfds/{name} has the splits {', '.join(names)}; none is called train, validation or test"
-        )
+        raise UserError(f"hfds/{name} has the splits {', '.join(names)}; none is called train, validation or test")
     return {ours: (lambda theirs=theirs: _hub_split(config, name, theirs)) for ours, theirs in splits.items()}  # type: ignore[misc]
 
 
@@ -165,9 +163,7 @@ def _walked(make: Callable[[], Any], name: str) -> Stored:
     except Exception as error:
         raise UserError(f"{name} cannot be read: {' '.join(str(error).split())[:300]}") from None
     labels = integer_labels(values, name) if values else torch.zeros(0, dtype=torch.int64)
-    return Stored(
-        WalkedImages(make, len(values)), labels, numbered_classes(labels), "read in stored order only"
-    )
+    return Stored(WalkedImages(make, len(values)), labels, numbered_classes(labels), "read in stored order only")
 
 
 # ---------------------------------------------------------------- tfds, hfids

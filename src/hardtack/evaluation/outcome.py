@@ -121,11 +121,7 @@ class Evaluation:
 
     @property
     def curve(self) -> list[tuple[str, float]]:
-        return [
-            (result.threat or "", result.value)
-            for result in self.results
-            if result.metric == "robust_accuracy"
-        ]
+        return [(result.threat or "", result.value) for result in self.results if result.metric == "robust_accuracy"]
 
     @property
     def flags(self) -> tuple[Flag, ...]:
@@ -135,9 +131,7 @@ class Evaluation:
         lines = []
         for result in self.results:
             what = f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip()
-            lines.append(
-                f"{what:<32} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}"
-            )
+            lines.append(f"{what:<32} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
         return "\n".join(lines)
 
@@ -154,17 +148,13 @@ def summarise(
     """Results from verdicts; with a folder, everything is written there."""
     flags = flags + (search_flags(columns) if identity.trials else [])
     common = _common(identity, columns, seconds)
-    results = [
-        _result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)
-    ]
+    results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
     for attack in identity.trials:
         settings = {k: v for k, v in plain(attack).items() if k != "threat"}
         words = {
             "threat": str(attack.threat), "attack": _attack_words(attack), "attack_settings": settings,
         }  # fmt: skip
-        results.append(
-            _result("robust_accuracy", columns[f"robust@{attack.threat}"], flags, {**common, **words})
-        )
+        results.append(_result("robust_accuracy", columns[f"robust@{attack.threat}"], flags, {**common, **words}))
     if folder is not None:
         _write(Path(folder), identity, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)

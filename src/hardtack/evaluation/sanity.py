@@ -43,9 +43,7 @@ def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> Non
 def check_logits(logits: Tensor, y: Tensor) -> None:
     """Finite logits, not probabilities, for at least as many classes as there are labels."""
     if logits.ndim != 2 or len(logits) != len(y):
-        raise UserError(
-            f"the model must return logits N×classes, found {tuple(logits.shape)} for {len(y)} images"
-        )
+        raise UserError(f"the model must return logits N×classes, found {tuple(logits.shape)} for {len(y)} images")
     if not logits.isfinite().all():
         raise UserError("the model returns NaN or infinite logits on clean images")
     if y.max() >= logits.shape[1]:
@@ -62,16 +60,12 @@ def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor) -> list[Flag]:
     flags = []
     again = model(x).float()
     if (again - logits).abs().amax() / scale > 1e-4:
-        flags.append(
-            flag("red", "random_outputs", "two passes over the same images differ; the number is one draw")
-        )
+        flags.append(flag("red", "random_outputs", "two passes over the same images differ; the number is one draw"))
     elif len(x) > 1:
         probe = x[: min(4, len(x))]
         alone = torch.cat([model(image[None]).float() for image in probe])
         if (alone - logits[: len(probe)]).abs().amax() / scale > 1e-3:
-            message = (
-                "logits of an image depend on the others of its batch; verdicts depend on the batch size"
-            )
+            message = "logits of an image depend on the others of its batch; verdicts depend on the batch size"
             flags.append(flag("red", "batch_dependent", message))
     return flags
 
@@ -83,9 +77,7 @@ def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
     zero = columns["zero_gradient"].sum() / max(attacked.sum(), 1)
     if zero > 0.01:
         message = f"the gradient is exactly zero on {zero:.0%} of the attacked images: masked or saturated"
-        flags.append(
-            flag("red", "zero_gradient", message + "; try attack.loss=margin or a gradient-free attack")
-        )
+        flags.append(flag("red", "zero_gradient", message + "; try attack.loss=margin or a gradient-free attack"))
     flat = (columns["flat_loss"] & survivors).sum() / max(survivors.sum(), 1)
     if flat > 0.1:
         message = f"on {flat:.0%} of the surviving images the loss never rose above its start"
@@ -95,9 +87,5 @@ def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
 
 def few_classes(num_classes: int, loss: str) -> list[Flag]:
     if loss == "dlr" and num_classes < 3:
-        return [
-            flag(
-                "yellow", "few_classes", f"dlr needs 3 classes, the model has {num_classes}: margin was used"
-            )
-        ]
+        return [flag("yellow", "few_classes", f"dlr needs 3 classes, the model has {num_classes}: margin was used")]
     return []

@@ -142,13 +142,9 @@ def _run_chunks(
     missing = sorted(set(mine) - set(store.done() if store is not None else ()))
     made: list[tuple[Columns, Columns]] = []
     title = f"evaluate {config.suite}"
-    with Meter(
-        title, total=len(mine), done=len(mine) - len(missing), quiet=quiet or not runtime.is_main
-    ) as meter:
+    with Meter(title, total=len(mine), done=len(mine) - len(missing), quiet=quiet or not runtime.is_main) as meter:
         for number, (x, y, index) in _chunks(data, config.batch_size, runtime.torch_device, missing):
-            columns, pictures = measure(
-                x, y, index, wanted=max(0, config.examples - number * config.batch_size)
-            )
+            columns, pictures = measure(x, y, index, wanted=max(0, config.examples - number * config.batch_size))
             if store is None:
                 made.append((columns, pictures))
             else:
@@ -206,9 +202,7 @@ def _chunks(
 class _Measure:
     """One chunk: clean predictions, the trials, and their verification."""
 
-    def __init__(
-        self, model: nn.Module, trials: list[Ascent], config: EvaluationConfig, runtime: Runtime
-    ) -> None:
+    def __init__(self, model: nn.Module, trials: list[Ascent], config: EvaluationConfig, runtime: Runtime) -> None:
         self.model, self.trials, self.config, self.runtime = model, trials, config, runtime
 
     def __call__(self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int) -> tuple[Columns, Columns]:
@@ -268,9 +262,7 @@ class _Measure:
             clean = self._logits(x)
             check_logits(clean, y)
             flags = check_behaviour(self.model, x, clean)
-        return flags + [
-            flag for attack in self.trials[:1] for flag in few_classes(clean.shape[1], attack.loss or "ce")
-        ]
+        return flags + [flag for attack in self.trials[:1] for flag in few_classes(clean.shape[1], attack.loss or "ce")]
 
     def _name(self, number: int) -> str | None:
         return None if number < 0 else f"{self.config.suite} {self.trials[number].threat}"

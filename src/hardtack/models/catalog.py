@@ -59,9 +59,7 @@ def make_body(
     if name.startswith(TIMM):
         return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, dict(options))
     if pretrained:
-        raise UserError(
-            f"model '{name}' has no published weights; give a file as weights=, or take a timm: model"
-        )
+        raise UserError(f"model '{name}' has no published weights; give a file as weights=, or take a timm: model")
     return _own_body(name, num_classes, image_size, dict(options))
 
 
@@ -113,9 +111,7 @@ def _field(default: Any) -> Any:
 # ---------------------------------------------------------------- timm's
 
 
-def _timm_body(
-    name: str, num_classes: int, image_size: int | None, pretrained: bool, options: dict[str, Any]
-) -> Body:
+def _timm_body(name: str, num_classes: int, image_size: int | None, pretrained: bool, options: dict[str, Any]) -> Body:
     import timm
 
     if not timm.is_model(name):
@@ -139,9 +135,7 @@ def _timm_body(
         _require_size(module, name, size)
     mean = as_triple("mean", published.get("mean"), default=0.5) if pretrained else None
     std = as_triple("std", published.get("std"), default=0.5) if pretrained else None
-    return Body(
-        module=module, options=options, image_size=size, source=f"timm {timm.__version__}", mean=mean, std=std
-    )
+    return Body(module=module, options=options, image_size=size, source=f"timm {timm.__version__}", mean=mean, std=std)
 
 
 def published_classes(name: str, pretrained: bool) -> int | None:

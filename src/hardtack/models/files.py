@@ -36,9 +36,7 @@ def find_weights(path: str | Path, *, checkpoint: str = "best") -> Path:
     if path.is_file():
         return path
     if not path.is_dir():
-        near = did_you_mean(
-            path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-        )
+        near = did_you_mean(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
         raise UserError(f"there is no weights file or run folder {path}{near}")
     folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
     names = [checkpoint, "last"] if checkpoint == "best" else [checkpoint]
@@ -72,9 +70,7 @@ def check_sum(file: Path) -> str:
     digest = sha256(file)
     side = side_file(file)
     if side.is_file() and (side.read_text().split() or [""])[0] != digest:
-        raise UserError(
-            f"{file} does not match its checksum in {side.name}; fetch it again, or delete {side.name}"
-        )
+        raise UserError(f"{file} does not match its checksum in {side.name}; fetch it again, or delete {side.name}")
     return digest
 
 
@@ -122,9 +118,7 @@ def _pick(checkpoint: Any, file: Path, entry: str | None) -> tuple[dict[str, Ten
     present = [key for key in ENTRIES if key in states]
     if present:
         if len(present) > 1:
-            warnings.warn(
-                f"{file} has weights under {', '.join(present)}; took '{present[0]}' (choose with entry=)"
-            )
+            warnings.warn(f"{file} has weights under {', '.join(present)}; took '{present[0]}' (choose with entry=)")
         return _tensors(states[present[0]]), present[0]
     if not _is_state(checkpoint):
         raise UserError(f"{file} holds no weights; its keys are: {shorten(map(str, checkpoint))}")

@@ -215,9 +215,7 @@ def _mixes_tokens(attending: nn.Module) -> bool:
 
 
 def _require_eager(model: nn.Module) -> None:
-    compiled = any(
-        hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules()
-    )
+    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
     if compiled:  # compiled code does not see hooks that come later: the taps would stay silently empty
         raise UserError("a compiled model cannot be tapped; tap the model that was given to torch.compile")
 

@@ -96,9 +96,7 @@ def _separate(state: Mapping[str, Any]) -> dict[str, Tensor]:
 # ---------------------------------------------------------------- in
 
 
-def load_weights(
-    model: nn.Module, path: str | Path, *, strict: bool = True, entry: str | None = None
-) -> Loaded:
+def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True, entry: str | None = None) -> Loaded:
     """Copy the weights in a file into `model`, in place.
 
     `path` is a .safetensors file, a `torch.save`d checkpoint (.pt, .pth, …) or a run folder. `entry` names
@@ -199,6 +197,4 @@ def _same_normalisation(model: nn.Module, file: Path) -> None:
     for key in ("mean", "std"):
         ours, theirs = bare.architecture[key], written.get(key, bare.architecture[key])
         if any(abs(a - b) > 1e-6 for a, b in zip(ours, theirs, strict=True)):
-            raise UserError(
-                f"{file} was trained with {key} {theirs}, the model has {ours}; leave mean and std unset"
-            )
+            raise UserError(f"{file} was trained with {key} {theirs}, the model has {ours}; leave mean and std unset")

@@ -60,9 +60,7 @@ class Adversary:
         if runtime.captures:
             self._search = Captured(self._search)
 
-    def __call__(
-        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
-    ) -> Tensor:
+    def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
         eps = torch.full((), self.attack.threat.radius * self.warmup.factor(epoch), device=x.device)
         with untouched(self.model, mode=self.attack.mode):

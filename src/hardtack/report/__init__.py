@@ -14,9 +14,7 @@ from hardtack.results import find_runs
 __all__ = ["write_card", "write_figures", "write_page", "write_report"]
 
 
-def write_report(
-    run_dirs_or_parents: str | Path | Iterable[str | Path], output: str | Path | None = None
-) -> Path:
+def write_report(run_dirs_or_parents: str | Path | Iterable[str | Path], output: str | Path | None = None) -> Path:
     """Write the page over these runs and a `card.md` inside each; returns the page's path.
 
     The page goes to `output`, by default `report.html` in the runs' common parent folder.

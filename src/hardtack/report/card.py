@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hardtack.files import write_text
 from hardtack.report import wording
 from hardtack.report.page import templates
 from hardtack.report.view import flattened, table_view, version
-from hardtack.files import write_text
 from hardtack.results import Result, Run, curves, distinct_flags, leaderboard, read_run
 
 TRAINING_SECTIONS = ("model", "objective", "train", "augment", "runtime")

@@ -72,8 +72,7 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
 
 def _eps_points(curve: Curve, scale: int) -> list[list[float | None]]:
     return [
-        [round(point.eps * scale, 4), point.result.value, point.result.low, point.result.high]
-        for point in curve.points
+        [round(point.eps * scale, 4), point.result.value, point.result.low, point.result.high] for point in curve.points
     ]
 
 
@@ -132,6 +131,4 @@ def _thinned(points: list[list[float]]) -> list[list[float]]:
         return points
     edges = [round(i * len(points) / MOST_POINTS) for i in range(MOST_POINTS + 1)]
     buckets = [points[start:end] for start, end in itertools.pairwise(edges)]
-    return [
-        [bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)] for bucket in buckets if bucket
-    ]
+    return [[bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)] for bucket in buckets if bucket]

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from hardtack.errors import UserError
-from hardtack.report import pictures, wording
 from hardtack.files import atomic
+from hardtack.report import pictures, wording
 from hardtack.results import CurveSet, Gallery, Run, curves, read_runs
 
 # Okabe and Ito's colours, told apart by colour-blind readers; the page uses the same order.
@@ -69,17 +69,11 @@ def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
         ys = [percent * point.result.value for point in curve.points]
         axes.plot(xs, ys, dash, color=colour, marker="o", markersize=3, label=_literal(curve.run))
         bands = [(x, point.result.low, point.result.high) for x, point in zip(xs, curve.points, strict=True)]
-        known = [
-            (x, percent * low, percent * high)
-            for x, low, high in bands
-            if low is not None and high is not None
-        ]
+        known = [(x, percent * low, percent * high) for x, low, high in bands if low is not None and high is not None]
         if known:
             at, low, high = (list(column) for column in zip(*known, strict=True))
             axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xlabel(
-        f"{wording.NORMS.get(found.norm, found.norm)} radius ε{' (in 1/255)' if scale == 255 else ''}"
-    )
+    axes.set_xlabel(f"{wording.NORMS.get(found.norm, found.norm)} radius ε{' (in 1/255)' if scale == 255 else ''}")
     axes.set_ylabel(wording.metric_name(found.metric) + (" (%)" if percent == 100 else ""))
     axes.set_xlim(left=0)
     if percent == 100:

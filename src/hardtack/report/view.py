@@ -67,9 +67,7 @@ def _run(number: int, run: Run, output: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------- headlines
 
 
-def _headlines(
-    tables: list[Table], warnings: list[dict[str, Any]], order: Mapping[str, int]
-) -> list[dict[str, Any]]:
+def _headlines(tables: list[Table], warnings: list[dict[str, Any]], order: Mapping[str, int]) -> list[dict[str, Any]]:
     cards = []
     several = len(order) > 1
     robust = next((table for table in tables if table.metric == "robust_accuracy"), None)
@@ -78,9 +76,7 @@ def _headlines(
         best = robust.rows[0]
         under = " · ".join(part for part in (wording.threat_name(threat), robust.suite) if part)
         cards.append(
-            _headline(
-                "Most robust" if several else "Robust accuracy", best.run, order, best.cells[threat], under
-            )
+            _headline("Most robust" if several else "Robust accuracy", best.run, order, best.cells[threat], under)
         )
     clean = [(row.run, row.clean) for table in tables for row in table.rows if row.clean]
     clean += [
@@ -228,9 +224,7 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
         for result in run.results:
             for flag in result.flags:
                 key = (flag["level"], flag["code"], flag["message"])
-                warning = found.setdefault(
-                    key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []}
-                )
+                warning = found.setdefault(key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []})
                 about = ", ".join(part for part in (result.suite, wording.threat_name(result.threat)) if part)
                 concern = {"run": number, "name": run.label, "about": about}
                 if concern not in warning["concerns"]:

@@ -50,9 +50,7 @@ def paired(first: ArrayLike, second: ArrayLike) -> Paired:
     """McNemar's exact two-sided test of two boolean vectors (n,) over the same images."""
     a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
-        raise UserError(
-            f"a paired test needs two vectors over the same images, found {a.shape} and {b.shape}"
-        )
+        raise UserError(f"a paired test needs two vectors over the same images, found {a.shape} and {b.shape}")
     only_first, only_second = int((a & ~b).sum()), int((~a & b).sum())
     return Paired(
         difference=(only_first - only_second) / a.size,
@@ -68,7 +66,5 @@ def _two_sided_sign_test(smaller: int, total: int) -> float:
     if total == 0:
         return 1.0
     log_all = total * math.log(2)
-    log_choose = [
-        math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) for k in range(smaller + 1)
-    ]
+    log_choose = [math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) for k in range(smaller + 1)]
     return min(1.0, 2 * math.fsum(math.exp(term - log_all) for term in log_choose))

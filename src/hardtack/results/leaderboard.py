@@ -211,9 +211,7 @@ def _clean_tables(runs: Sequence[Run], shown: set[tuple[Any, ...]]) -> list[Tabl
             # A clean accuracy does not depend on the attack it was measured next to.
             bare = dataclasses.replace(result, attack=None, attack_settings={}, threat=None)
             key = _row_key(run, result)
-            groups[group][key] = Row(
-                run=run.label, checkpoint=result.checkpoint, clean=None, cells={None: bare}
-            )
+            groups[group][key] = Row(run=run.label, checkpoint=result.checkpoint, clean=None, cells={None: bare})
             if (*key, result.data, result.n) not in shown:
                 missing.add(group)
     return [_table(list(rows.values())) for group, rows in groups.items() if group in missing]

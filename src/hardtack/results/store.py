@@ -152,9 +152,7 @@ class ChunkStore:
         """Numbers of the chunks that are whole on disk, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.parquet"))
 
-    def write(
-        self, number: int, columns: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
-    ) -> None:
+    def write(self, number: int, columns: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Keep one chunk's columns, and larger `arrays` (images for the gallery) beside them."""
         if arrays:  # before the parquet file, whose presence says that the chunk is whole
             write_arrays(self.folder / f"{number:05d}.npz", arrays)
@@ -231,9 +229,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
             raise UserError(_no_folder(folder))
         runs = list(_runs_below(folder, SEARCH_DEPTH))
         if not runs:
-            raise UserError(
-                f"{folder} holds no run (a folder with {' or '.join(RUN_FILES)}); train or evaluate first"
-            )
+            raise UserError(f"{folder} holds no run (a folder with {' or '.join(RUN_FILES)}); train or evaluate first")
         found.update({run.resolve(): run for run in runs if run.resolve() not in found})
     if not found:
         raise UserError("no run folder was given; name at least one, for example runs/")

@@ -36,17 +36,11 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
     if changed:
         detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        raise UserError(
-            f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder"
-        )
+        raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder")
     return state
 
 
 def _flat(values: Any, path: str = "") -> dict[str, Any]:
     if isinstance(values, dict):
-        return {
-            k: v
-            for key, item in values.items()
-            for k, v in _flat(item, f"{path}.{key}" if path else key).items()
-        }
+        return {k: v for key, item in values.items() for k, v in _flat(item, f"{path}.{key}" if path else key).items()}
     return {path: values}

@@ -52,9 +52,7 @@ def parameter_groups(model: nn.Module, weight_decay: float, *, decay_all: bool) 
     spared: list[Tensor] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            spare = not decay_all and (
-                parameter.ndim < 2 or name in exempt or name.rpartition(".")[2] in TABLES
-            )
+            spare = not decay_all and (parameter.ndim < 2 or name in exempt or name.rpartition(".")[2] in TABLES)
             (spared if spare else decayed).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": spared, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]

@@ -54,9 +54,7 @@ class Trainer:
         self.model = model.to(self.device).train()
         self.objective: nn.Module = recipe.objective.build(self.model).to(self.device)
         self.optimiser = recipe.optimiser.build(self.objective)
-        self.schedule = Schedule(
-            recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch
-        )
+        self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
         self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
         self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
         self.done = 0  # optimiser steps taken
@@ -75,9 +73,7 @@ class Trainer:
         torch.manual_seed(self._dropout_seed())
         x, y, keys = self.augmented(*batch, torch.full((), int(epoch), device=self.device))
         means: dict[str, Tensor] = {}
-        for number, (x_, y_, keys_) in enumerate(
-            zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)
-        ):
+        for number, (x_, y_, keys_) in enumerate(zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)):
             with self.runtime.arithmetic():
                 prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
                 with self._synchronised(last=number == micro_steps - 1):
@@ -109,9 +105,7 @@ class Trainer:
                 yield
 
     def _dropout_seed(self) -> int:
-        word = randomness.make_keys(
-            torch.zeros(1, dtype=torch.int64), self.runtime.seed, self.done, self.runtime.rank
-        )
+        word = randomness.make_keys(torch.zeros(1, dtype=torch.int64), self.runtime.seed, self.done, self.runtime.rank)
         return int(word) & (2**63 - 1)
 
     # ------------------------------------------------------------ the run
@@ -147,8 +141,7 @@ class Trainer:
         ):  # fmt: skip
             parts = self.step(batch)
             self.window = {
-                name: self.window.get(name, 0) + value
-                for name, value in (parts | {"steps": _one(parts)}).items()
+                name: self.window.get(name, 0) + value for name, value in (parts | {"steps": _one(parts)}).items()
             }
             meter.advance(self.config.batch_size)
             ended = self.done % self.steps_per_epoch == 0
@@ -247,9 +240,7 @@ class Trainer:
     def _count_steps(self) -> int:
         share = self.runtime.world_size * self.config.accumulate
         if self.config.batch_size % share:
-            raise UserError(
-                f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches"
-            )
+            raise UserError(f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches")
         return steps_per_epoch(self.data, self.config.batch_size, drop_last=True)
 
     def _wrap(self) -> None:

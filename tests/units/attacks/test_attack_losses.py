@@ -13,17 +13,13 @@ Y = torch.tensor([0, 2])
 
 
 def test_cross_entropy():
-    by_hand = [
-        math.log(sum(math.exp(v - row[y]) for v in row)) for row, y in zip(LOGITS.tolist(), Y, strict=True)
-    ]
+    by_hand = [math.log(sum(math.exp(v - row[y]) for v in row)) for row, y in zip(LOGITS.tolist(), Y, strict=True)]
     assert torch.allclose(LOSSES["ce"](LOGITS, Y, None), torch.tensor(by_hand))
 
 
 def test_margin_is_positive_exactly_when_the_answer_is_wrong():
     assert LOSSES["margin"](LOGITS, Y, None).tolist() == [-1.0, 2.0]
-    logits = (
-        torch.randn(500, 5, generator=torch.Generator().manual_seed(0)) - 10
-    )  # all negative: masks must not be 0
+    logits = torch.randn(500, 5, generator=torch.Generator().manual_seed(0)) - 10  # all negative: masks must not be 0
     y = torch.arange(500) % 5
     assert torch.equal(LOSSES["margin"](logits, y, None) > 0, logits.argmax(1) != y)
 
@@ -45,13 +41,9 @@ def test_kl_is_from_the_clean_to_the_attacked():
     by_hand = (p * (p / q).log()).sum(1)
     assert torch.allclose(LOSSES["kl"](attacked, Y, clean), by_hand)
     lopsided = torch.tensor([[4.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
-    assert not torch.allclose(LOSSES["kl"](lopsided, Y, LOGITS), LOSSES["kl"](LOGITS, Y, lopsided)), (
-        "not symmetric"
-    )
+    assert not torch.allclose(LOSSES["kl"](lopsided, Y, LOGITS), LOSSES["kl"](LOGITS, Y, lopsided)), "not symmetric"
     assert LOSSES["kl"](LOGITS, Y, LOGITS).abs().max() < 1e-6
-    assert torch.equal(LOSSES["kl"](LOGITS, Y, lopsided), LOSSES["kl"](LOGITS, Y * 0, lopsided)), (
-        "knows no label"
-    )
+    assert torch.equal(LOSSES["kl"](LOGITS, Y, lopsided), LOSSES["kl"](LOGITS, Y * 0, lopsided)), "knows no label"
 
 
 @pytest.mark.parametrize("name", LOSSES)

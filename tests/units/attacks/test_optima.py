@@ -62,9 +62,7 @@ def test_kl_reaches_the_further_of_two_ends(kind):
         rise, fall = (best_gain(sign * SLOPE, x, 0.1, "linf") for sign in (1, -1))
         difference = MODEL(x).double()[torch.arange(16), 1 - Y] - MODEL(x).double()[torch.arange(16), Y]
     ends = torch.stack([difference + rise, difference - fall])
-    there = torch.where(
-        (Y == 1)[:, None], torch.stack([ends, 0 * ends], -1), torch.stack([0 * ends, ends], -1)
-    )
+    there = torch.where((Y == 1)[:, None], torch.stack([ends, 0 * ends], -1), torch.stack([0 * ends, ends], -1))
     kl = (clean.exp() * (clean - there.log_softmax(-1))).sum(-1)
     found = Ascent(threat="linf:0.1", loss="kl", restarts=8).run(MODEL, x, Y)
     there = (found.best_loss.double() - kl.amax(0)).abs() < 1e-3 * kl.amax(0)
@@ -109,9 +107,7 @@ def test_a_target_is_never_the_label(how):
     logits = clean.scatter(1, y[:, None], -torch.inf if how == "runner_up" else torch.inf)
     if how == "random":
         offsets = ((target - y) % 5).bincount(minlength=5)
-        assert offsets[0] == 0 and (offsets[1:] - 1250).abs().max() < 200, (
-            "every other class, about equally often"
-        )
+        assert offsets[0] == 0 and (offsets[1:] - 1250).abs().max() < 200, "every other class, about equally often"
     else:
         assert torch.equal(target, logits.argmax(1) if how == "runner_up" else logits.argmin(1))
     two = ascent.choose_target(clean[:, :2], y % 2, torch.arange(5000), how)
@@ -120,9 +116,7 @@ def test_a_target_is_never_the_label(how):
 
 def test_the_seed_moves_random_targets():
     x, y = images(count=64), labels(64, 5)
-    first, second = (
-        Ascent(threat="linf:1", target="random", steps=20, seed=seed)(MANY, x, y) for seed in (0, 1)
-    )
+    first, second = (Ascent(threat="linf:1", target="random", steps=20, seed=seed)(MANY, x, y) for seed in (0, 1))
     assert not torch.equal(MANY(first).argmax(1), MANY(second).argmax(1))
 
 
@@ -155,9 +149,7 @@ def test_momentum_steps_along_the_running_sum_of_normalised_gradients():
             return torch.stack([-value, value], 1) * 3
 
     x = torch.tensor([0.52, 0.3, 0.9]).reshape(1, 3, 1, 1)
-    attack = Ascent(
-        threat="linf:0.2", steps=2, step=0.03, momentum=0.7, start="clean", loss="margin", keep="last"
-    )
+    attack = Ascent(threat="linf:0.2", steps=2, step=0.03, momentum=0.7, start="clean", loss="margin", keep="last")
     gradient = 12 * (x - 0.5)
     velocity = gradient / gradient.abs().mean()
     first = (x + 0.03 * velocity.sign()).clamp(0, 1)
@@ -220,9 +212,7 @@ def test_an_l1_step_that_ignores_the_box_is_caught(monkeypatch):
         rows, pixels = gradient.flatten(1), x_adv.flatten(1)
         room = torch.where(rows > 0, 1 - pixels, pixels)
         top, where = torch.where(room > 0, rows.abs(), 0).topk(3, dim=1)
-        moved = torch.zeros_like(rows).scatter(
-            1, where, rows.gather(1, where).sign() * (top > 0) * length / 3
-        )
+        moved = torch.zeros_like(rows).scatter(1, where, rows.gather(1, where).sign() * (top > 0) * length / 3)
         return moved.reshape(gradient.shape)
 
     _with_ball(monkeypatch, "l1", steepest_step=wasteful)

@@ -62,9 +62,7 @@ def test_fooled_is_what_a_fresh_look_at_the_images_says(keep, target):
     predicted = ROUGH(found.x_adv).argmax(1)
     wanted = ascent.choose_target(ROUGH(X), Y, torch.arange(48), "runner_up")
     assert torch.equal(found.fooled, predicted != Y if target is None else predicted == wanted)
-    assert found.fooled.any() and not found.fooled.all(), (
-        "a test that cannot tell the two apart tests nothing"
-    )
+    assert found.fooled.any() and not found.fooled.all(), "a test that cannot tell the two apart tests nothing"
 
 
 def test_the_best_iterate_is_at_least_as_good_as_the_last():
@@ -187,9 +185,7 @@ class Rounded(nn.Module):
         return ROUGH((x * 8).round() / 8)
 
 
-@pytest.mark.parametrize(
-    "model", [Saturated(), Detached(), Blind(), Rounded()], ids=lambda m: type(m).__name__
-)
+@pytest.mark.parametrize("model", [Saturated(), Detached(), Blind(), Rounded()], ids=lambda m: type(m).__name__)
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_zero_gradients_are_reported_and_nothing_crashes(model, norm):
     y = model(X).argmax(1)
@@ -339,9 +335,7 @@ def test_the_step_survives_the_autograd_compiler_and_a_model_that_cuts_its_gradi
     torch._dynamo.reset()
     compiled = torch.compile(ascent_step, backend="aot_eager", fullgraph=True)
     attack = Ascent(threat="linf:0.05", steps=3)
-    assert torch.allclose(
-        attack.search(ROUGH, X, Y).x_adv, attack.search(ROUGH, X, Y, step=compiled).x_adv, atol=1e-5
-    )
+    assert torch.allclose(attack.search(ROUGH, X, Y).x_adv, attack.search(ROUGH, X, Y, step=compiled).x_adv, atol=1e-5)
     blind = attack.search(Detached(), X, Y, step=torch.compile(ascent_step, backend="eager", fullgraph=True))
     assert blind.zero_gradient.all()
 

@@ -24,9 +24,7 @@ def textbook(net, image, label, start, eps, norm, momentum=0.0, target=None):
     for _ in range(STEPS):
         point = point.detach().requires_grad_()
         logits = net(point[None])
-        value = (
-            F.cross_entropy(logits, label[None]) if target is None else -F.cross_entropy(logits, target[None])
-        )
+        value = F.cross_entropy(logits, label[None]) if target is None else -F.cross_entropy(logits, target[None])
         (gradient,) = torch.autograd.grad(value, point)
         if momentum:
             velocity = momentum * velocity + gradient / gradient.abs().mean()
@@ -61,6 +59,4 @@ def test_every_iterate_is_the_textbooks(norm, eps, start, momentum, targeted):
     begin = x if start == "clean" else attack.threat.random_point(x, make_keys(torch.arange(5), 3, 0))
     for i in range(5):
         goal = target[i] if targeted else None
-        assert torch.allclose(
-            found[i], textbook(net, x[i], y[i], begin[i], eps, norm, momentum, goal), atol=1e-6
-        )
+        assert torch.allclose(found[i], textbook(net, x[i], y[i], begin[i], eps, norm, momentum, goal), atol=1e-6)

@@ -186,9 +186,7 @@ def test_later_words_win_and_neighbours_stay():
     assert parse_words(["a.b=1", "a.c=2", "a.b=3"]) == {"a": {"b": 3, "c": 2}}
 
 
-@pytest.mark.parametrize(
-    "words", [["model=vit", "model.options.depth=3"], ["model.options.depth=3", "model=vit"]]
-)
+@pytest.mark.parametrize("words", [["model=vit", "model.options.depth=3"], ["model.options.depth=3", "model=vit"]])
 def test_the_order_of_a_name_and_its_settings_does_not_matter(words):
     assert parse_words(words) == {"model": {"name": "vit", "options": {"depth": 3}}}
 

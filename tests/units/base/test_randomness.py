@@ -31,9 +31,7 @@ def folded(key, *words):
     return key
 
 
-@pytest.mark.parametrize(
-    "index, words, stream", [(0, (), 0), (7, (1, 2), 0), (123456, (2**40,), 3), (3, (-1,), 9)]
-)
+@pytest.mark.parametrize("index, words, stream", [(0, (), 0), (7, (1, 2), 0), (123456, (2**40,), 3), (3, (-1,), 9)])
 def test_bits_agree_with_plain_integers(index, words, stream):
     key = folded(index, *words, 0)
     expected = [mixed((folded(key, stream) + i + 1) * 0x9E3779B97F4A7C15 & MASK) for i in range(6)]
@@ -131,9 +129,7 @@ def correlation(a, b):
     "pair",
     [
         pytest.param(lambda: (uniform(KEYS, (512,), 0), uniform(KEYS, (512,), 1)), id="streams"),
-        pytest.param(
-            lambda: (uniform(make_keys(KEYS, 0), (512,)), uniform(make_keys(KEYS, 1), (512,))), id="words"
-        ),
+        pytest.param(lambda: (uniform(make_keys(KEYS, 0), (512,)), uniform(make_keys(KEYS, 1), (512,))), id="words"),
         pytest.param(lambda: (uniform(KEYS[:-1], (512,)), uniform(KEYS[1:], (512,))), id="images"),
         pytest.param(lambda: (uniform(KEYS, (512,))[:, :-1], uniform(KEYS, (512,))[:, 1:]), id="positions"),
         pytest.param(lambda: (uniform(KEYS, (512,)), normal(KEYS, (512,), 1)), id="uniform and normal"),
@@ -155,9 +151,7 @@ def test_keys_do_not_collide():
     index = torch.arange(2000)
     keys = torch.cat([make_keys(index, seed, epoch) for seed in range(10) for epoch in range(10)])
     assert len(keys.unique()) == len(keys)
-    assert make_keys(torch.tensor([1]), 2, 3) != make_keys(torch.tensor([1]), 3, 2), (
-        "the order of words counts"
-    )
+    assert make_keys(torch.tensor([1]), 2, 3) != make_keys(torch.tensor([1]), 3, 2), "the order of words counts"
     assert fold(torch.tensor([1])) == 1, "no words, no change"
 
 
@@ -170,9 +164,7 @@ def test_words_may_differ_by_image():
 # ---------------------------------------------------------------- an image's numbers are its own
 
 
-@pytest.mark.parametrize(
-    "draw", [uniform, normal, bits, lambda k, s: integers(k, 10, s)], ids=["u", "n", "b", "i"]
-)
+@pytest.mark.parametrize("draw", [uniform, normal, bits, lambda k, s: integers(k, 10, s)], ids=["u", "n", "b", "i"])
 def test_numbers_depend_on_neither_batch_nor_order(draw):
     whole = draw(KEYS, (3, 4))
     parts = torch.cat([draw(KEYS[:5], (3, 4)), draw(KEYS[5:6], (3, 4)), draw(KEYS[6:], (3, 4))])

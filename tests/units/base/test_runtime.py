@@ -21,9 +21,7 @@ def environment(monkeypatch):
 # ---------------------------------------------------------------- devices and ranks
 
 
-@pytest.mark.parametrize(
-    "device", ["gpu", "cpu:x", "cpu:1", "cuda:x", "cuda:", "cuda:-1", "", "auto:1", "CPU"]
-)
+@pytest.mark.parametrize("device", ["gpu", "cpu:x", "cpu:1", "cuda:x", "cuda:", "cuda:-1", "", "auto:1", "CPU"])
 def test_unknown_devices_are_refused(device):
     with pytest.raises(UserError, match="none of auto, cpu, cuda, cuda:N, mps"):
         Runtime(device=device)
@@ -141,14 +139,10 @@ def test_precision_holds_inside_and_returns_afterwards_even_after_an_error(habit
     runtime = Runtime(device="cpu", precision=precision)
     with pytest.raises(KeyError), runtime.arithmetic():
         expected = "ieee" if precision == "fp32" else "tf32"
-        assert (
-            torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == expected
-        )
+        assert torch.backends.cuda.matmul.fp32_precision == torch.backends.cudnn.conv.fp32_precision == expected
         assert torch.is_autocast_enabled("cpu") == (precision == "bf16")
         # whoever asks the older switches inside the block (a compiler does) gets an answer, and the same one
-        assert (
-            torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == (precision != "fp32")
-        )
+        assert torch.backends.cuda.matmul.allow_tf32 == torch.backends.cudnn.allow_tf32 == (precision != "fp32")
         raise KeyError
     assert switches()[:5] == before[:5]
     assert not torch.is_autocast_enabled("cpu")

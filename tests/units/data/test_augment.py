@@ -81,9 +81,7 @@ def test_colour_operations_are_torchvisions(amount: float) -> None:
         )
     turn = amount / 4
     ours = colour.shift_hue(x, torch.full((5,), turn))
-    torch.testing.assert_close(
-        ours, torch.stack([reference.adjust_hue(i, turn) for i in x]), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(ours, torch.stack([reference.adjust_hue(i, turn) for i in x]), atol=1e-5, rtol=0)
 
 
 def test_jitter_takes_every_order_and_stays_in_range() -> None:

@@ -50,9 +50,7 @@ def test_seed_and_epoch_shuffle(digits: Dataset) -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 7, 10, 11])
 def test_resuming_gives_the_tail(digits: Dataset, start: int) -> None:
-    assert (
-        order(digits, shuffle_seed=1, epoch=3, start=start) == order(digits, shuffle_seed=1, epoch=3)[start:]
-    )
+    assert order(digits, shuffle_seed=1, epoch=3, start=start) == order(digits, shuffle_seed=1, epoch=3)[start:]
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -92,9 +90,7 @@ def test_a_broken_image_in_a_worker_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in str(caught.value)
 
 
-def test_a_walked_set_shuffles_in_windows_and_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_walked_set_shuffles_in_windows_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("webdataset", reason="timm's wds reader needs webdataset")
     monkeypatch.setattr(loading_module, "WINDOW", 4)
     name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=3)}"

@@ -32,19 +32,14 @@ def smooth_images(count: int = 3) -> torch.Tensor:
 def test_each_operation_is_torchvisions(name: str, level: int) -> None:
     eight_bit = smooth_images()
     ours_size = magnitude(name, abs(level), 31) * (1 if level >= 0 else -1)
-    theirs_size = {"Solarize": ours_size * 255}.get(
-        name, ours_size * (SIZE if name.startswith("Trans") else 1)
-    )
+    theirs_size = {"Solarize": ours_size * 255}.get(name, ours_size * (SIZE if name.startswith("Trans") else 1))
     ours = apply_operations(
         eight_bit / 255, torch.full((3,), OPERATIONS.index(name)), torch.full((3,), float(ours_size))
     )
     on_grid = name in ("Posterize", "Equalize", "Solarize", "Invert")
     image = eight_bit if on_grid else eight_bit / 255
     theirs = torch.stack(
-        [
-            _apply_op(one, name, theirs_size, interpolation=InterpolationMode.NEAREST, fill=None)
-            for one in image
-        ]
+        [_apply_op(one, name, theirs_size, interpolation=InterpolationMode.NEAREST, fill=None) for one in image]
     )
     theirs = theirs / 255 if on_grid else theirs
     assert ours.shape == theirs.shape
@@ -58,9 +53,7 @@ def test_magnitudes_are_torchvisions() -> None:
             if values.ndim:
                 scale = {"Solarize": 255, "TranslateX": 64, "TranslateY": 64}.get(name, 1)
                 ours = [magnitude(name, level, bins) * scale for level in range(bins)]
-                torch.testing.assert_close(
-                    torch.tensor(ours, dtype=torch.float64), values.double(), atol=1e-4, rtol=0
-                )
+                torch.testing.assert_close(torch.tensor(ours, dtype=torch.float64), values.double(), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("policy", ["randaugment", "autoaugment_cifar10", "autoaugment_imagenet"])

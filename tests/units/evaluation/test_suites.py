@@ -154,9 +154,7 @@ def test_a_search_that_keeps_its_last_point_is_judged_by_that_point(model, keep)
 
 @pytest.mark.parametrize("batch_size", [1, 7, 256])
 def test_verdicts_do_not_depend_on_the_batch_size(batch_size):
-    model = ht.load_model(
-        "vit_digits", num_classes=4, image_size=8, patch_size=4, depth=1, width=16, heads=2, seed=1
-    )
+    model = ht.load_model("vit_digits", num_classes=4, image_size=8, patch_size=4, depth=1, width=16, heads=2, seed=1)
     x = images(20)
     y = model(x).argmax(dim=1)
     settings = {"threat": "linf:0.02", "attack": {"steps": 5, "restarts": 2}}
@@ -189,9 +187,7 @@ def test_every_number_says_where_it_comes_from(model, tmp_path):
         assert result.low < result.value < result.high
         assert result.n == 40 and result.seed == 5 and result.suite == "pgd"
         assert result.precision == "fp32 search, fp32 verified" and result.device.startswith("cpu")
-        assert (
-            {"hardtack", "torch", "python"} <= set(result.versions) and result.seconds > 0 and result.created
-        )
+        assert {"hardtack", "torch", "python"} <= set(result.versions) and result.seconds > 0 and result.created
         assert result.data == "tensors" and result.interval == "wilson 95%"
     assert clean.threat is None and robust.threat == "linf:1/255"
     assert robust.attack.startswith("pgd steps=20") and robust.attack_settings["restarts"] == 1

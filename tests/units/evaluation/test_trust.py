@@ -39,9 +39,7 @@ def lying_search(lie):
     def search(self, model, x, y, **kwargs):
         outcome = honest(self, model, x, y, **kwargs)
         everywhere = torch.ones_like(outcome.fooled)
-        return outcome._replace(
-            x_adv=lie(x), fooled=everywhere, broken_at=torch.zeros_like(outcome.broken_at)
-        )
+        return outcome._replace(x_adv=lie(x), fooled=everywhere, broken_at=torch.zeros_like(outcome.broken_at))
 
     return search
 
@@ -224,9 +222,7 @@ class MeanOfBatch(Linear):
         return super().forward(x - x.mean(dim=0, keepdim=True))
 
 
-@pytest.mark.parametrize(
-    "how", [lambda x: (x * 4).round() / 4, lambda x: x.detach()], ids=["rounding", "detached"]
-)
+@pytest.mark.parametrize("how", [lambda x: (x * 4).round() / 4, lambda x: x.detach()], ids=["rounding", "detached"])
 def test_masked_gradients_are_flagged_red(how):
     model = Quantised(how)
     measured = measure(model, (images(), right_labels(model)))

@@ -92,9 +92,7 @@ def test_the_first_epoch_of_a_held_warmup_is_clean(threat, objective):
     assert not torch.equal(held.prepare(x, y, epoch=1.0)["x_adv"], x)
 
 
-@pytest.mark.parametrize(
-    "threat, step", [("linf:0.1", None), ("linf:0.1", 0.05), ("l2:1", None), ("l1:5", None)]
-)
+@pytest.mark.parametrize("threat, step", [("linf:0.1", None), ("linf:0.1", 0.05), ("l2:1", None), ("l1:5", None)])
 def test_half_way_the_ball_has_half_its_radius(threat, step):
     """The attack on a linear model reaches the surface, whatever the step, so its size is the radius."""
     x, y = images() * 0.5 + 0.25, labels()

@@ -49,9 +49,7 @@ def mixed_labels():
 def test_standard_is_cross_entropy_on_the_images_themselves(model, smoothing):
     x, y = images(), labels()
     out = StandardConfig(label_smoothing=smoothing).build(model)(x, y)
-    assert out["loss"].item() == pytest.approx(
-        cross_entropy(model(x), one_hot(y, smoothing)).item(), rel=1e-5
-    )
+    assert out["loss"].item() == pytest.approx(cross_entropy(model(x), one_hot(y, smoothing)).item(), rel=1e-5)
     assert out["accuracy"].item() == pytest.approx((model(x).argmax(1) == y).float().mean().item())
 
 
@@ -61,9 +59,7 @@ def test_soft_labels_are_smoothed_the_same_way(model, smoothing):
     out = StandardConfig(label_smoothing=smoothing).build(model)(x, soft)
     target = soft * (1 - smoothing) + smoothing / CLASSES
     assert out["loss"].item() == pytest.approx(cross_entropy(model(x), target).item(), rel=1e-5)
-    assert out["accuracy"].item() == pytest.approx(
-        (model(x).argmax(1) == soft.argmax(1)).float().mean().item()
-    )
+    assert out["accuracy"].item() == pytest.approx((model(x).argmax(1) == soft.argmax(1)).float().mean().item())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -74,9 +70,7 @@ def test_adversarial_is_cross_entropy_on_the_attacked_images_alone(model, smooth
     out = objective(x, y)
     x_adv = dataclasses.replace(config.attack, keep="last")(model, x, y)
     assert (x_adv - x).abs().max() > 0.05, "the attack must have moved the images, or this proves nothing"
-    assert out["loss"].item() == pytest.approx(
-        cross_entropy(model(x_adv), one_hot(y, smoothing)).item(), rel=1e-5
-    )
+    assert out["loss"].item() == pytest.approx(cross_entropy(model(x_adv), one_hot(y, smoothing)).item(), rel=1e-5)
     assert out["robust_accuracy"].item() == pytest.approx((model(x_adv).argmax(1) == y).float().mean().item())
 
 
@@ -126,9 +120,7 @@ def test_trades_sends_gradient_through_both_branches(model):
 
 def test_trades_smooths_only_the_natural_part(model):
     x, y = images(), labels()
-    objective = TradesConfig(attack=Ascent(threat=THREAT, steps=2), beta=3.0, label_smoothing=0.1).build(
-        model
-    )
+    objective = TradesConfig(attack=Ascent(threat=THREAT, steps=2), beta=3.0, label_smoothing=0.1).build(model)
     x_adv = objective.prepare(x, y)["x_adv"]
     expected = cross_entropy(model(x), one_hot(y, 0.1)) + 3 * kl(model(x), model(x_adv))
     assert objective(x, y, x_adv)["loss"].item() == pytest.approx(expected.item(), rel=1e-5)

@@ -36,12 +36,8 @@ def make_runs(parent: Path, names=tuple(RUNS)) -> list[Path]:
     return [make_run(parent / name, seed=number) for number, name in enumerate(names)]
 
 
-def make_run(
-    folder: Path, *, seed: int = 0, sweep=True, examples=True, metrics=True, flags=True, classes=None
-) -> Path:
-    clean, scale, objective = RUNS.get(
-        folder.name, (0.95 - 0.01 * (seed % 9), 6.0 + 2 * seed, {"name": "trades"})
-    )
+def make_run(folder: Path, *, seed: int = 0, sweep=True, examples=True, metrics=True, flags=True, classes=None) -> Path:
+    clean, scale, objective = RUNS.get(folder.name, (0.95 - 0.01 * (seed % 9), 6.0 + 2 * seed, {"name": "trades"}))
     folder.mkdir(parents=True)
     write_config(folder, objective, seed)
     if metrics:

@@ -22,9 +22,7 @@ def page(tmp_path_factory):
 
 
 def chart_data(text):
-    return json.loads(
-        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1)
-    )
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
 
 
 def test_the_page_is_one_light_file_that_needs_nothing_else(page):
@@ -129,9 +127,7 @@ def test_images_that_were_wrong_already_are_not_called_attacked(tmp_path):
     write_examples(folder, 0, None, broken=np.zeros(6, dtype=bool))
     path = folder / "examples" / "pgd-8.npz"
     arrays = dict(np.load(path))
-    write_arrays(
-        path, {**arrays, "size": np.full(6, np.nan), "clean_prediction": arrays["adversarial_prediction"]}
-    )
+    write_arrays(path, {**arrays, "size": np.full(6, np.nan), "clean_prediction": arrays["adversarial_prediction"]})
     text = write_page(folder, tmp_path / "report.html").read_text()
     assert "not attacked" in text and "already when clean" in text and "size nan" not in text
 

@@ -28,9 +28,7 @@ def run(label, *galleries):
     return Run(path=Path(label), label=label, galleries=list(galleries))
 
 
-@pytest.mark.parametrize(
-    ("eps", "factor"), [(8 / 255, 16), (4 / 255, 32), (16 / 255, 8), (0.5, 1), (1.0, 1), (0.0, 1)]
-)
+@pytest.mark.parametrize(("eps", "factor"), [(8 / 255, 16), (4 / 255, 32), (16 / 255, 8), (0.5, 1), (1.0, 1), (0.0, 1)])
 def test_the_magnification_fills_the_grey_scale(eps, factor):
     assert magnification([gallery([1, 2], eps=eps)]) == factor
 
@@ -50,9 +48,7 @@ def test_small_pictures_keep_every_pixel_and_large_ones_stay_small():
 
 
 def test_runs_are_shown_on_the_same_images_and_every_run_is_seen():
-    (shown,) = exhibits(
-        [run("a", gallery([1, 2, 3])), run("b", gallery([2, 3, 4])), run("c", gallery([7, 8, 9]))]
-    )
+    (shown,) = exhibits([run("a", gallery([1, 2, 3])), run("b", gallery([2, 3, 4])), run("c", gallery([7, 8, 9]))])
     held = {example.index: [attempt.run_name for attempt in example.attempts] for example in shown.examples}
     assert held[2] == held[3] == ["a", "b"]
     assert sum("c" in names for names in held.values()) == 3

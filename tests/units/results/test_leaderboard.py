@@ -8,9 +8,7 @@ from hardtack.errors import UserError
 from hardtack.results import Result, Run, curves, leaderboard, parse_threat, read_run, read_runs
 
 
-def measured(
-    value, *, metric="robust_accuracy", threat="linf:8/255", evaluation="e", created="2026-01-01", **changes
-):
+def measured(value, *, metric="robust_accuracy", threat="linf:8/255", evaluation="e", created="2026-01-01", **changes):
     values = {
         "suite": "pgd",
         "data": "digits/test",
@@ -39,9 +37,7 @@ def clean(value, **changes):
 
 
 def test_rows_are_sorted_by_robust_accuracy_with_clean_beside():
-    (table,) = leaderboard(
-        [run("a", clean(0.9), measured(0.3)), run("b", clean(0.8), measured(0.5)), run("c")]
-    )
+    (table,) = leaderboard([run("a", clean(0.9), measured(0.3)), run("b", clean(0.8), measured(0.5)), run("c")])
     assert [(row.run, row.clean.value, row.cells["linf:8/255"].value) for row in table.rows] == [
         ("b", 0.8, 0.5),
         ("a", 0.9, 0.3),

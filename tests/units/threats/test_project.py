@@ -141,9 +141,7 @@ def _solve(z, x, eps, norm):
 
 def _clip_after(z, x, eps, norm):
     """The usual shortcut: project to the ball, then clip to the box. Feasible, but not the nearest point."""
-    free = nearest(
-        z * 1e-3 + 0.5 - x * 1e-3, torch.full_like(x, 0.5), eps * 1e-3, norm
-    )  # a box that cannot bind
+    free = nearest(z * 1e-3 + 0.5 - x * 1e-3, torch.full_like(x, 0.5), eps * 1e-3, norm)  # a box that cannot bind
     return (x + (free - 0.5).float() * 1e3).clamp(0, 1)
 
 
@@ -154,9 +152,7 @@ def test_clipping_after_an_ordinary_projection_is_caught(norm):
 
     x, z = images("inactive box")
     eps = RADII[norm][1]
-    assert (shortcut(z, x, eps).double() - nearest(z, x, eps, norm)).abs().max() < 1e-4, (
-        "the shortcut is itself right"
-    )
+    assert (shortcut(z, x, eps).double() - nearest(z, x, eps, norm)).abs().max() < 1e-4, "the shortcut is itself right"
     assert not is_optimal(shortcut, norm, "active box", eps)
     assert not is_optimal(shortcut, norm, "corners", eps)
 
@@ -165,12 +161,8 @@ def test_clipping_after_an_ordinary_projection_is_caught(norm):
 def test_other_mutants_are_caught(norm):
     ball, eps = BALLS[norm], RADII[norm][1]
     assert not is_optimal(lambda z, x, eps: z.clamp(0, 1), norm, "active box", eps), "no ball"
-    assert not is_optimal(lambda z, x, eps: ball.project(z, x, eps * 0.99), norm, "active box", eps), (
-        "too small"
-    )
-    assert not is_optimal(lambda z, x, eps: ball.project(z, x, eps * 1.001), norm, "active box", eps), (
-        "too big"
-    )
+    assert not is_optimal(lambda z, x, eps: ball.project(z, x, eps * 0.99), norm, "active box", eps), "too small"
+    assert not is_optimal(lambda z, x, eps: ball.project(z, x, eps * 1.001), norm, "active box", eps), "too big"
     assert not is_optimal(lambda z, x, eps: x, norm, "active box", eps), "no step at all"
 
 

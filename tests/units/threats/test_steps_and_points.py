@@ -44,9 +44,7 @@ def test_the_step_reaches_the_dual_norm(norm, dual):
 def test_the_l1_step_of_one_pixel_reaches_the_dual_norm():
     gradient, x = draw()[0], GREY[:8]
     step = l1_step(gradient, x, 0.3, density=1 / PIXELS)
-    assert torch.allclose(
-        inner(gradient, step), 0.3 * gradient.double().flatten(1).abs().amax(dim=1), rtol=1e-6
-    )
+    assert torch.allclose(inner(gradient, step), 0.3 * gradient.double().flatten(1).abs().amax(dim=1), rtol=1e-6)
     assert (step != 0).flatten(1).sum(dim=1).tolist() == [1] * len(x)
 
 
@@ -172,9 +170,7 @@ def test_random_points_are_inside_ball_and_box(norm, corner):
     x = torch.rand(64, *SHAPE) if corner is None else torch.full((64, *SHAPE), corner)
     for eps in (0.0, 0.03, 0.7, 5.0):
         point = BALLS[norm].random_point(x, eps, KEYS[:64])
-        assert (
-            point.min() >= 0 and point.max() <= 1 and point.isfinite().all() and point.dtype == torch.float32
-        )
+        assert point.min() >= 0 and point.max() <= 1 and point.isfinite().all() and point.dtype == torch.float32
         assert (BALLS[norm].size(point - x) <= eps * (1 + 1e-6) + 2e-7).all()
     assert torch.equal(BALLS[norm].random_point(x, 0.0, KEYS[:64]), x)
 

@@ -33,9 +33,7 @@ def test_our_transformer_decays_matrices_only(options):
     assert {"body.blocks.0.attn.qkv.weight", "body.head.weight", "body.patch_embed.proj.weight"} <= names
     spared = {name for name, _ in model.named_parameters()} - names
     assert "body.pos_embed" in spared, "position tables are no matrices of the network"
-    assert all(
-        name.endswith(("bias", "pos_embed", "cls_token", "gamma")) or ".norm" in name for name in spared
-    ), spared
+    assert all(name.endswith(("bias", "pos_embed", "cls_token", "gamma")) or ".norm" in name for name in spared), spared
     assert not any(name.endswith("bias") or "norm" in name or "cls_token" in name for name in names)
 
 
@@ -151,9 +149,7 @@ def test_average_follows_its_formula_and_copies_buffers():
             source[1].num_batches_tracked.add_(1)
         average.update(source, step)
         decay = min(0.8, (1 + step) / (10 + step))
-        expected = [
-            decay * e + (1 - decay) * p.detach() for e, p in zip(expected, source.parameters(), strict=True)
-        ]
+        expected = [decay * e + (1 - decay) * p.detach() for e, p in zip(expected, source.parameters(), strict=True)]
         for mine, right in zip(average.model.parameters(), expected, strict=True):
             assert torch.allclose(mine, right, atol=1e-5), step
     assert decay == 0.8, "the loop must have reached the full decay"

@@ -172,9 +172,7 @@ def test_a_crash_while_judging_repeats_the_judgement_once(home, uninterrupted, m
 
 def test_a_finished_run_repeated_takes_no_step(home, uninterrupted, monkeypatch):
     ht.train(recipe(home), quiet=True)
-    monkeypatch.setattr(
-        Trainer, "step", lambda self, batch: pytest.fail("a finished run was trained further")
-    )
+    monkeypatch.setattr(Trainer, "step", lambda self, batch: pytest.fail("a finished run was trained further"))
     ht.train(recipe(home), quiet=True)
     assert_same(outcome(home[1]), uninterrupted[True])
 

@@ -117,9 +117,7 @@ def test_the_test_set_is_never_opened_during_training(tmp_path, data, monkeypatc
 
     splits, arrays = [], []
     load, read = api.load_data, npz._array
-    monkeypatch.setattr(
-        api, "load_data", lambda config, split, **k: splits.append(split) or load(config, split, **k)
-    )
+    monkeypatch.setattr(api, "load_data", lambda config, split, **k: splits.append(split) or load(config, split, **k))
     monkeypatch.setattr(npz, "_array", lambda path, key: arrays.append(key) or read(path, key))
     train(tmp_path, data)
     assert sorted(splits) == ["train", "validation"]

@@ -52,9 +52,7 @@ def test_adamw_moves_as_its_paper_says(tmp_path, data):
             step = (first[i] / (1 - 0.8**t)) / ((second[i] / (1 - 0.95**t)).sqrt() + 1e-8)
             values[i] = values[i] * shrink - 0.01 * step
         job.step(batch)
-    assert torch.allclose(head.weight, values[0], atol=1e-5) and torch.allclose(
-        head.bias, values[1], atol=1e-5
-    )
+    assert torch.allclose(head.weight, values[0], atol=1e-5) and torch.allclose(head.bias, values[1], atol=1e-5)
 
 
 def test_sgd_moves_with_momentum_and_coupled_decay(tmp_path, data):
@@ -69,9 +67,7 @@ def test_sgd_moves_with_momentum_and_coupled_decay(tmp_path, data):
             velocity[i] = 0.9 * velocity[i] + g + (0.1 * values[i] if i == 0 else 0)
             values[i] = values[i] - 0.1 * velocity[i]
         job.step(batch)
-    assert torch.allclose(head.weight, values[0], atol=1e-5) and torch.allclose(
-        head.bias, values[1], atol=1e-5
-    )
+    assert torch.allclose(head.weight, values[0], atol=1e-5) and torch.allclose(head.bias, values[1], atol=1e-5)
 
 
 def test_the_schedule_is_read_before_the_step_it_belongs_to(tmp_path, data):
@@ -162,9 +158,7 @@ def test_augmentation_and_attack_differ_from_epoch_to_epoch_and_seed_to_seed(tmp
         job = trainer(tmp_path, data, augment={"crop_padding": 2}, objective=objective, runtime=runtime)
         batch, seen = some_batches(trainer(tmp_path, data), 1)[0], []
         prepare = job.objective.prepare
-        job.objective.prepare = lambda x, y, **k: (
-            seen.append((x, prepare(x, y, **k)["x_adv"])) or prepare(x, y, **k)
-        )
+        job.objective.prepare = lambda x, y, **k: seen.append((x, prepare(x, y, **k)["x_adv"])) or prepare(x, y, **k)
         job.done = epoch * job.steps_per_epoch
         job.step(batch)
         return seen[0][0], seen[0][1] - seen[0][0]

@@ -44,9 +44,7 @@ class ResidualBlock(nn.Module):
 
 @models.register("resnet8_cifar", help="residual network, tiny", depths=(1, 1, 1), width=16)
 @models.register("resnet20_cifar", help="residual network of He et al. for CIFAR", depths=(3, 3, 3), width=16)
-@models.register(
-    "resnet50_cifar", help="residual network, bottleneck blocks", depths=(3, 4, 6, 3), bottleneck=True
-)
+@models.register("resnet50_cifar", help="residual network, bottleneck blocks", depths=(3, 4, 6, 3), bottleneck=True)
 @models.register("resnet18_cifar", help="residual network, basic blocks", depths=(2, 2, 2, 2))
 class ResNet(nn.Module):
     """Residual network: N×3×H×W to N×num_classes.
@@ -66,9 +64,7 @@ class ResNet(nn.Module):
         if not depths or min(depths) < 1 or width < 1:
             raise UserError(f"a ResNet needs at least one block per stage; found {depths=}, {width=}")
         self.num_classes = num_classes
-        self.stem = nn.Sequential(
-            _convolution(3, width, kernel=3), nn.BatchNorm2d(width), nn.ReLU(inplace=True)
-        )
+        self.stem = nn.Sequential(_convolution(3, width, kernel=3), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
         channels, blocks = width, []
         for stage, depth in enumerate(depths):
             for index in range(depth):
