@@ -41,7 +41,7 @@ def home(tmp_path_factory):
 def test_a_run_is_trained_by_the_name_of_a_recipe(home):
     assert set(files_below(home)) >= {"runs/first/config.yaml", "runs/first/checkpoints/best.safetensors"}
     text = (home / "runs/first/config.yaml").read_text()
-    assert "linf:0.2" in text and "limit: 128" in text
+    assert "linf:0.1" in text and "limit: 128" in text
 
 
 def test_evaluate_attack_report_follow_each_other(home):

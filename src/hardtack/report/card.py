@@ -92,7 +92,7 @@ def _curve(run: Run) -> dict[str, Any] | None:
     return {
         "metric": wording.metric_name(found[0].metric),
         "points": [
-            (wording.eps(point.eps, found[0].norm), wording.number(point.result.value, found[0].metric))
+            ((point.result.threat or ":0").partition(":")[2], wording.number(point.result.value, found[0].metric))
             for point in points
         ],
         "how": "; ".join(part for part in how if part),

@@ -40,8 +40,7 @@ def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str, Any]:
-    linf = found.norm == "linf"
-    scale = 255 if linf else 1
+    scale = wording.levels(*(point.result.threat for curve in found.curves for point in curve.points))
     ticks = sorted({round(point.eps * scale, 4) for curve in found.curves for point in curve.points})
     several = len({curve.run for curve in found.curves}) < len(found.curves)
     name = wording.metric_name(found.metric)
@@ -49,8 +48,8 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
         "id": f"curve-{number}",
         "title": f"{name} against {wording.NORMS.get(found.norm, found.norm)} radius",
         "x": {
-            "label": "ε, in 1/255" if linf else "ε",
-            "suffix": "/255" if linf else "",
+            "label": "ε, in 1/255" if scale == 255 else "ε",
+            "suffix": "/255" if scale == 255 else "",
             "word": "ε",
             "ticks": ticks,
         },

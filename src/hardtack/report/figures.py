@@ -60,7 +60,7 @@ def write_examples_figure(gallery: Gallery, path: str | Path) -> Path:
 def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
     figure = Figure(figsize=(4.4, 3.1), layout="constrained")
     axes = figure.add_subplot()
-    scale = 255 if found.norm == "linf" else 1
+    scale = wording.levels(*(point.result.threat for curve in found.curves for point in curve.points))
     percent = 100 if wording.is_share(found.metric) else 1
     for curve in sorted(found.curves, key=lambda curve: order[curve.run]):
         number = order[curve.run]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from fractions import Fraction
 from typing import Any
 
-from hardtack.errors import UserError
-from hardtack.results import Result, parse_threat
+from hardtack.results import Result
 
 NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
 METRICS = {
@@ -49,27 +47,19 @@ def threat_name(threat: str | None) -> str:
     return f"{NORMS.get(norm, norm)} ≤ {eps}" if colon else threat
 
 
+def levels(*threats: str | None) -> int:
+    """255 where radii were written in 8-bit levels (`linf:8/255`), and should be read so; else 1."""
+    return 255 if any("/255" in (threat or "") for threat in threats) else 1
+
+
 def size(value: float, threat: str | None) -> str:
-    """A perturbation's size in its threat's own units: `7.9/255` under linf, `0.48` under l2.
+    """A perturbation's size in the units its threat was written in: `7.9/255` or `0.487`.
 
     Empty for NaN, which says that the image was not attacked because it was wrong to begin with.
     """
     if math.isnan(value):
         return ""
-    try:
-        norm = parse_threat(threat or "")[0]
-    except UserError:
-        norm = ""
-    if norm == "linf":
-        return f"{255 * float(value):.1f}/255"
-    return f"{float(value):.3g}"
-
-
-def eps(value: float, norm: str) -> str:
-    if norm == "linf":
-        scaled = Fraction(value).limit_denominator(25500) * 255
-        return "0" if not scaled else f"{float(scaled):.3g}/255"
-    return f"{value:.3g}"
+    return f"{255 * float(value):.1f}/255" if levels(threat) == 255 else f"{float(value):.3g}"
 
 
 def day(created: str) -> str:

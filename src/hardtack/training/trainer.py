@@ -53,6 +53,7 @@ class Trainer:
         self.steps_per_epoch = self._count_steps()
         self.model = model.to(self.device).train()
         self.objective: nn.Module = recipe.objective.build(self.model).to(self.device)
+        self.prepare: Callable[..., dict[str, Tensor]] = self.objective.prepare
         self.optimiser = recipe.optimiser.build(self.objective)
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
         self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
@@ -75,7 +76,7 @@ class Trainer:
         means: dict[str, Tensor] = {}
         for number, (x_, y_, keys_) in enumerate(zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)):
             with self.runtime.arithmetic():
-                prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
+                prepared: dict[str, Tensor] = self.prepare(x_, y_, keys=keys_, epoch=epoch)
                 with self._synchronised(last=number == micro_steps - 1):
                     parts = self.wrapped(x_, y_, **prepared)
             with self.runtime.arithmetic(autocast=False):

@@ -65,7 +65,8 @@ def test_sizes_are_in_the_threats_units():
     assert wording.size(7.93 / 255, "linf:8/255") == "7.9/255"
     assert wording.size(0.4871, "l2:0.5") == "0.487"
     assert wording.size(float("nan"), "l2:0.5") == ""
-    assert wording.eps(4 / 255, "linf") == "4/255" and wording.eps(0.25, "l2") == "0.25"
+    assert wording.size(0.1, "linf:0.1") == "0.1"
+    assert wording.levels("linf:0", "linf:4/255") == 255 and wording.levels("linf:0.1", None) == 1
 
 
 def test_long_training_curves_are_thinned_to_means():
