@@ -132,14 +132,13 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
     """Evaluate a run folder, or `model=…` on `data=…`; everything is kept in the run folder (or `output`)."""
     values = _nested(words)
     target, job = load_target(run, values)
-    with job.runtime.distributed():  # once for all suites: torchrun's store does not take a second joining
-        return [
-            evaluate(
-                target.model, target.data, config=config, runtime=job.runtime, folder=target.folder,
-                subject=target.subject, quiet=quiet,
-            )
-            for config in job.configs()
-        ]  # fmt: skip
+    return [
+        evaluate(
+            target.model, target.data, config=config, runtime=job.runtime, folder=target.folder,
+            subject=target.subject, quiet=quiet,
+        )
+        for config in job.configs()
+    ]  # fmt: skip
 
 
 def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target, EvaluationJob]:

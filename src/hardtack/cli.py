@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hardtack import __version__
 from hardtack.errors import UserError, did_you_mean
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -23,9 +24,16 @@ INTERRUPTED = 130
 Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
 @app.callback()
 def _hardtack(
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_say_version, help="say which")] = False,
 ) -> None:
     """Train, attack, measure and explain robust image classifiers.
 
@@ -100,9 +108,9 @@ def report(
 
 @app.command("list")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites or recipes")],
+    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, recipes or settings")],
 ) -> None:
-    """What can be named: models, attacks, datasets, objectives, suites, recipes."""
+    """What can be named: models, attacks, datasets, objectives, suites, recipes, settings."""
     from hardtack.listing import LISTS
 
     if kind not in LISTS:

@@ -265,5 +265,12 @@ def plain(value: Any) -> Any:
     return value
 
 
+def flat(values: Any, path: str = "") -> dict[str, Any]:
+    """Nested plain mappings as one: `{"train.epochs": 5, …}`."""
+    if not isinstance(values, Mapping) or not values:
+        return {path: values}
+    return {inner: leaf for key, item in values.items() for inner, leaf in flat(item, _join(path, key)).items()}
+
+
 def write_yaml(path: str | Path, values: Any) -> None:
     write_text(path, yaml.dump(plain(values), Dumper=_Dumper, sort_keys=False, allow_unicode=True))

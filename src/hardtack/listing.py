@@ -37,6 +37,17 @@ def _recipes() -> Rows:
     return ("name", ""), [(name, _first_comment(name)) for name in list_recipes()]
 
 
+def _settings() -> Rows:
+    from hardtack.config import flat, plain
+    from hardtack.training import Recipe
+
+    return ("setting", "default"), [(path, _written(value)) for path, value in flat(plain(Recipe())).items()]
+
+
+def _written(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _first_comment(name: str) -> str:
     first = (recipe_folder() / f"{name}.yaml").read_text().split("\n", 1)[0]
     return first.removeprefix("#").strip() if first.startswith("#") else ""
@@ -49,4 +60,5 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "objectives": _entries(registry.objectives),
     "suites": _suites,
     "recipes": _recipes,
+    "settings": _settings,
 }

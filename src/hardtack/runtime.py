@@ -1,11 +1,12 @@
 """Where and how a job computes: device, precision, compilation, seed and rank. A value, no global state.
 
 Ranks are read from the environment that `torchrun` sets; joining the process group is the trainer's and
-the evaluation's business and goes through `distributed()`.
+the evaluation’s business and goes through `join`.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
@@ -84,20 +85,25 @@ class Runtime:
         """`function` through torch.compile where this runtime compiles, and itself elsewhere."""
         return torch.compile(function, **options) if self.compiles else function
 
-    @contextlib.contextmanager
-    def distributed(self) -> Iterator[None]:
-        """Join the process group of torchrun for the block; nothing to do for a single process."""
+    def join(self) -> None:
+        """Join the process group of torchrun, once for the life of the process; a single process has none."""
         if self.world_size == 1 or torch.distributed.is_initialized():
-            yield
             return
         backend = "nccl" if self.torch_device.type == "cuda" else "gloo"
         if backend == "nccl":
             torch.cuda.set_device(self.torch_device)
         torch.distributed.init_process_group(backend)
-        try:
-            yield
-        finally:
-            torch.distributed.destroy_process_group()
+        atexit.register(_leave)  # not earlier: torchrun's store does not take a second joining
+
+    def wait(self) -> None:
+        """Until every process has come this far."""
+        if self.world_size > 1:
+            torch.distributed.barrier()
+
+
+def _leave() -> None:
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 @contextlib.contextmanager

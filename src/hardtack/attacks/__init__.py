@@ -1,7 +1,8 @@
 """What an adversary does."""
 
-from hardtack.attacks.ascent import Ascent, Outcome, ascent_step
+from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.losses import LOSSES, get_loss
+from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.untouched import untouched
 
 __all__ = ["LOSSES", "Ascent", "Outcome", "ascent_step", "get_loss", "untouched"]

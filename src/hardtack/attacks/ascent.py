@@ -10,37 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.attacks.losses import Loss, get_loss
+from hardtack.attacks.outcome import Outcome, Step, better, choose_target, nothing_yet, succeeds
 from hardtack.attacks.untouched import untouched
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
 from hardtack.threats import Ball, Threat
-
-
-class Outcome(NamedTuple):
-    """What a search found, one entry per image."""
-
-    x_adv: Tensor
-    fooled: Tensor  # the returned image is misclassified (targeted: classified as the target)
-    broken_at: Tensor  # gradient steps taken before the first success; −1 where there was none
-    first_loss: Tensor
-    best_loss: Tensor
-    zero_gradient: Tensor  # the gradient at the start was exactly zero
-
-
-class Step(NamedTuple):
-    x_adv: Tensor
-    velocity: Tensor
-    value: Tensor
-    logits: Tensor
-    zero_gradient: Tensor
 
 
 def ascent_step(
@@ -186,24 +168,24 @@ class Ascent:
         loss = get_loss(self.loss or "ce")
         fixed = {"loss": loss, "ball": self.threat.ball, "momentum": self.momentum, "sign": sign}
 
-        best, watched = _nothing(x), verdict or self.keep != "last"
+        best, watched = nothing_yet(x), verdict or self.keep != "last"
         for restart in range(self.restarts):
             x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart))
             velocity = torch.zeros_like(x)
             for taken in range(self.steps):
                 moved = step(model, x_adv, x, goal, reference, velocity, eps, length, **fixed)
                 if watched:
-                    best = _better(best, x_adv, moved, goal, sign, restart * self.steps + taken)
+                    best = better(best, x_adv, moved, goal, sign, restart * self.steps + taken)
                 x_adv, velocity = moved.x_adv, moved.velocity
             if watched:
                 with torch.no_grad():
                     logits = model(x_adv).float()
                     value = sign * loss(logits, goal, reference)
                 last = Step(x_adv, velocity, value, logits, best.zero_gradient)
-                best = _better(best, x_adv, last, goal, sign, (restart + 1) * self.steps)
+                best = better(best, x_adv, last, goal, sign, (restart + 1) * self.steps)
         if self.keep != "last":
             return best
-        return best._replace(x_adv=x_adv, fooled=_succeeds(logits, goal, sign) if watched else best.fooled)
+        return best._replace(x_adv=x_adv, fooled=succeeds(logits, goal, sign) if watched else best.fooled)
 
     def _refuse_targeted_kl(self, target: object) -> None:
         if target is not None and self.loss == "kl":
@@ -228,39 +210,3 @@ class Ascent:
         if target is None and self.target is not None:
             target = choose_target(clean, y, randomness.make_keys(keys, self.seed), self.target)
         return (y if target is None else target), clean
-
-
-def choose_target(clean: Tensor, y: Tensor, keys: Tensor, how: str) -> Tensor:
-    """A class other than the label: at random per image, or the least or most likely wrong one."""
-    classes = clean.shape[1]
-    if how == "random":
-        return (y + 1 + randomness.integers(keys, classes - 1, stream=7)) % classes
-    liking = clean if how == "runner_up" else -clean
-    return liking.masked_fill(nn.functional.one_hot(y, classes).bool(), -torch.inf).argmax(dim=1)
-
-
-def _nothing(x: Tensor) -> Outcome:
-    none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    worst = torch.full((len(x),), -torch.inf, device=x.device)
-    never = torch.full((len(x),), -1, dtype=torch.int64, device=x.device)
-    return Outcome(x, none, never, worst, worst, none)
-
-
-def _succeeds(logits: Tensor, goal: Tensor, sign: float) -> Tensor:
-    hit = (logits.argmax(dim=1) == goal) == (sign < 0)
-    return hit & logits.isfinite().all(dim=1)  # NaN logits are a fault to report, not a success
-
-
-def _better(best: Outcome, x_adv: Tensor, at: Step, goal: Tensor, sign: float, taken: int) -> Outcome:
-    """`best`, improved where `x_adv` succeeds for the first time or climbs higher among its equals."""
-    hit = _succeeds(at.logits, goal, sign)
-    higher = (hit & ~best.fooled) | ((hit == best.fooled) & (at.value > best.best_loss))
-    first = taken == 0
-    return Outcome(
-        torch.where(higher[:, None, None, None], x_adv, best.x_adv),
-        best.fooled | hit,
-        torch.where(hit & (best.broken_at < 0), taken, best.broken_at),
-        at.value if first else best.first_loss,
-        torch.where(higher, at.value, best.best_loss),
-        at.zero_gradient if first else best.zero_gradient,
-    )

@@ -13,6 +13,7 @@ without splits serves as whichever split is asked for.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -108,8 +109,9 @@ class Dataset:
             workers=self.workers,
         )  # fmt: skip
 
-    def batch(self, indices: Tensor, device: torch.device | str = "cpu") -> Batch:
+    def batch(self, indices: Tensor | Iterable[int], device: torch.device | str = "cpu") -> Batch:
         """The images at `indices` (N int64) on `device`; decodes them first when streamed."""
+        indices = indices if isinstance(indices, Tensor) else torch.tensor(list(indices), dtype=torch.int64)
         device = torch.device(device)
         rows, labels, index = self._on(device)
         if isinstance(self.store, Resident):

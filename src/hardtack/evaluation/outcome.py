@@ -50,7 +50,7 @@ class Identity:
 
     id: str
     suite: str
-    trials: list[Ascent]
+    trials: list[Any]
     subject: Subject
     data: str
     data_description: str
@@ -59,26 +59,32 @@ class Identity:
 
 
 def identify(
-    model: nn.Module, data: Any, config: Any, trials: list[Ascent], runtime: Runtime, subject: Subject
+    model: nn.Module, data: Any, config: Any, trials: list[Any], runtime: Runtime, subject: Subject, *, kept: bool
 ) -> Identity:
-    # normalisation is no part of the state, but of the buffers and of the architecture
-    weights = _digest_tensors({**model.state_dict(), **dict(model.named_buffers())})
-    architecture = plain(getattr(model, "architecture", None))
+    """`kept`: the verdicts go to disk, and need a name that changes with everything that could change them."""
     if isinstance(data, tuple):
         name, description, classes = "tensors", f"{len(data[1])} images given as tensors", ()
-        images = _digest_tensors({"x": data[0], "y": data[1]})
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
-        images = _digest_tensors({"labels": data.labels, "index": data.index, **_resident_pixels(data)})
     facts = [
-        weights, architecture, images, name, description, config.suite, plain(trials),
-        config.batch_size, config.examples, runtime.seed, runtime.precision, hardtack.__version__,
+        name, description, config.suite, plain(trials), config.batch_size, config.examples, runtime.seed,
+        runtime.precision, hardtack.__version__, *(_contents(model, data) if kept else ()),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
         id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
     )  # fmt: skip
+
+
+def _contents(model: nn.Module, data: Any) -> tuple[Any, ...]:
+    """Digests of the weights and the images. Normalisation is in the buffers and in the architecture."""
+    weights = _digest_tensors({**model.state_dict(), **dict(model.named_buffers())})
+    if isinstance(data, tuple):
+        images = _digest_tensors({"x": data[0], "y": data[1]})
+    else:
+        images = _digest_tensors({"labels": data.labels, "index": data.index, **_resident_pixels(data)})
+    return weights, plain(getattr(model, "architecture", None)), images
 
 
 def _resident_pixels(data: Any) -> dict[str, torch.Tensor]:
@@ -170,13 +176,14 @@ def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[s
     return Result(metric=metric, value=right / n, low=low, high=high, n=n, flags=tuple(flags), **common)
 
 
-def _attack_words(attack: Ascent) -> str:
+def _attack_words(attack: Any) -> str:
+    """`pgd steps=20 restarts=1 loss=ce`: the name, and the settings most readers ask for."""
+    name = getattr(type(attack), "registered_as", type(attack).__name__)
+    if not isinstance(attack, Ascent):
+        return name
     shown: dict[str, Any] = {"steps": attack.steps, "restarts": attack.restarts, "loss": attack.loss or "ce"}
-    if attack.momentum:
-        shown["momentum"] = attack.momentum
-    if attack.target:
-        shown["target"] = attack.target
-    return "pgd " + " ".join(f"{key}={value}" for key, value in shown.items())
+    shown |= {key: getattr(attack, key) for key in ("momentum", "target") if getattr(attack, key)}
+    return " ".join([name, *(f"{key}={value}" for key, value in shown.items())])
 
 
 def _versions() -> dict[str, str]:
@@ -217,7 +224,7 @@ def _examples_path(store: ChunkStore) -> Path:
     return store.path.parent.parent / "examples" / f"{store.path.stem}.npz"
 
 
-def read_examples(store: ChunkStore) -> Columns:
+def _read_examples(store: ChunkStore) -> Columns:
     path = _examples_path(store)
     arrays = read_arrays(path) if path.exists() else {}
     return {name: value for name, value in arrays.items() if name not in ("threat", "classes")}
@@ -229,7 +236,7 @@ def recall(store: ChunkStore) -> Evaluation | None:
         return None
     id, folder = store.path.stem, store.path.parent.parent
     results = tuple(result for result in read_results(folder) if result.evaluation == id)
-    return Evaluation(id, results, read_verdicts(store.path), read_examples(store)) if results else None
+    return Evaluation(id, results, read_verdicts(store.path), _read_examples(store)) if results else None
 
 
 def join(parts: Sequence[Columns]) -> Columns:

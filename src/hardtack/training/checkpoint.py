@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from hardtack.config import flat
 from hardtack.errors import UserError
 from hardtack.files import atomic
 
@@ -29,7 +30,7 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        before, now = _flat(state["recipe"]), _flat(recipe)
+        before, now = flat(state["recipe"]), flat(recipe)
     except Exception as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
     changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
@@ -38,9 +39,3 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder")
     return state
-
-
-def _flat(values: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(values, dict):
-        return {k: v for key, item in values.items() for k, v in _flat(item, f"{path}.{key}" if path else key).items()}
-    return {path: values}

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from hardtack.errors import UserError
 from hardtack.files import write_text
@@ -18,7 +22,7 @@ class Tracker:
         kept = [line for line in _lines(self.path) if line["step"] <= resumed_step]
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = self.path.open("a")
-        self._board = _board(folder) if tensorboard else None
+        self._board = _board(folder, resumed_step) if tensorboard else None
 
     def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
         self._file.write(json.dumps({"kind": kind, "step": step, "epoch": round(epoch, 6), **values}) + "\n")
@@ -34,6 +38,23 @@ class Tracker:
             self._board.close()
 
 
+class Window:
+    """Means of what the steps report, kept on the device until they are logged."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+
+    def add(self, parts: Mapping[str, Tensor]) -> None:
+        counted = {**parts, "steps": torch.ones_like(next(iter(parts.values())))}
+        self.sums = {name: self.sums.get(name, 0) + value for name, value in counted.items()}
+
+    def flush(self) -> tuple[int, dict[str, float]]:
+        """The number of steps seen and the mean of each part; starts again."""
+        sums, self.sums = {name: float(value) for name, value in self.sums.items()}, {}
+        steps = sums.pop("steps")
+        return round(steps), {name: value / steps for name, value in sums.items()}
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     lines = []
     for text in path.read_text().splitlines() if path.exists() else []:
@@ -44,9 +65,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _board(folder: Path) -> Any:
+def _board(folder: Path, resumed_step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError("train.tensorboard needs TensorBoard: pip install 'hardtack[track]'") from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_step + 1)

@@ -30,7 +30,7 @@ from hardtack.training.checkpoint import load_state, save_state
 from hardtack.training.guard import FiniteGuard, terminated
 from hardtack.training.optimise import Average, Schedule, set_rates
 from hardtack.training.recipe import Recipe
-from hardtack.training.tracking import Tracker
+from hardtack.training.tracking import Tracker, Window
 
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
@@ -52,8 +52,7 @@ class Trainer:
         self.device = self.runtime.torch_device
         self.steps_per_epoch = self._count_steps()
         self.model = model.to(self.device).train()
-        self.objective: nn.Module = recipe.objective.build(self.model).to(self.device)
-        self.prepare: Callable[..., dict[str, Tensor]] = self.objective.prepare
+        self.objective: Any = recipe.objective.build(self.model).to(self.device)
         self.optimiser = recipe.optimiser.build(self.objective)
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
         self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
@@ -61,7 +60,7 @@ class Trainer:
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
         self.saved_at = time.monotonic()
-        self.window: dict[str, Tensor] = {}
+        self.window = Window()
         self.guard = FiniteGuard(self.optimiser, self.device)
         self.wrapped: Callable[..., dict[str, Tensor]] = self.objective
         self.augmented: Callable[..., tuple[Tensor, Tensor, Tensor]] = self._augmented
@@ -76,7 +75,7 @@ class Trainer:
         means: dict[str, Tensor] = {}
         for number, (x_, y_, keys_) in enumerate(zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)):
             with self.runtime.arithmetic():
-                prepared: dict[str, Tensor] = self.prepare(x_, y_, keys=keys_, epoch=epoch)
+                prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
                 with self._synchronised(last=number == micro_steps - 1):
                     parts = self.wrapped(x_, y_, **prepared)
             with self.runtime.arithmetic(autocast=False):
@@ -114,7 +113,8 @@ class Trainer:
     def fit(self) -> Path:
         """Train to the end (or go on from where a killed run stopped); returns the run folder."""
         devices = [self.device.index] if self.device.type == "cuda" else []
-        with self.runtime.distributed(), torch.random.fork_rng(devices):
+        self.runtime.join()
+        with torch.random.fork_rng(devices):
             self._resume()
             self._wrap()
             total = self.config.epochs * self.steps_per_epoch
@@ -129,8 +129,7 @@ class Trainer:
                     self._epoch(tracker, meter, stop)
             if tracker is not None:
                 tracker.close()
-            if self.runtime.world_size > 1:
-                torch.distributed.barrier()
+            self.runtime.wait()
         return self.folder
 
     def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:
@@ -141,9 +140,7 @@ class Trainer:
             start=start, drop_last=True, rank=self.runtime.rank, world_size=self.runtime.world_size,
         ):  # fmt: skip
             parts = self.step(batch)
-            self.window = {
-                name: self.window.get(name, 0) + value for name, value in (parts | {"steps": _one(parts)}).items()
-            }
+            self.window.add(parts)
             meter.advance(self.config.batch_size)
             ended = self.done % self.steps_per_epoch == 0
             if self.done % self.config.log_every == 0 or ended:
@@ -159,20 +156,12 @@ class Trainer:
 
     def _log(self, tracker: Tracker | None, since: float) -> float:
         self.guard.check()
-        steps = float(self.window.pop("steps"))
-        means = {name: float(total) / steps for name, total in self.window.items()}
-        self.window, now = {}, time.monotonic()
+        steps, means = self.window.flush()
+        now = time.monotonic()
         if tracker is not None:
             rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
-            lr = self.optimiser.param_groups[0]["lr"]
-            tracker.write(
-                "train",
-                step=self.done,
-                epoch=self.done / self.steps_per_epoch,
-                **means,
-                lr=lr,
-                images_per_s=rate,
-            )
+            lr, epoch = self.optimiser.param_groups[0]["lr"], self.done / self.steps_per_epoch
+            tracker.write("train", step=self.done, epoch=epoch, **means, lr=lr, images_per_s=rate)
         return now
 
     def _judge(self, epoch: int, tracker: Tracker | None, meter: Meter) -> None:
@@ -194,8 +183,7 @@ class Trainer:
             self._export("last", epoch, {})
         if due or time.monotonic() - self.saved_at > self.config.checkpoint_every_s:
             self._save()
-        if self.runtime.world_size > 1:
-            torch.distributed.barrier()
+        self.runtime.wait()
 
     # ------------------------------------------------------------ state
 
@@ -208,7 +196,7 @@ class Trainer:
             "recipe": plain(self.recipe),
             "done": self.done,
             "best": self.best,
-            "window": self.window,
+            "window": self.window.sums,
             "objective": self.objective.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "average": self.average.model.state_dict() if self.average is not None else None,
@@ -224,16 +212,11 @@ class Trainer:
         if self.average is not None:
             self.average.model.load_state_dict(state["average"])
         self.done, self.best = state["done"], state["best"]
-        self.window = {name: value.to(self.device) for name, value in state["window"].items()}
+        self.window.sums = {name: value.to(self.device) for name, value in state["window"].items()}
 
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
         model = self.average.model if self.average is not None else self.model
-        facts = {
-            "recipe": plain(self.recipe),
-            "epoch": epoch,
-            "validation": scores,
-            "ema": self.average is not None,
-        }
+        facts = {"recipe": plain(self.recipe), "epoch": epoch, "validation": scores, "ema": self.average is not None}
         save_weights(self.folder / "checkpoints" / f"{name}.safetensors", model, metadata=facts)
 
     # ------------------------------------------------------------ set-up
@@ -264,10 +247,6 @@ class Trainer:
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
         return Tracker(self.folder, resumed_step=self.done, tensorboard=self.config.tensorboard)
-
-
-def _one(parts: dict[str, Tensor]) -> Tensor:
-    return torch.ones_like(parts["loss"])
 
 
 def _words(scores: dict[str, Any]) -> str:

@@ -60,20 +60,22 @@ def test_rank_comes_from_torchrun(environment):
     assert (runtime.rank, runtime.world_size, runtime.is_main) == (2, 4, False)
 
 
-def test_a_single_process_joins_nothing(environment):
-    with Runtime(device="cpu").distributed():
-        assert not torch.distributed.is_initialized()
+def test_a_single_process_joins_nothing():
+    Runtime(device="cpu").join()
+    Runtime(device="cpu").wait()
+    assert not torch.distributed.is_initialized()
 
 
-def test_a_process_group_lasts_as_long_as_the_block(environment):
-    environment.setenv("RANK", "0")
-    environment.setenv("WORLD_SIZE", "2")
+def test_a_process_group_is_joined_once(monkeypatch):
+    """A second job of the same process must find the group as it is: torchrun's store takes one joining."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
     calls = []
-    environment.setattr(torch.distributed, "init_process_group", lambda backend: calls.append(backend))
-    environment.setattr(torch.distributed, "destroy_process_group", lambda: calls.append("left"))
-    with pytest.raises(KeyError), Runtime(device="cpu").distributed():
-        raise KeyError
-    assert calls == ["gloo", "left"]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: bool(calls))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend: calls.append(backend))
+    monkeypatch.setattr("atexit.register", lambda leave: calls.append("leaves at exit"))
+    Runtime(device="cpu").join()
+    Runtime(device="cpu").join()
+    assert calls == ["gloo", "leaves at exit"]
 
 
 def test_only_compiling_runtimes_compile():

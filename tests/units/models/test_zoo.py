@@ -12,7 +12,7 @@ PARAMETERS = {
     "resnet18_cifar": 11_173_962,
     "resnet50_cifar": 23_520_842,
     "resnet20_cifar": 272_474,
-    "vit_digits": 207_946,
+    "vit_digits": 214_090,
     "vit_tiny_patch4_32": 5_362_378,
     "vit_small_patch4_32": 21_341_578,
     "vit_base_patch4_32": 85_150_474,
