@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,11 +11,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.config import build, choose, merge, plain, read_yaml
+from hardtack.attacks import call
+from hardtack.config import build, choose, flat, merge, plain, read_yaml
 from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.errors import UserError
 from hardtack.evaluation import SUITES, Evaluation, EvaluationConfig, Subject, Sweep, evaluate
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, rebuild
+from hardtack.models.files import sha256
 from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
 from hardtack.runtime import Runtime
@@ -29,7 +32,7 @@ def attack(
     from hardtack.evaluation.sanity import check_inputs
 
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    return choose(attacks, {"name": name, **settings})(model, x, y, keys=keys)
+    return call(choose(attacks, {"name": name, **settings}), model, x, y, keys=keys)
 
 
 # ---------------------------------------------------------------- training
@@ -60,7 +63,7 @@ def _validator(recipe: Recipe) -> Validate | None:
         return None
     data = load_data(recipe.data, "validation")
     limit = recipe.validation.limit
-    data = data if limit is None else data.subset(list(range(min(limit, len(data)))))
+    data = data if limit is None else data.first(limit)
     judge = validation_attack(recipe)
     runtime = dataclasses.replace(recipe.runtime, compile=False)
     suite, settings = ("pgd", _as_words(judge)) if judge is not None else ("clean", {})
@@ -135,17 +138,34 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
     return [
         evaluate(
             target.model, target.data, config=config, runtime=job.runtime, folder=target.folder,
-            subject=target.subject, quiet=quiet,
+            subject=dataclasses.replace(target.subject, words=_words(values, config)), quiet=quiet,
         )
         for config in job.configs()
     ]  # fmt: skip
 
 
+def _words(values: dict[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
+    """The settings given, as they would be typed, for one of the suites."""
+    given = {**flat(plain(values)), "suite": config.suite}
+    given.pop("output", None)
+    return tuple(f"{key}={_typed(value)}" for key, value in given.items())
+
+
+def _typed(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
+
+
 def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target, EvaluationJob]:
     """The model and data that the words of an evaluation or attack name."""
-    if run is not None:
-        stored = read_yaml(_run_folder(run) / "config.yaml") if (_run_folder(run) / "config.yaml").exists() else {}
-        values = merge({"data": stored["data"]} if "data" in stored else {}, values)
+    stored = {}
+    if run is not None and (_run_folder(run) / "config.yaml").exists():
+        stored = read_yaml(_run_folder(run) / "config.yaml").get("data", {})
+    if isinstance(values.get("data"), str):
+        values = {**values, "data": {"name": values["data"]}}
+    if values.get("data", {}).get("name", stored.get("name")) == stored.get("name"):
+        values = merge({"data": stored} if stored else {}, values)
+    else:  # a set without splits that the model was not trained on is measured whole
+        values = merge({"data": {"test": 1.0}}, values)
     if isinstance(values.get("attack"), str):  # attack=fgsm is short for attack.name=fgsm
         values = {**values, "attack": {"name": values["attack"]}}
     job: EvaluationJob = build(EvaluationJob, values)
@@ -172,8 +192,9 @@ def _run_target(folder: Path, job: EvaluationJob) -> Target:
     model = rebuild(file)
     data = _load_images(job, model)
     side = file.with_name(file.name + ".sha256")
-    sha256 = side.read_text().split()[0] if side.exists() else None
-    subject = Subject(run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256)
+    digest = side.read_text().split()[0] if side.exists() else sha256(file)
+    name = model.architecture["name"]
+    subject = Subject(run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest)
     return Target(
         model=model,
         data=data,
@@ -194,7 +215,12 @@ def _model_target(job: EvaluationJob) -> Target:
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
     name = asked.name.replace(":", "-").replace("/", "-")
     folder = Path(job.output or f"runs/{name}").expanduser()
-    return Target(model=model, data=data, folder=folder, subject=Subject(run=folder.name, model=asked.name))
+    file = find_weights(asked.weights) if asked.weights else None
+    subject = Subject(
+        run=folder.name, model=asked.name, checkpoint=file.stem if file else None,
+        weights_sha256=sha256(file) if file else None,
+    )  # fmt: skip
+    return Target(model=model, data=data, folder=folder, subject=subject)
 
 
 def _native_size(asked: ModelConfig) -> int | None:
@@ -214,4 +240,4 @@ def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset
             data = load_data(dataclasses.replace(config, image_size=model.image_size), job.split)
     else:
         data = load_data(config, job.split)
-    return data if job.n is None else data.subset(list(range(min(job.n, len(data)))))
+    return data if job.n is None else data.first(job.n)

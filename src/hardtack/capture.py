@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 _WARM_CALLS = 3
 
@@ -47,12 +46,14 @@ class Captured:
 
     def _record(self, inputs: tuple[Tensor, ...]) -> None:
         self._inputs = [value.clone() for value in inputs]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            self.function(*self._inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._output = pytree.tree_map(lambda value: value, self.function(*self._inputs))
+        with torch.cuda.device(inputs[0].device):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self.function(*self._inputs)
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            # other threads (a loader pinning memory) may go on with work of their own meanwhile
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._output = self.function(*self._inputs)
         self._graph = graph

@@ -253,8 +253,8 @@ def plain(value: Any) -> Any:
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         items = {item.name: plain(getattr(value, item.name)) for item in dataclasses.fields(value)}
-        # every field is written, so any name the class is registered under reads back as the same value
-        name = getattr(type(value), "registered_as", None)
+        registry = getattr(type(value), "registry", None)
+        name = registry.name_of(value) if isinstance(registry, Registry) else None
         return {"name": name, **items} if name else items
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}

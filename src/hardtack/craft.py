@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from hardtack.api import load_target
 from hardtack.config import parse_words
 from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, evaluate
+from hardtack.evaluation.outcome import eight_bits
 from hardtack.results import write_arrays
 
 
@@ -44,5 +43,5 @@ def _picture(measured: Evaluation, classes: tuple[str, ...], threat: str, path: 
     from hardtack.report.figures import write_examples_figure
     from hardtack.results import Gallery
 
-    examples = {name: np.asarray(value) for name, value in measured.examples.items()}
+    examples = {**measured.examples, "x": eight_bits(measured.examples["x"])}
     return write_examples_figure(Gallery(id=measured.id, threat=threat, classes=classes, **examples), path)

@@ -38,8 +38,8 @@ class Registry:
                 raise ValueError(f"{self.kind} '{name}' is registered twice")
             text = help or (make.__doc__ or "").strip().split("\n")[0]
             self._entries[name] = Entry(name, make, presets, text)
-            if isinstance(make, type) and "registered_as" not in vars(make):
-                make.registered_as = name  # type: ignore[attr-defined]  # so that a configuration can be written back
+            if isinstance(make, type):
+                make.registry = self  # type: ignore[attr-defined]  # so that a configuration can be written back
             return make
 
         return enter
@@ -49,6 +49,16 @@ class Registry:
             hint = did_you_mean(name, self._entries) or f"; known: {', '.join(self.names())}"
             raise UserError(f"there is no {self.kind} '{name}'{hint}")
         return self._entries[name]
+
+    def name_of(self, value: Any) -> str | None:
+        """The name a value would be chosen by: of its class's entries the one with most presets, all of them met."""
+        self._fill()
+        fitting = [
+            entry
+            for entry in self._entries.values()
+            if entry.make is type(value) and all(getattr(value, key) == item for key, item in entry.presets.items())
+        ]
+        return max(fitting, key=lambda entry: len(entry.presets)).name if fitting else None
 
     def names(self) -> list[str]:
         self._fill()

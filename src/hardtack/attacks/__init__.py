@@ -3,6 +3,6 @@
 from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.losses import LOSSES, get_loss
 from hardtack.attacks.outcome import Outcome
-from hardtack.attacks.untouched import untouched
+from hardtack.attacks.untouched import call, untouched
 
-__all__ = ["LOSSES", "Ascent", "Outcome", "ascent_step", "get_loss", "untouched"]
+__all__ = ["LOSSES", "Ascent", "Outcome", "ascent_step", "call", "get_loss", "untouched"]

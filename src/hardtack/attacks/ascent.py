@@ -48,7 +48,8 @@ def ascent_step(
         return value.sum(), (value.detach(), logits.detach())
 
     gradient, (value, logits) = input_gradient(objective, x_adv)
-    zero = gradient.flatten(1).abs().amax(dim=1) == 0
+    zero = ~(gradient.flatten(1).abs().amax(dim=1) > 0)  # NaN included: it points nowhere either
+    gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
     if momentum:
         scale = gradient.abs().mean(dim=(1, 2, 3), keepdim=True).clamp_min(1e-30)
         gradient = velocity = momentum * velocity + gradient / scale

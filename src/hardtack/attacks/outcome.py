@@ -18,7 +18,8 @@ class Outcome(NamedTuple):
     broken_at: Tensor  # gradient steps taken before the first success; −1 where there was none
     first_loss: Tensor
     best_loss: Tensor
-    zero_gradient: Tensor  # the gradient at the start was exactly zero
+    zero_gradient: Tensor  # the gradient at the start was exactly zero, or NaN
+    not_finite: Tensor  # some logits met on the way were NaN or infinite
 
 
 class Step(NamedTuple):
@@ -33,7 +34,7 @@ def nothing_yet(x: Tensor) -> Outcome:
     none = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     worst = torch.full((len(x),), -torch.inf, device=x.device)
     never = torch.full((len(x),), -1, dtype=torch.int64, device=x.device)
-    return Outcome(x, none, never, worst, worst, none)
+    return Outcome(x, none, never, worst, worst, none, none)
 
 
 def succeeds(logits: Tensor, goal: Tensor, sign: float) -> Tensor:
@@ -53,6 +54,7 @@ def better(best: Outcome, x_adv: Tensor, at: Step, goal: Tensor, sign: float, ta
         at.value if first else best.first_loss,
         torch.where(higher, at.value, best.best_loss),
         at.zero_gradient if first else best.zero_gradient,
+        best.not_finite | ~at.logits.isfinite().all(dim=1),
     )
 
 

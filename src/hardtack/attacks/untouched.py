@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 Mode = Literal["eval", "train"]
 
@@ -45,3 +46,9 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
             for buffer, before, version in written:
                 if mode == "train" or buffer._version != version:
                     buffer.copy_(before)
+
+
+def call(attack: Callable[..., Tensor], model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None) -> Tensor:
+    """`attack(model, x, y)`, with the keys of the images where the attack takes them."""
+    takes_keys = "keys" in inspect.signature(attack).parameters
+    return attack(model, x, y, keys=keys) if takes_keys else attack(model, x, y)

@@ -7,7 +7,8 @@ keeps them decoded when they fit in memory.
 Rules for splits. A validation set of the source's own is used when the source has a test set too. A source
 with training and validation images but no test set (ImageNet) lends its validation images as `test`, and
 `validation` is cut from training, so that a model is never chosen on the images it is reported on. A set
-without splits serves as whichever split is asked for.
+without splits gives a share away as `test`, then one as `validation`, and the rest is `train`; `test: 1` makes
+all of it `test`, for measuring a model that was trained elsewhere.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class DataConfig:
     root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
     image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
     validation   share of the training split set aside where the source has no validation split for it
+    test         share of a set without splits that is its test split; 1: all of it
     stream       decode while training; none: when the decoded split exceeds memory_limit_mb
     limit        only the first n images of each split, evenly by class where stored class by class
     label        label column, where there are several (`coarse_label`)
@@ -51,6 +53,7 @@ class DataConfig:
     root: str | None = None
     image_size: int | None = None
     validation: float = 0.1
+    test: float = 0.2
     split_seed: int = 0
     workers: int = 4
     stream: bool | None = None
@@ -61,6 +64,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must be a share in [0, 1), found {self.validation}")
+        if not 0 < self.test <= 1:
+            raise UserError(f"test must be a share in (0, 1], found {self.test}")
         for name, least in (("image_size", 1), ("limit", 1), ("workers", 0), ("memory_limit_mb", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -109,6 +114,12 @@ class Dataset:
             workers=self.workers,
         )  # fmt: skip
 
+    def first(self, count: int) -> Dataset:
+        """The first `count` images; evenly from every class where they are stored class by class."""
+        part = self.subset(first_rows(self.labels, count))
+        part.description += f"; the first {count}"
+        return part
+
     def batch(self, indices: Tensor | Iterable[int], device: torch.device | str = "cpu") -> Batch:
         """The images at `indices` (N int64) on `device`; decodes them first when streamed."""
         indices = indices if isinstance(indices, Tensor) else torch.tensor(list(indices), dtype=torch.int64)
@@ -141,9 +152,11 @@ def load_data(config: DataConfig | str, split: Split, **overrides: Any) -> Datas
     title = f"{settings.name} ({stored_name})" if stored_name != WHOLE else settings.name
     check_labels(stored.labels, stored.classes, title)
     rows = torch.arange(len(stored.labels))
+    if stored_name == WHOLE:
+        rows = _part_of_whole(stored, split, settings)
     if cut:
-        parts = stratified_cut(stored.labels, settings.validation, settings.split_seed, stored.classes)
-        rows = parts[0] if split == "train" else parts[1]
+        parts = stratified_cut(stored.labels[rows], settings.validation, settings.split_seed, stored.classes)
+        rows = rows[parts[0] if split == "train" else parts[1]]
     if settings.limit is not None:
         rows = rows[first_rows(stored.labels[rows], settings.limit)]
     store, positions = _store(stored, rows, settings)
@@ -177,7 +190,6 @@ def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bo
         return "validation", False
     else:
         wanted = next((name for name in ("train", WHOLE) if name in splits), None)
-        # one set without splits is all there is: it serves whole as validation, and train gives a part away
         cut = not own_validation and not (split == "train" and settings.validation == 0)
     if wanted is None:
         raise UserError(
@@ -186,6 +198,16 @@ def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bo
     if cut and settings.validation == 0:
         raise UserError(f"{settings.name} has no validation split of its own; set data.validation above 0 to cut one")
     return wanted, cut
+
+
+def _part_of_whole(stored: Stored, split: Split, settings: DataConfig) -> Tensor:
+    """Rows of a set without splits that are its test images, or those that are not."""
+    if settings.test == 1:
+        if split != "test":
+            raise UserError(f"data.test=1 makes all of {settings.name} test images and leaves none for {split}")
+        return torch.arange(len(stored.labels))
+    rest, held = stratified_cut(stored.labels, settings.test, settings.split_seed, stored.classes)
+    return held if split == "test" else rest
 
 
 def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:
@@ -216,6 +238,9 @@ def _streams(size_bytes: int, settings: DataConfig) -> bool:
 
 def _describe(stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool) -> str:
     parts = [stored.note, decode.describe(settings.image_size, store.shape)]
+    if stored_name == WHOLE and settings.test < 1:
+        share = f"the share of {settings.test:g} cut from a set without splits by split_seed {settings.split_seed}"
+        parts.append(share if split == "test" else f"without {share} for test")
     if cut:
         share = f"share of {settings.validation:g} cut from train by split_seed {settings.split_seed}"
         parts.append(f"without the {share}" if split == "train" else f"the {share}")

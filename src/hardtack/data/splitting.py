@@ -22,8 +22,8 @@ def stratified_cut(labels: Tensor, share: float, seed: int, classes: tuple[str, 
     small = ((counts > 0) & (counts < 2)).nonzero().flatten().tolist()
     if small:
         raise UserError(
-            f"class '{classes[small[0]]}' has a single image, too few for a stratified validation split; "
-            "add images or set data.validation=0"
+            f"class '{classes[small[0]]}' has a single image, too few to cut a split from; "
+            "add images, or set data.validation=0 (training) or data.test=1 (measuring only)"
         )
     take = (counts * share).round().long().clamp(min=1).minimum(counts - 1)
     rank = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import Outcome, untouched
+from hardtack.attacks import Outcome, call, untouched
 from hardtack.attacks.outcome import nothing_yet
-from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, check_logits, few_classes
+from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, check_logits, few_classes, other_classes
 from hardtack.runtime import Runtime
 
 Columns = dict[str, np.ndarray]
@@ -35,7 +34,7 @@ class Measure:
         columns["broken_by"] = np.array([self._name(step) for step in columns["broken_by"]], dtype=object)
         shown = slice(0, min(wanted, len(x)))
         pictures = {"x": x, "x_adv": verdict["x_adv"], **{k: v for k, v in verdict.items() if k in _SHOWN}}
-        return columns, {k: _picture(k, v[shown]) for k, v in pictures.items()} if shown.stop else {}
+        return columns, {k: _picture(v[shown]) for k, v in pictures.items()} if shown.stop else {}
 
     def _attack(self, x: Tensor, y: Tensor, index: Tensor, prediction: Tensor) -> dict[str, Tensor]:
         correct = prediction == y
@@ -43,15 +42,17 @@ class Measure:
         nothing = torch.full_like(y, -1)
         broken_by, broken_at = nothing.clone(), nothing.clone()
         size = torch.full((len(x),), torch.nan, device=x.device)
-        attacked, zero, flat, unverified = (torch.zeros_like(correct) for _ in range(4))
+        attacked, zero, flat, unverified, not_finite = (torch.zeros_like(correct) for _ in range(5))
         verdict: dict[str, Tensor] = {}
         for number, attack in enumerate(self.trials):
             rows = standing.nonzero()[:, 0]
             if len(rows) and attack.threat.eps > 0:
                 with self.runtime.arithmetic():
                     found = _search(attack, self.model, x[rows], y[rows], index[rows])
-                predicted = self._logits(found.x_adv).argmax(dim=1)
-                wrong = (predicted != y[rows]) & attack.threat.contains(found.x_adv, x[rows])
+                logits = self._logits(found.x_adv)
+                finite, predicted = logits.isfinite().all(dim=1), logits.argmax(dim=1)
+                wrong = finite & (predicted != y[rows]) & attack.threat.contains(found.x_adv, x[rows])
+                not_finite[rows] |= found.not_finite | ~finite
                 attacked[rows] = True
                 unverified[rows] |= found.fooled & ~wrong
                 zero[rows] = found.zero_gradient
@@ -66,7 +67,7 @@ class Measure:
             "index": index, "label": y, "clean_prediction": prediction, "clean_correct": correct,
             "robust": standing, "broken_by": broken_by, "broken_at_step": broken_at, "size": size,
             "adversarial_prediction": adversarial, "attacked": attacked, "zero_gradient": zero,
-            "flat_loss": flat, "unverified": unverified, "x_adv": x_adv,
+            "flat_loss": flat, "unverified": unverified, "not_finite": not_finite, "x_adv": x_adv,
         }  # fmt: skip
 
     @torch.no_grad()
@@ -74,12 +75,13 @@ class Measure:
         with self.runtime.arithmetic("fp32"):
             return self.model(x).float()
 
-    def first_checks(self, x: Tensor, y: Tensor) -> list[Flag]:
+    def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
+        """Refusals and flags from the first few images; `classes` is how many the data has, where it says."""
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
         with untouched(self.model), self.runtime.arithmetic("fp32"):
             clean = self._logits(x)
             check_logits(clean, y)
-            flags = check_behaviour(self.model, x, clean)
+            flags = check_behaviour(self.model, x, clean) + other_classes(classes, clean.shape[1])
         losses = {getattr(attack, "loss", None) for attack in self.trials}
         return flags + [flag for loss in losses for flag in few_classes(clean.shape[1], loss or "ce")]
 
@@ -90,15 +92,12 @@ class Measure:
 def _search(attack: Any, model: nn.Module, x: Tensor, y: Tensor, keys: Tensor) -> Outcome:
     """What the attack found. One of the user's own is a function of (model, x, y) and says nothing but its images."""
     if hasattr(attack, "search"):
-        return attack.search(model, x, y, keys=keys)
-    named = {"keys": keys} if "keys" in inspect.signature(attack).parameters else {}
-    return nothing_yet(x)._replace(x_adv=attack(model, x, y, **named).detach())
+        return attack.search(model, x, y, keys=keys, verdict=True)
+    return nothing_yet(x)._replace(x_adv=call(attack, model, x, y, keys=keys).detach())
 
 
 _SHOWN = ("index", "label", "clean_prediction", "adversarial_prediction", "size")
 
 
-def _picture(name: str, value: Tensor) -> np.ndarray:
-    if name == "x":
-        return (value * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-    return (value.permute(0, 2, 3, 1) if name == "x_adv" else value).cpu().numpy()
+def _picture(value: Tensor) -> np.ndarray:
+    return (value.permute(0, 2, 3, 1) if value.ndim == 4 else value).cpu().numpy()

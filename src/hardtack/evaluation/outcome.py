@@ -19,6 +19,7 @@ import hardtack
 from hardtack.attacks import Ascent
 from hardtack.config import plain
 from hardtack.evaluation.sanity import Flag, search_flags
+from hardtack.registry import attacks
 from hardtack.results import (
     ChunkStore,
     Result,
@@ -42,6 +43,7 @@ class Subject:
     model: str = ""
     checkpoint: str | None = None
     weights_sha256: str | None = None
+    words: tuple[str, ...] = ()  # the settings of `hardtack evaluate` that ask for this measurement again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +180,7 @@ def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[s
 
 def _attack_words(attack: Any) -> str:
     """`pgd steps=20 restarts=1 loss=ce`: the name, and the settings most readers ask for."""
-    name = getattr(type(attack), "registered_as", type(attack).__name__)
+    name = attacks.name_of(attack) or type(attack).__name__
     if not isinstance(attack, Ascent):
         return name
     shown: dict[str, Any] = {"steps": attack.steps, "restarts": attack.restarts, "loss": attack.loss or "ce"}
@@ -201,12 +203,13 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
     return {
         "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
         "data_description": identity.data_description, "run": subject.run, "model": subject.model,
-        "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256, "seed": runtime.seed,
+        "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256,
+        "seed": next((attack.seed for attack in identity.trials if hasattr(attack, "seed")), runtime.seed),
         "precision": f"{runtime.precision} search, fp32 verified", "device": name,
         "seconds": round(seconds, 3), "versions": _versions(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
-        "extra": {"unverified": int(columns["unverified"].sum())},
+        "extra": {"unverified": int(columns["unverified"].sum()), "words": list(subject.words)},
     }  # fmt: skip
 
 
@@ -214,10 +217,14 @@ def _write(folder: Path, identity: Identity, examples: Columns, results: list[Re
     store = ChunkStore(folder, identity.id)
     if examples and identity.trials and identity.suite != "sweep":
         facts = {"threat": np.array(str(identity.trials[-1].threat)), "classes": np.array(identity.classes)}
-        write_arrays(_examples_path(store), {**examples, **facts})
+        write_arrays(_examples_path(store), {**examples, "x": eight_bits(examples["x"]), **facts})
     append_results(folder, results)
     if not store.path.exists():  # last: its presence says that the evaluation is complete
         store.finish()
+
+
+def eight_bits(x: np.ndarray) -> np.ndarray:
+    return np.round(255 * x).astype(np.uint8)
 
 
 def _examples_path(store: ChunkStore) -> Path:

@@ -25,8 +25,8 @@ def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> Non
     """Images N×3×H×W in [0,1], one label in range for each."""
     if len(x) == 0:
         raise UserError("there are no images to evaluate")
-    if x.ndim != 4 or x.shape[1] != 3 or not x.is_floating_point():
-        raise UserError(f"images must be float N×3×H×W, found {x.dtype} {tuple(x.shape)}")
+    if x.ndim != 4 or x.shape[1] != 3 or x.dtype != torch.float32:
+        raise UserError(f"images must be float32 N×3×H×W, found {x.dtype} {tuple(x.shape)}")
     if len(x) != len(y) or y.dtype != torch.int64 or y.ndim != 1:
         raise UserError(f"labels must be int64 of length {len(x)}, found {y.dtype} {tuple(y.shape)}")
     low, high = x.min().item(), x.max().item()
@@ -76,13 +76,31 @@ def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
     survivors = attacked & columns["robust"]
     zero = columns["zero_gradient"].sum() / max(attacked.sum(), 1)
     if zero > 0.01:
-        message = f"the gradient is exactly zero on {zero:.0%} of the attacked images: masked or saturated"
+        message = f"the gradient is zero or NaN on {zero:.0%} of the attacked images: masked or saturated"
         flags.append(flag("red", "zero_gradient", message + "; try attack.loss=margin or a gradient-free attack"))
+    broken = columns["not_finite"].sum() / max(attacked.sum(), 1)
+    if broken > 0:
+        message = (
+            f"NaN or infinite logits on the way to {broken:.1%} of the attacked images: they were not attacked well"
+        )
+        flags.append(flag("red", "not_finite", message))
+    unverified = columns["unverified"].sum() / max(attacked.sum(), 1)
+    if unverified > 0.01:
+        message = f"on {unverified:.1%} of the attacked images the search claimed a success that fp32 did not confirm"
+        flags.append(flag("yellow", "unverified", message + "; try runtime.precision=fp32"))
     flat = (columns["flat_loss"] & survivors).sum() / max(survivors.sum(), 1)
     if flat > 0.1:
         message = f"on {flat:.0%} of the surviving images the loss never rose above its start"
         flags.append(flag("yellow", "flat_loss", message + ": the attack may be failing"))
     return flags
+
+
+def other_classes(expected: int | None, found: int) -> list[Flag]:
+    """Labels are compared by number: 10 classes of data against 1000 of a model mean what their order says."""
+    if expected is None or expected == found:
+        return []
+    message = f"the data has {expected} classes and the model {found}; labels were compared by their numbers"
+    return [flag("red", "other_classes", message)]
 
 
 def few_classes(num_classes: int, loss: str) -> list[Flag]:

@@ -74,6 +74,11 @@ def _sweep(config: EvaluationConfig) -> list[Ascent]:
     return [dataclasses.replace(attack, threat=attack.threat.scaled(factor)) for factor in factors]
 
 
+def _seeded(attack: Any, config: EvaluationConfig, seed: int) -> Any:
+    """The attack draws from the runtime's seed unless it was given one of its own."""
+    return dataclasses.replace(attack, seed=seed) if hasattr(attack, "seed") and "seed" not in config.attack else attack
+
+
 SUITES = {"clean": _clean, "pgd": _pgd, "sweep": _sweep}
 
 
@@ -97,7 +102,7 @@ def evaluate(
     check_pair(data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()
-    trials = SUITES[config.suite](config)
+    trials = [_seeded(attack, config, runtime.seed) for attack in SUITES[config.suite](config)]
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
@@ -106,7 +111,7 @@ def evaluate(
         if store is not None and (known := recall(store)) is not None:
             return known
         measure = Measure(model, trials, config.suite, runtime)
-        flags = measure.first_checks(*head(data, runtime.torch_device))
+        flags = measure.first_checks(*head(data, runtime.torch_device), classes=getattr(data, "num_classes", None))
         runtime.join()
         columns, examples = _run_chunks(config, measure, data, store, runtime, quiet=quiet)
     finally:
@@ -137,5 +142,7 @@ def _run_chunks(
         return join([columns for columns, _ in made]), join([pictures for _, pictures in made if pictures])
     runtime.wait()
     columns, pictures = store.read_all(), store.read_arrays()
+    if len(columns["index"]) != count(data):
+        raise UserError(f"{store.folder} lacks chunks of other processes: all of them must write to one disk")
     runtime.wait()
     return columns, pictures

@@ -26,7 +26,7 @@ Channels = float | Sequence[float] | None
 class ModelConfig:
     """Section `model:` of a recipe; its short form is just the name.
 
-    `image_size`, `mean` and `std` left at None are taken from the weights, the data or the architecture.
+    `image_size`, `mean` and `std` left at None are taken from the weights, the caller or the architecture (0.5).
     `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are knobs of the
     architecture: `{depth: 6, drop_path: 0.1}`.
     """

@@ -107,7 +107,8 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True, ent
     digest = check_sum(file)
     _same_normalisation(model, file)
     found, taken = read_state(file, entry=entry)
-    wanted = _bare(model).state_dict()
+    names = {_clean(key): key for key in _bare(model).state_dict()}  # a part may be compiled or wrapped
+    wanted = {clean: _bare(model).state_dict()[key] for clean, key in names.items()}
     found = _fit(found, wanted)
     loaded = _compare(found, wanted, file, digest, taken)
     if loaded.missing or loaded.unexpected or loaded.wrong_shape:
@@ -115,7 +116,7 @@ def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True, ent
             raise UserError(f"{file} does not fit the model: {_differences(loaded)}")
         warnings.warn(f"{file} fits the model only in part: {_differences(loaded)}", stacklevel=2)
     skip = {*loaded.unexpected, *loaded.wrong_shape}
-    _bare(model).load_state_dict({k: v for k, v in found.items() if k not in skip}, strict=False)
+    _bare(model).load_state_dict({names[k]: v for k, v in found.items() if k not in skip}, strict=False)
     return loaded
 
 

@@ -56,6 +56,8 @@ class Adversary:
         return search
 
     def accelerate(self, runtime: Runtime) -> None:
+        if self.attack.mode == "train":  # batch norm writes its statistics, which a traced gradient may not do
+            return
         self._search = self._eager_search(runtime.compiled(ascent_step, fullgraph=True, dynamic=False))
         if runtime.captures:
             self._search = Captured(self._search)

@@ -120,6 +120,11 @@ def _commands(run: Run) -> list[str]:
     lines = [f"hardtack train {folder}/config.yaml"] if run.config else []
     # The last result of an evaluation is its attack; the clean accuracy comes with it.
     for result in {result.evaluation: result for result in run.results}.values():
+        if "words" in result.extra:
+            measured = [folder] if result.checkpoint in ("best", "last") else []
+            given = [shlex.quote(_code(word)) for word in result.extra["words"]]
+            lines.append(" ".join(["hardtack evaluate", *measured, *given]))
+            continue
         words = ["hardtack evaluate", folder, f"suite={result.suite}"]
         if result.checkpoint in ("best", "last"):
             words.append(f"checkpoint={result.checkpoint}")

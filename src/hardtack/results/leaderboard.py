@@ -132,17 +132,6 @@ def distinct_flags(results: Iterable[Result]) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda flag: (flag["level"] != "red", flag["code"]))
 
 
-def ranges_overlap(first: Result, second: Result) -> bool:
-    """Whether two intervals overlap, so that the order of the two may be luck."""
-    bounds = (first.low, first.high, second.low, second.high)
-    if any(bound is None for bound in bounds):
-        return True
-    return bool(first.low <= second.high and second.low <= first.high)  # type: ignore[operator]
-
-
-# ---------------------------------------------------------------- tables
-
-
 def _oldest_first(results: Iterable[Result]) -> list[Result]:
     return sorted(results, key=lambda result: result.created)
 

@@ -111,6 +111,7 @@ def same_table(result: Result) -> tuple[Any, ...]:
         result.attack,
         json.dumps(settings, sort_keys=True),
         result.protocol,
+        result.precision,
         result.data_description,
         str(result.extra.get("source", "")),
     )

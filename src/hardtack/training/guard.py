@@ -22,14 +22,15 @@ class FiniteGuard:
 
     def __init__(self, optimiser: torch.optim.Optimizer, device: torch.device) -> None:
         self.optimiser = optimiser
-        self.on_device = bool(optimiser.defaults.get("fused")) and device.type == "cuda"
+        self.device = device
         self._bad_step = torch.full((), -1, dtype=torch.int64, device=device)
 
     def watch(self, step: int, loss: Tensor, norm: Tensor) -> None:
         """Before the optimiser's step number `step`; `norm` is the norm of all gradients."""
         bad = ~torch.isfinite(norm + loss)
         self._bad_step = torch.where(bad & (self._bad_step < 0), step, self._bad_step)
-        if self.on_device:
+        fused = self.device.type == "cuda" and all(group.get("fused") for group in self.optimiser.param_groups)
+        if fused:
             self.optimiser.found_inf = (self._bad_step >= 0).float()  # type: ignore[attr-defined]
         else:
             self.check()

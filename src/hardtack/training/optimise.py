@@ -127,7 +127,7 @@ def set_rates(optimiser: torch.optim.Optimizer, lr: float, momentum: float | Non
 
 
 class Average:
-    """Exponential moving average of a model's weights and buffers, kept as a second copy of the model.
+    """Exponential moving average of a model's weights, kept as a second model; buffers are copied as they are.
 
     The decay grows as (1 + t)/(10 + t) until it reaches its value, so that early averages forget the start.
     """

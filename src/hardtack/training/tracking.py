@@ -48,11 +48,15 @@ class Window:
         counted = {**parts, "steps": torch.ones_like(next(iter(parts.values())))}
         self.sums = {name: self.sums.get(name, 0) + value for name, value in counted.items()}
 
-    def flush(self) -> tuple[int, dict[str, float]]:
-        """The number of steps seen and the mean of each part; starts again."""
-        sums, self.sums = {name: float(value) for name, value in self.sums.items()}, {}
+    def flush(self, world_size: int = 1) -> tuple[int, dict[str, float]]:
+        """The number of steps seen and the mean of each part over all processes; starts again."""
+        names, totals = list(self.sums), torch.stack(list(self.sums.values()))
+        if world_size > 1:
+            torch.distributed.all_reduce(totals)
+        self.sums = {}
+        sums = dict(zip(names, totals.tolist(), strict=True))
         steps = sums.pop("steps")
-        return round(steps), {name: value / steps for name, value in sums.items()}
+        return round(steps / world_size), {name: value / steps for name, value in sums.items()}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -156,7 +156,7 @@ class Trainer:
 
     def _log(self, tracker: Tracker | None, since: float) -> float:
         self.guard.check()
-        steps, means = self.window.flush()
+        steps, means = self.window.flush(self.runtime.world_size)
         now = time.monotonic()
         if tracker is not None:
             rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
@@ -166,24 +166,23 @@ class Trainer:
 
     def _judge(self, epoch: int, tracker: Tracker | None, meter: Meter) -> None:
         """After an epoch: validate when it is due, keep the best and the last weights, save the state."""
-        last = epoch == self.config.epochs
-        due = epoch % self.recipe.validation.every == 0 or last
-        if self.runtime.is_main and due:
-            judged = self.average.model if self.average is not None else self.model
-            if self.validate is not None:
-                scores = self.validate(judged)
-                if tracker is not None:
-                    tracker.write("validation", step=self.done, epoch=epoch, **scores)
+        due = epoch % self.recipe.validation.every == 0 or epoch == self.config.epochs
+        if due:
+            # every process judges for itself: the others would wait for the first one longer than they may
+            scores = self.validate(self._judged()) if self.validate is not None else {}
+            if scores and tracker is not None:
+                tracker.write("validation", step=self.done, epoch=epoch, **scores)
                 meter.say(f"{self.recipe.name} epoch {epoch}/{self.config.epochs}  " + _words(scores))
-                if self.best is None or scores["score"] > self.best:
-                    self.best = scores["score"]
-                    self._export("best", epoch, scores)
-            if self.validate is None:
-                self._export("best", epoch, {})
+            if not scores or self.best is None or scores["score"] > self.best:
+                self.best = scores.get("score")
+                self._export("best", epoch, scores)
             self._export("last", epoch, {})
         if due or time.monotonic() - self.saved_at > self.config.checkpoint_every_s:
             self._save()
         self.runtime.wait()
+
+    def _judged(self) -> nn.Module:
+        return self.average.model if self.average is not None else self.model
 
     # ------------------------------------------------------------ state
 
@@ -209,15 +208,18 @@ class Trainer:
             return
         self.objective.load_state_dict(state["objective"])
         self.optimiser.load_state_dict(state["optimiser"])
+        for group in self.optimiser.param_groups:  # the state may come from another device
+            group["fused"] = self.optimiser.defaults["fused"]
         if self.average is not None:
             self.average.model.load_state_dict(state["average"])
         self.done, self.best = state["done"], state["best"]
         self.window.sums = {name: value.to(self.device) for name, value in state["window"].items()}
 
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
-        model = self.average.model if self.average is not None else self.model
+        if not self.runtime.is_main:
+            return
         facts = {"recipe": plain(self.recipe), "epoch": epoch, "validation": scores, "ema": self.average is not None}
-        save_weights(self.folder / "checkpoints" / f"{name}.safetensors", model, metadata=facts)
+        save_weights(self.folder / "checkpoints" / f"{name}.safetensors", self._judged(), metadata=facts)
 
     # ------------------------------------------------------------ set-up
 

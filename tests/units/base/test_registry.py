@@ -58,7 +58,9 @@ def test_one_class_under_several_names_differs_by_presets():
     assert registry.get("hot").make is registry.get("mild").make is Pepper
     assert registry.get("hot").presets == {"heat": 9} and registry.get("mild").presets == {}
     assert registry.get("hot").help == "burns" and registry.get("mild").help == "Grows on a vine."
-    assert Pepper.registered_as == "mild", "the innermost name is the plain one"
+    mild, hot = Pepper(), Pepper()
+    mild.heat, hot.heat = 1, 9
+    assert registry.name_of(mild) == "mild" and registry.name_of(hot) == "hot" and registry.name_of(3) is None
 
 
 def test_rooms_are_imported_on_first_use(monkeypatch):
