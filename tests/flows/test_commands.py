@@ -57,7 +57,7 @@ def test_evaluate_attack_report_follow_each_other(home):
     assert made.stdout.startswith("32 images: ") and "adv/adversarial.npz" in made.stdout
     arrays = np.load(home / "adv/adversarial.npz")
     assert arrays["x_adv"].shape == (32, 32, 32, 3) and len(arrays["label"]) == 32
-    difference = np.abs(arrays["x_adv"] - arrays["x"] / np.float32(255)).max(axis=(1, 2, 3))
+    difference = np.abs(arrays["x_adv"] - arrays["x"]).max(axis=(1, 2, 3))
     right = arrays["clean_prediction"] == arrays["label"]
     assert right.any() and difference[right] == pytest.approx(0.1, abs=1e-5), "one step of length eps"
     assert (difference[~right] < 1e-6).all(), "what is wrong already needs no attack"

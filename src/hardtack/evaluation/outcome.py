@@ -217,7 +217,8 @@ def _write(folder: Path, identity: Identity, examples: Columns, results: list[Re
     store = ChunkStore(folder, identity.id)
     if examples and identity.trials and identity.suite != "sweep":
         facts = {"threat": np.array(str(identity.trials[-1].threat)), "classes": np.array(identity.classes)}
-        write_arrays(_examples_path(store), {**examples, "x": eight_bits(examples["x"]), **facts})
+        pictures = {**examples, "x": eight_bits(examples["x"]), "x_exact": examples["x"]}
+        write_arrays(_examples_path(store), {**pictures, **facts})
     append_results(folder, results)
     if not store.path.exists():  # last: its presence says that the evaluation is complete
         store.finish()
@@ -233,8 +234,11 @@ def _examples_path(store: ChunkStore) -> Path:
 
 def _read_examples(store: ChunkStore) -> Columns:
     path = _examples_path(store)
-    arrays = read_arrays(path) if path.exists() else {}
-    return {name: value for name, value in arrays.items() if name not in ("threat", "classes")}
+    if not path.exists():
+        return {}
+    arrays = {name: value for name, value in read_arrays(path).items() if name not in ("threat", "classes")}
+    exact = arrays.pop("x_exact")
+    return {**arrays, "x": exact}
 
 
 def recall(store: ChunkStore) -> Evaluation | None:

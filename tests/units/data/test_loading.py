@@ -84,7 +84,7 @@ def test_streaming_equals_memory(streamed: Dataset) -> None:
 def test_a_broken_image_in_a_worker_is_one_line(tmp_path: Path) -> None:
     root = tiny.folder(tmp_path / "set")
     (root / "cat" / "3.png").write_bytes(b"not an image")
-    dataset = load_data(f"folder:{root}", "test", stream=True)
+    dataset = load_data(f"folder:{root}", "test", test=1.0, stream=True)
     with pytest.raises(UserError, match=r"^cannot read the image .*3\.png") as caught:
         list(batches(dataset, 4, device="cpu", workers=1))
     assert "Traceback" not in str(caught.value)

@@ -80,15 +80,30 @@ def test_parquet_shards_names_and_splits(tmp_path: Path) -> None:
 
 def test_parquet_read_by_row_groups(tmp_path: Path) -> None:
     path = tiny.parquet(tmp_path / "images.parquet", 10, rows=3)
-    dataset = load_data(f"parquet:{path}", "test", memory_limit_mb=0)
+    dataset = load_data(f"parquet:{path}", "test", test=1.0, memory_limit_mb=0)
     assert dataset.streamed and "row groups" in dataset.description
     assert torch.equal(dataset.batch(torch.tensor([9, 0, 4])).x, as_unit(tiny.pixels(10))[[9, 0, 4]])
 
 
-def test_one_file_without_a_split_serves_all(tmp_path: Path) -> None:
+def test_a_set_without_splits_is_cut_in_three_that_share_nothing(tmp_path: Path) -> None:
     name = f"parquet:{tiny.parquet(tmp_path / 'images.parquet', 20)}"
-    sizes = [len(load_data(name, split, validation=0.2)) for split in ("train", "validation", "test")]
-    assert sizes == [16, 4, 20]
+    parts = [load_data(name, split, validation=0.2) for split in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [12, 4, 4]
+    assert sorted(torch.cat([part.index for part in parts]).tolist()) == list(range(20))
+    assert all("cut from a set without splits" in part.description for part in parts)
+
+
+def test_a_set_without_splits_can_be_measured_whole(tmp_path: Path) -> None:
+    name = f"parquet:{tiny.parquet(tmp_path / 'images.parquet', 20)}"
+    assert len(load_data(name, "test", test=1.0)) == 20
+    with pytest.raises(UserError, match="leaves none for train"):
+        load_data(name, "train", test=1.0)
+
+
+def test_the_first_images_of_a_folder_are_of_every_class(tmp_path: Path) -> None:
+    dataset = load_data(f"folder:{tiny.folder(tmp_path / 'set', each=6)}", "test", test=1.0)
+    part = dataset.first(dataset.num_classes)
+    assert sorted(part.labels.tolist()) == list(range(dataset.num_classes)) and "the first" in part.description
 
 
 @pytest.mark.parametrize(
@@ -163,7 +178,7 @@ def test_every_colour_mode_becomes_rgb() -> None:
 
 def test_resizing_is_pillows_bicubic_and_a_centre_crop(tmp_path: Path) -> None:
     root = tiny.folder(tmp_path / "set", each=2, size=(60, 90))
-    out = everything(load_data(f"folder:{root}", "test", image_size=30))
+    out = everything(load_data(f"folder:{root}", "test", test=1.0, image_size=30))
     image = Image.fromarray(tiny.pixels(2, (60, 90), 0)[0]).resize((45, 30), Image.Resampling.BICUBIC)
     expected = as_unit(np.asarray(image)[None, :, 7:37])[0]
     assert (out[0] - expected).abs().max() < 1.01 / 255
@@ -181,7 +196,7 @@ def test_npz_layouts(tmp_path: Path, layout: str) -> None:
         images = images[..., 0]
         expected = expected[:, :1].expand(-1, 3, -1, -1)
     np.savez(tmp_path / "a.npz", x=images, y=np.array([0, 1, 2, 1]))
-    dataset = load_data(f"npz:{tmp_path}/a.npz", "test")
+    dataset = load_data(f"npz:{tmp_path}/a.npz", "test", test=1.0)
     assert torch.equal(everything(dataset), expected) and dataset.num_classes == 3
 
 

@@ -17,7 +17,7 @@ from tiny_runs import Linear, images, labels, write_data
 
 COLUMNS = {
     "index", "label", "clean_prediction", "clean_correct", "robust", "broken_by", "broken_at_step", "size",
-    "adversarial_prediction", "attacked", "zero_gradient", "flat_loss", "unverified",
+    "adversarial_prediction", "attacked", "zero_gradient", "flat_loss", "unverified", "not_finite",
 }  # fmt: skip
 
 

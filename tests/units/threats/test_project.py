@@ -246,3 +246,15 @@ def test_double_images_are_projected_in_double(norm):
     found = BALLS[norm].project(z, x, RADII[norm][1])
     assert found.dtype == torch.float64
     assert (found - nearest(z, x, RADII[norm][1], norm)).abs().max() < 1e-8
+
+
+def test_large_images_stay_in_the_l1_ball_after_rounding():
+    """Adding the perturbation to x rounds 150,000 pixels; each must be rounded into the ball, not out of it."""
+    noise = torch.Generator().manual_seed(0)
+    x = torch.rand(4, 3, 224, 224, generator=noise)
+    z = x + 0.05 * torch.randn(x.shape, generator=noise)
+    for radius in ("l1:0.5", "l1:12"):
+        threat = Threat.parse(radius)
+        found = threat.project(z, x)
+        assert threat.contains(found, x).all()
+        assert (threat.size(found - x) > 0.98 * threat.radius).all()
