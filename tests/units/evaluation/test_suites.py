@@ -273,3 +273,11 @@ def test_an_attack_written_in_python_takes_the_same_words(model):
         ht.attack(model, x, y, "pdg", threat="linf:0.02")
     with pytest.raises(UserError, match=r"\[0,1\]"):
         ht.attack(model, x * 255, y, "pgd", threat="linf:0.02")
+
+
+@pytest.mark.parametrize("name", ["pgd", "fgsm", "rfgsm", "momentum_pgd"])
+def test_a_result_names_the_attack_that_was_asked_for(name):
+    model = ht.load_model("vit_digits", depth=1, width=16, heads=2, seed=0)
+    x, y = torch.rand(4, 3, 32, 32), torch.tensor([0, 1, 2, 3])
+    result = ht.evaluate(model, (x, y), attack={"name": name}, quiet=True).results[-1]
+    assert result.attack.startswith(f"{name} steps=") and result.attack_settings["name"] == name

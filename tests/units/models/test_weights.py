@@ -192,3 +192,27 @@ def test_run_folders_and_missing_files(model, tmp_path):
         find_weights(tmp_path / "ruun")
     with pytest.raises(UserError, match=r"\.safetensors"):
         save_weights(tmp_path / "a.pt", model)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "module attribute"])
+def test_what_was_saved_from_a_wrapped_part_loads_into_it_again(kind, tmp_path):
+    """The names that torch.compile and parallel wrappers add are dropped on both sides of the comparison."""
+
+    class Holder(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = torch.nn.Linear(12, 3)
+
+        def forward(self, x):
+            return self.module(x.flatten(1))
+
+    net = Holder() if kind == "module attribute" else torch.compile(Holder(), backend="eager")
+    model = wrap(net, num_classes=3)
+    save_weights(tmp_path / "w.safetensors", model)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    loaded = load_weights(model, tmp_path / "w.safetensors")
+    assert not loaded.missing and not loaded.unexpected
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
