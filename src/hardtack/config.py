@@ -267,7 +267,7 @@ def plain(value: Any) -> Any:
 
 def flat(values: Any, path: str = "") -> dict[str, Any]:
     """Nested plain mappings as one: `{"train.epochs": 5, …}`."""
-    if not isinstance(values, Mapping) or not values:
+    if not isinstance(values, Mapping) or (path and not values):
         return {path: values}
     return {inner: leaf for key, item in values.items() for inner, leaf in flat(item, _join(path, key)).items()}
 

@@ -15,3 +15,9 @@ def test_the_card_repeats_the_evaluation_as_it_was_asked_for(tmp_path):
     text = write_card(tmp_path / "run").read_text()
     assert "hardtack evaluate model.name=vit_digits" in text and "attack=fgsm" in text
     assert "output=" not in text.split("hardtack evaluate")[1].split("\n")[0]
+
+
+def test_an_evaluation_asked_for_without_a_word_says_what_was_the_default(tmp_path):
+    (measured,) = evaluate_run(None, model="vit_digits", data="digits", n=4, output=str(tmp_path / "run"), quiet=True)
+    assert {"suite=pgd", "threat=linf:8/255"} <= set(measured.results[-1].extra["words"])
+    assert all("=" in word and not word.startswith("=") for word in measured.results[-1].extra["words"])
