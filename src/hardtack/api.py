@@ -146,7 +146,7 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
 
 def _words(values: dict[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
     """The settings given, as they would be typed, for one of the suites."""
-    given = {"threat": str(config.threat), **flat(plain(values)), "suite": config.suite}
+    given = {**flat(plain(values)), "suite": config.suite, "threat": str(config.threat)}
     given.pop("output", None)
     return tuple(f"{key}={_typed(value)}" for key, value in given.items())
 
