@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import call
+from hardtack.attacks import call, untouched
 from hardtack.config import build, choose, flat, merge, plain, read_yaml
 from hardtack.data import DataConfig, Dataset, load_data
+from hardtack.data.paths import find_path
 from hardtack.errors import UserError
 from hardtack.evaluation import SUITES, Evaluation, EvaluationConfig, Subject, Sweep, evaluate
-from hardtack.models import Classifier, ModelConfig, find_weights, load_model, rebuild
+from hardtack.evaluation.sanity import UNTRAINED, check_inputs, check_logits, class_names
+from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.files import sha256
 from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
@@ -29,10 +32,11 @@ def attack(
     model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any
 ) -> Tensor:
     """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`."""
-    from hardtack.evaluation.sanity import check_inputs
-
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    return call(choose(attacks, {"name": name, **settings}), model, x, y, keys=keys)
+    with untouched(model), torch.no_grad():
+        check_logits(model(x[:8]).float(), y[:8])
+    given = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
+    return call(choose(attacks, {"name": name, **settings}), model, x, y, keys=keys, **given)
 
 
 # ---------------------------------------------------------------- training
@@ -162,7 +166,7 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
         stored = read_yaml(_run_folder(run) / "config.yaml").get("data", {})
     if isinstance(values.get("data"), str):
         values = {**values, "data": {"name": values["data"]}}
-    if values.get("data", {}).get("name", stored.get("name")) == stored.get("name"):
+    if _same_place(values.get("data", {}), stored):
         values = merge({"data": stored} if stored else {}, values)
     else:  # a set without splits that the model was not trained on is measured whole
         values = merge({"data": {"test": 1.0}}, values)
@@ -173,6 +177,19 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
         SUITES[config.suite](config)
     target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
     return target, job
+
+
+def _same_place(asked: dict[str, Any], stored: dict[str, Any]) -> bool:
+    """Whether the data asked for is the run's own, however its path is spelt."""
+
+    def place(data: dict[str, Any]) -> str:
+        kind, colon, path = str(data.get("name", "")).partition(":")
+        return f"{kind}:{find_path(path, data.get('root'), kind=kind).resolve()}" if colon and path else kind
+
+    try:
+        return "name" not in asked or (bool(stored) and place(asked) == place(stored))
+    except UserError:  # one of them is not there: the loader says which
+        return asked.get("name") == stored.get("name")
 
 
 def load_run(run: str | Path, *, checkpoint: str = "best") -> Classifier:
@@ -194,7 +211,8 @@ def _run_target(folder: Path, job: EvaluationJob) -> Target:
     side = file.with_name(file.name + ".sha256")
     digest = side.read_text().split()[0] if side.exists() else sha256(file)
     name = model.architecture["name"]
-    subject = Subject(run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest)
+    flags = class_names(read_metadata(file).get("classes"), data.classes)
+    subject = Subject(run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags))
     return Target(
         model=model,
         data=data,
@@ -211,16 +229,21 @@ def _model_target(job: EvaluationJob) -> Target:
     data = _load_images(
         dataclasses.replace(job, data=dataclasses.replace(job.data, image_size=job.data.image_size or size))
     )
-    classes = None if asked.pretrained else data.num_classes
+    classes = None if asked.pretrained else _written_classes(asked) or data.num_classes
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
     name = asked.name.replace(":", "-").replace("/", "-")
     folder = Path(job.output or f"runs/{name}").expanduser()
     file = find_weights(asked.weights) if asked.weights else None
     subject = Subject(
         run=folder.name, model=asked.name, checkpoint=file.stem if file else None,
-        weights_sha256=sha256(file) if file else None,
+        weights_sha256=sha256(file) if file else None, flags=() if file or asked.pretrained else (UNTRAINED,),
     )  # fmt: skip
     return Target(model=model, data=data, folder=folder, subject=subject)
+
+
+def _written_classes(asked: ModelConfig) -> int | None:
+    written = read_metadata(find_weights(asked.weights)) if asked.weights else {}
+    return written.get("architecture", {}).get("num_classes")
 
 
 def _native_size(asked: ModelConfig) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def _hardtack(
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+    plugin: Annotated[Path | None, typer.Option("--import", help="a file of yours that registers things")] = None,
     version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_say_version, help="say which")] = False,
 ) -> None:
     """Train, attack, measure and explain robust image classifiers.
@@ -167,6 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
+    try:
+        arguments = _import_plugins(arguments)
+    except UserError as error:
+        return _fail(str(error))
     if not debug:
         warnings.showwarning = _one_line
     try:
@@ -193,6 +199,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if exit_code is not None:
             return int(exit_code)
         return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
+
+
+def _import_plugins(arguments: list[str]) -> list[str]:
+    """Run the user's own files named by `--import FILE.py`, so that what they register can be named."""
+    while "--import" in arguments:
+        at = arguments.index("--import")
+        file = Path(arguments[at + 1]) if at + 1 < len(arguments) else Path()
+        if not file.is_file():
+            raise UserError(f"--import takes a Python file, found '{file}'")
+        runpy.run_path(str(file), run_name=file.stem)
+        arguments = arguments[:at] + arguments[at + 2 :]
+    return arguments
 
 
 def _check_verb(arguments: list[str]) -> None:

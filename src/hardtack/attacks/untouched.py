@@ -48,7 +48,9 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
                     buffer.copy_(before)
 
 
-def call(attack: Callable[..., Tensor], model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None) -> Tensor:
+def call(
+    attack: Callable[..., Tensor], model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None, **given: Tensor
+) -> Tensor:
     """`attack(model, x, y)`, with the keys of the images where the attack takes them."""
-    takes_keys = "keys" in inspect.signature(attack).parameters
-    return attack(model, x, y, keys=keys) if takes_keys else attack(model, x, y)
+    named = {"keys": keys} if "keys" in inspect.signature(attack).parameters else {}
+    return attack(model, x, y, **named, **given)

@@ -43,6 +43,7 @@ class Subject:
     model: str = ""
     checkpoint: str | None = None
     weights_sha256: str | None = None
+    flags: tuple[Flag, ...] = ()  # what is known to be wrong before anything is measured
     words: tuple[str, ...] = ()  # the settings of `hardtack evaluate` that ask for this measurement again
 
 
@@ -135,6 +136,9 @@ class Evaluation:
     def flags(self) -> tuple[Flag, ...]:
         return self.results[-1].flags
 
+    def __repr__(self) -> str:
+        return f"Evaluation({self.id}: {', '.join(f'{r.metric} {r.value:.2%}' for r in self.results)})"
+
     def __str__(self) -> str:
         lines = []
         for result in self.results:
@@ -154,7 +158,7 @@ def summarise(
     seconds: float,
 ) -> Evaluation:
     """Results from verdicts; with a folder, everything is written there."""
-    flags = flags + (search_flags(columns) if identity.trials else [])
+    flags = [*identity.subject.flags, *flags, *(search_flags(columns) if identity.trials else [])]
     common = _common(identity, columns, seconds)
     results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
     for attack in identity.trials:
@@ -169,7 +173,7 @@ def summarise(
 
 
 def _concerns_clean(flag: Flag) -> bool:
-    return flag["code"] in ("random_outputs", "batch_dependent")
+    return flag["code"] in ("random_outputs", "batch_dependent", "other_classes", "class_names", "untrained")
 
 
 def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[str, Any]) -> Result:

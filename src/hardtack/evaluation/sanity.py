@@ -6,7 +6,7 @@ that the number should not be believed as it stands, yellow that it needs a seco
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -23,7 +23,9 @@ def flag(level: str, code: str, message: str) -> Flag:
 
 def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> None:
     """Images N×3×H×W in [0,1], one label in range for each."""
-    if len(x) == 0:
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        raise UserError(f"images and labels must be tensors, found {type(x).__name__} and {type(y).__name__}")
+    if x.ndim == 4 and len(x) == 0:
         raise UserError("there are no images to evaluate")
     if x.ndim != 4 or x.shape[1] != 3 or x.dtype != torch.float32:
         raise UserError(f"images must be float32 N×3×H×W, found {x.dtype} {tuple(x.shape)}")
@@ -101,6 +103,18 @@ def other_classes(expected: int | None, found: int) -> list[Flag]:
         return []
     message = f"the data has {expected} classes and the model {found}; labels were compared by their numbers"
     return [flag("red", "other_classes", message)]
+
+
+UNTRAINED = flag("red", "untrained", "the model's weights are random: give model.weights=FILE or model.pretrained=true")
+
+
+def class_names(trained: Sequence[str] | None, found: Sequence[str]) -> list[Flag]:
+    """A run's classes against those of the data it is measured on, name by name."""
+    if trained is None or list(trained) == list(found):
+        return []
+    pairs = [f"{a} → {b}" for a, b in zip(trained, found, strict=False) if a != b]
+    message = f"the run's classes and the data's differ ({', '.join(pairs[:3]) or 'in number'})"
+    return [flag("red", "class_names", message + "; labels were compared by their numbers")]
 
 
 def few_classes(num_classes: int, loss: str) -> list[Flag]:

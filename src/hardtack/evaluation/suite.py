@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -41,7 +42,7 @@ class EvaluationConfig:
 
     suite: str = "pgd"
     threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
-    attack: dict[str, Any] = field(default_factory=dict)
+    attack: Any = field(default_factory=dict)  # its name, its settings, or in Python the attack itself
     sweep: Sweep = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")  # in multiples of the threat's eps
     batch_size: Annotated[int, Field(ge=1)] = 256
     examples: Annotated[int, Field(ge=0)] = 12
@@ -57,7 +58,12 @@ def _clean(config: EvaluationConfig) -> list[Ascent]:
 
 
 def _pgd(config: EvaluationConfig) -> list[Ascent]:
-    settings = {"name": "pgd", "threat": config.threat, **config.attack}
+    if not isinstance(config.attack, Mapping | str):  # a value made in Python, with a threat of its own
+        if not hasattr(config.attack, "threat"):
+            raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
+        return [config.attack]
+    given = {"name": config.attack} if isinstance(config.attack, str) else config.attack
+    settings = {"name": "pgd", "threat": config.threat, **given}
     entry = attacks.get(settings["name"])
     if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
         settings = {"steps": 20, **settings}
@@ -76,7 +82,8 @@ def _sweep(config: EvaluationConfig) -> list[Ascent]:
 
 def _seeded(attack: Any, config: EvaluationConfig, seed: int) -> Any:
     """The attack draws from the runtime's seed unless it was given one of its own."""
-    return dataclasses.replace(attack, seed=seed) if hasattr(attack, "seed") and "seed" not in config.attack else attack
+    own = not isinstance(config.attack, Mapping | str) or "seed" in config.attack or not hasattr(attack, "seed")
+    return attack if own else dataclasses.replace(attack, seed=seed)
 
 
 SUITES = {"clean": _clean, "pgd": _pgd, "sweep": _sweep}
@@ -99,6 +106,8 @@ def evaluate(
     on when it is repeated; under torchrun its chunks are shared out between the processes. Without a
     folder every process measures everything.
     """
+    if not isinstance(model, nn.Module):
+        raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
     check_pair(data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()

@@ -26,12 +26,13 @@ Channels = float | Sequence[float] | None
 class ModelConfig:
     """Section `model:` of a recipe; its short form is just the name.
 
-    `image_size`, `mean` and `std` left at None are taken from the weights, the caller or the architecture (0.5).
-    `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are knobs of the
+    `num_classes`, `image_size`, `mean` and `std` left at None are taken from the weights, the caller or the
+    architecture (0.5). `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are knobs of the
     architecture: `{depth: 6, drop_path: 0.1}`.
     """
 
     name: str = "vit_tiny_patch4_32"
+    num_classes: int | None = None
     image_size: int | None = None
     pretrained: bool = False
     weights: str | None = None
@@ -61,13 +62,14 @@ def load_model(
     if isinstance(name, ModelConfig):
         asked = name
     else:
-        triples = {"mean": _given("mean", mean), "std": _given("std", std)}
         path = None if weights is None else str(weights)
         asked = ModelConfig(
-            name=name, image_size=image_size, pretrained=pretrained, weights=path, options=options, **triples
-        )
+            name=name, image_size=image_size, pretrained=pretrained, weights=path, options=options,
+            mean=_given("mean", mean), std=_given("std", std),
+        )  # fmt: skip
     path = asked.weights or (None if weights is None else str(weights))
     written = {} if path is None else read_metadata(find_weights(path)).get("architecture", {})
+    num_classes = asked.num_classes or num_classes
     if num_classes is None:
         num_classes = written.get("num_classes") or published_classes(asked.name, asked.pretrained) or 10
     with _seeded(seed):
@@ -76,6 +78,7 @@ def load_model(
             num_classes=num_classes,
             image_size=asked.image_size or image_size,
             pretrained=asked.pretrained or pretrained,
+            trained=path is not None,
             options={**options, **asked.options},
         )
 

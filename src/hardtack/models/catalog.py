@@ -48,8 +48,10 @@ def make_body(
     num_classes: int,
     image_size: int | None = None,
     pretrained: bool = False,
+    trained: bool = False,
     options: Mapping[str, Any],
 ) -> Body:
+    """`trained`: weights from a file will be loaded into it."""
     if num_classes < 2:
         raise UserError(f"num_classes must be at least 2, found {num_classes}")
     if image_size is not None and image_size < 1:
@@ -57,7 +59,7 @@ def make_body(
     for word in {"image_size", "num_classes"} & options.keys():
         raise UserError(f"'{word}' is a setting of its own and does not belong among the options")
     if name.startswith(TIMM):
-        return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, dict(options))
+        return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, trained, dict(options))
     if pretrained:
         raise UserError(f"model '{name}' has no published weights; give a file as weights=, or take a timm: model")
     return _own_body(name, num_classes, image_size, dict(options))
@@ -111,7 +113,9 @@ def _field(default: Any) -> Any:
 # ---------------------------------------------------------------- timm's
 
 
-def _timm_body(name: str, num_classes: int, image_size: int | None, pretrained: bool, options: dict[str, Any]) -> Body:
+def _timm_body(
+    name: str, num_classes: int, image_size: int | None, pretrained: bool, trained: bool, options: dict[str, Any]
+) -> Body:
     import timm
 
     if not timm.is_model(name):
@@ -133,8 +137,9 @@ def _timm_body(name: str, num_classes: int, image_size: int | None, pretrained: 
     size = image_size or _fixed_size(module, published, pretrained)
     if size is not None:
         _require_size(module, name, size)
-    mean = as_triple("mean", published.get("mean"), default=0.5) if pretrained else None
-    std = as_triple("std", published.get("std"), default=0.5) if pretrained else None
+    # a downloaded file holds the published weights, or was trained from them: it wants their statistics
+    mean = as_triple("mean", published.get("mean"), default=0.5) if pretrained or trained else None
+    std = as_triple("std", published.get("std"), default=0.5) if pretrained or trained else None
     return Body(module=module, options=options, image_size=size, source=f"timm {timm.__version__}", mean=mean, std=std)
 
 
@@ -160,7 +165,7 @@ def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
         if pretrained:
             raise UserError(
                 f"could not load published weights of timm:{name} ({type(error).__name__}: {reason}); "
-                f"check the connection, or give a downloaded file as weights="
+                f"check the connection, or give a downloaded file as model.weights= (Python: weights=)"
             ) from error
         raise UserError(f"timm:{name} cannot be built with {settings}: {reason}") from error
 

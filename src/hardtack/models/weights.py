@@ -6,8 +6,8 @@ and changes nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from hardtack import config
 from hardtack.errors import UserError
+from hardtack.files import atomic, write_text
 from hardtack.models.classifier import Classifier
 from hardtack.models.files import (
     METADATA_KEY,
@@ -26,7 +27,6 @@ from hardtack.models.files import (
     find_weights,
     read_metadata,
     read_state,
-    sha256,
     shorten,
     side_file,
 )
@@ -61,18 +61,13 @@ def save_weights(path: str | Path, model: nn.Module, *, metadata: Mapping[str, A
     # One key only: safetensors writes its metadata map in random order.
     facts = config.plain({**known, **(metadata or {})})
     text = json.dumps(facts, sort_keys=True, default=_plain_number)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        safetensors.torch.save_file(_separate(bare.state_dict()), temporary, metadata={METADATA_KEY: text})
-        digest = sha256(temporary)
+    packed = safetensors.torch.save(_separate(bare.state_dict()), metadata={METADATA_KEY: text})
+    digest = hashlib.sha256(packed).hexdigest()
+    with atomic(path) as file:
+        file.write(packed)
         # Without a side file nothing is checked: a crash between the renames leaves a file that loads.
         side_file(path).unlink(missing_ok=True)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    temporary.write_text(f"{digest}  {path.name}\n")
-    os.replace(temporary, side_file(path))
+    write_text(side_file(path), f"{digest}  {path.name}\n")
     return digest
 
 

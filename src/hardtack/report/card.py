@@ -15,7 +15,7 @@ from hardtack.report.page import templates
 from hardtack.report.view import flattened, table_view, version
 from hardtack.results import Result, Run, curves, distinct_flags, leaderboard, read_run
 
-TRAINING_SECTIONS = ("model", "objective", "train", "augment", "runtime")
+TRAINING_SECTIONS = ("model", "objective", "optimiser", "schedule", "train", "augment", "runtime")
 
 
 def write_card(run_dir: str | Path, output: str | Path | None = None) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -94,21 +95,26 @@ def _labels(folders: list[Path]) -> list[str]:
 
 
 def _read_run(folder: Path, label: str) -> Run:
+    """What can be read of a run; what cannot is a problem to report, and must not cost the other runs theirs."""
     problems: list[str] = []
-    results = read_results(folder)
-    galleries = []
-    for path in sorted((folder / "examples").glob("*.npz")):
+
+    def attempt(read: Callable[..., Any], *arguments: Any, otherwise: Any) -> Any:
         try:
-            galleries.append(_read_gallery(path, results))
-        except UserError as error:  # pictures are an illustration; a bad one must not cost the report
+            return read(*arguments)
+        except UserError as error:
             problems.append(str(error))
+            warnings.warn(str(error), stacklevel=4)
+            return otherwise
+
+    results = attempt(read_results, folder, otherwise=[])
+    found = [attempt(_read_gallery, path, results, otherwise=None) for path in sorted(folder.glob("examples/*.npz"))]
     return Run(
         path=folder,
         label=label,
-        config=_read_config(folder / "config.yaml"),
-        metrics=read_metrics(folder),
+        config=attempt(_read_config, folder / "config.yaml", otherwise={}),
+        metrics=attempt(read_metrics, folder, otherwise=[]),
         results=results,
-        galleries=galleries,
+        galleries=[gallery for gallery in found if gallery is not None],
         problems=problems,
     )
 

@@ -218,7 +218,8 @@ class Trainer:
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
         if not self.runtime.is_main:
             return
-        facts = {"recipe": plain(self.recipe), "epoch": epoch, "validation": scores, "ema": self.average is not None}
+        facts = {"recipe": plain(self.recipe), "classes": list(self.data.classes), "epoch": epoch}
+        facts |= {"validation": scores, "ema": self.average is not None}
         save_weights(self.folder / "checkpoints" / f"{name}.safetensors", self._judged(), metadata=facts)
 
     # ------------------------------------------------------------ set-up
