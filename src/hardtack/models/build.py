@@ -27,8 +27,8 @@ class ModelConfig:
     """Section `model:` of a recipe; its short form is just the name.
 
     `num_classes`, `image_size`, `mean` and `std` left at None are taken from the weights, the caller or the
-    architecture (0.5). `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are knobs of the
-    architecture: `{depth: 6, drop_path: 0.1}`.
+    architecture (0.5). `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are
+    knobs of the architecture: `{depth: 6, drop_path: 0.1}`.
     """
 
     name: str = "vit_tiny_patch4_32"

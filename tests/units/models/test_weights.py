@@ -42,7 +42,7 @@ def test_a_failed_save_leaves_the_old_file(model, tmp_path, monkeypatch):
     def full(*args, **kwargs):
         raise OSError("disk full")
 
-    monkeypatch.setattr("safetensors.torch.save_file", full)
+    monkeypatch.setattr("safetensors.torch.save", full)
     with pytest.raises(OSError):
         save_weights(file, other())
     target = other()
