@@ -5,7 +5,6 @@ One step of `fgsm` or `rfgsm` gives FGSM-AT, several of `pgd` PGD-AT.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -39,12 +38,7 @@ class Adversarial(nn.Module):
         self.model = model
         self.config = config
         self.adversary = Adversary(model, config.attack, config.warmup)
-
-    def prepare(
-        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
-    ) -> dict[str, Tensor]:
-        """The attacked batch, found on the bare model."""
-        return {"x_adv": self.adversary(x, y, keys=keys, epoch=epoch)}
+        self.prepare = self.adversary.prepare
 
     def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
         """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""

@@ -67,3 +67,9 @@ class Adversary:
         eps = torch.full((), self.attack.threat.radius * self.warmup.factor(epoch), device=x.device)
         with untouched(self.model, mode=self.attack.mode):
             return self._search(x, y, keys, eps)
+
+    def prepare(
+        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
+    ) -> dict[str, Tensor]:
+        """What an objective needs before the one call that gradients flow through: the attacked batch."""
+        return {"x_adv": self(x, y, keys=keys, epoch=epoch)}

@@ -9,7 +9,6 @@ so that a wrapped model is called once and batch-norm layers see both halves tog
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -48,12 +47,7 @@ class Trades(nn.Module):
         self.config = config
         attack = dataclasses.replace(config.attack, loss=config.attack.loss or "kl")
         self.adversary = Adversary(model, attack, config.warmup)
-
-    def prepare(
-        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
-    ) -> dict[str, Tensor]:
-        """The attacked batch, found on the bare model."""
-        return {"x_adv": self.adversary(x, y, keys=keys, epoch=epoch)}
+        self.prepare = self.adversary.prepare
 
     def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
         """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
