@@ -172,6 +172,8 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
         values = merge({"data": {"test": 1.0}}, values)
     if isinstance(values.get("attack"), str):  # attack=fgsm is short for attack.name=fgsm
         values = {**values, "attack": {"name": values["attack"]}}
+    if values.get("data") and not values["data"].get("name"):  # its default would be measured without a word
+        raise UserError("'data.name' is missing: say which data, for example data=folder:PATH")
     job: EvaluationJob = build(EvaluationJob, values)
     for config in job.configs():  # a misspelt suite or attack is found before anything is loaded
         SUITES[config.suite](config)

@@ -55,6 +55,8 @@ def train(words: Words = None) -> None:
     from hardtack.recipes import find_recipe
     from hardtack.training import read_recipe
 
+    if not words:
+        raise UserError("name a recipe or settings: hardtack train digits/trades (hardtack list recipes shows them)")
     path, settings = _target(words)
     recipe = read_recipe(find_recipe(path) if path else None, settings)
     folder = api.train(recipe)

@@ -25,12 +25,9 @@ def _entries(table: registry.Registry) -> Callable[[], Rows]:
 
 
 def _suites() -> Rows:
-    texts = {
-        "clean": "accuracy on the images as they are",
-        "pgd": "robust accuracy under projected gradient ascent (20 steps; attack.KEY=VALUE changes it)",
-        "sweep": "robust accuracy against eps, from 0 to twice the threat (sweep=[…] in multiples of eps)",
-    }
-    return ("name", ""), list(texts.items())
+    from hardtack.evaluation import SUITES
+
+    return ("name", ""), [(name, (make.__doc__ or "").split("\n")[0]) for name, make in SUITES.items()]
 
 
 def _recipes() -> Rows:

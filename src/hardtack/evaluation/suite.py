@@ -54,10 +54,12 @@ class EvaluationConfig:
 
 
 def _clean(config: EvaluationConfig) -> list[Ascent]:
+    """Accuracy on the images as they are."""
     return []
 
 
 def _pgd(config: EvaluationConfig) -> list[Ascent]:
+    """Robust accuracy under projected gradient ascent: 20 steps, or what attack.KEY=VALUE says."""
     if not isinstance(config.attack, Mapping | str):  # a value made in Python, with a threat of its own
         if not hasattr(config.attack, "threat"):
             raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
@@ -71,7 +73,10 @@ def _pgd(config: EvaluationConfig) -> list[Ascent]:
 
 
 def _sweep(config: EvaluationConfig) -> list[Ascent]:
-    """The same attack at growing radii. An image that fell in a small ball has fallen in every larger one."""
+    """Robust accuracy against eps, from 0 to twice the threat: sweep=[…] in multiples of eps.
+
+    The same attack at growing radii. An image that fell in a small ball has fallen in every larger one.
+    """
     (attack,) = _pgd(config)
     try:
         factors = sorted({Fraction(str(word)) for word in config.sweep})

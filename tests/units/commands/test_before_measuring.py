@@ -95,3 +95,11 @@ def test_the_published_statistics_come_with_a_downloaded_file(tmp_path):
     torch.save(timm.create_model("resnet10t", num_classes=7).state_dict(), tmp_path / "published.pt")
     model = ht.load_model("timm:resnet10t", weights=tmp_path / "published.pt", num_classes=7)
     assert model.architecture["mean"] == pytest.approx([0.485, 0.456, 0.406])
+
+
+def test_nothing_is_trained_or_measured_by_default(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train"]) == 2
+    assert main(["evaluate", "model=vit_digits", "data.image_size=32"]) == 2
+    said = capsys.readouterr().err
+    assert "hardtack train digits/trades" in said and "data.name" in said and not list(tmp_path.iterdir())

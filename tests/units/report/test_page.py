@@ -151,4 +151,5 @@ def test_reports_need_no_torch(tmp_path):
         f"write_report({str(tmp_path)!r}); write_figures({str(tmp_path)!r}, {str(tmp_path / 'figures')!r});"
         "sys.exit('torch was imported' if 'torch' in sys.modules else 0)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
