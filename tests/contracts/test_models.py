@@ -15,6 +15,7 @@ SHORTER = {
     "vit_tiny_patch4_32": {"depth": 3},
     "resnet18_cifar": {"depths": (1, 1, 1, 1)},
     "resnet50_cifar": {"depths": (1, 1, 1, 1)},
+    "preact_resnet18_cifar": {"depths": (1, 1, 1, 1)},
 }
 SMALL = {"image_size": 32, "patch_size": 4, "depth": 3}
 TIMM = {

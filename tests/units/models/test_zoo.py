@@ -12,6 +12,7 @@ PARAMETERS = {
     "resnet18_cifar": 11_173_962,
     "resnet50_cifar": 23_520_842,
     "resnet20_cifar": 272_474,
+    "preact_resnet18_cifar": 11_172_170,
     "vit_digits": 214_090,
     "vit_tiny_patch4_32": 5_362_378,
     "vit_small_patch4_32": 21_341_578,
