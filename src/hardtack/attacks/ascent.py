@@ -39,6 +39,7 @@ def ascent_step(
     ball: Ball,
     momentum: float,
     sign: float,
+    eot: int = 1,
 ) -> Step:
     """One step of the loop, without host synchronisation: what torch.compile turns into one graph."""
 
@@ -48,6 +49,10 @@ def ascent_step(
         return value.sum(), (value.detach(), logits.detach())
 
     gradient, (value, logits) = input_gradient(objective, x_adv)
+    for _ in range(eot - 1):  # one pass at a time, so that memory does not grow with their number
+        more, (another_value, other_logits) = input_gradient(objective, x_adv)
+        gradient, value, logits = gradient + more, value + another_value, logits + other_logits
+    gradient, value, logits = gradient / eot, value / eot, logits / eot
     zero = ~(gradient.flatten(1).abs().amax(dim=1) > 0)  # NaN included: it points nowhere either
     gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
     if momentum:
@@ -80,7 +85,9 @@ class Ascent:
     `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep`:
     the best iterate seen (one more forward pass; what evaluation does unless told otherwise) or the last
     (what training does). `loss` is ce unless told otherwise (TRADES: kl). `target` makes the attack targeted.
-    `restarts` beyond the first start from other random points. `seed` moves all that is random.
+    `restarts` beyond the first start from other random points. `seed` moves all that is random. Against a
+    model that is itself random, `eot` passes are averaged (expectation over transformation, Athalye et al.
+    2018): their gradients, their losses, and the logits by which success is judged.
     """
 
     threat: Threat
@@ -90,16 +97,19 @@ class Ascent:
     start: Literal["random", "clean", "gaussian"] = "random"
     restarts: int = 1
     momentum: float = 0.0
-    loss: Literal["ce", "margin", "dlr", "kl"] | None = None
+    loss: Literal["ce", "margin", "dlr", "pm", "kl"] | None = None
     target: Literal["random", "least_likely", "runner_up"] | None = None
     keep: Literal["best", "last"] | None = None
     mode: Literal["eval", "train"] = "eval"
+    eot: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
         check(self)
         if self.steps < 1 or self.restarts < 1:
             raise UserError(f"steps and restarts must be at least 1, found {self.steps} and {self.restarts}")
+        if self.eot < 1:
+            raise UserError(f"eot must be at least 1, found {self.eot}")
         for name, length in (("step", self.step), ("relative_step", self.relative_step)):
             if length is not None and not length > 0:
                 raise UserError(f"{name} must be positive, found {length}")
@@ -167,7 +177,7 @@ class Ascent:
         goal, reference = self._goal(model, x, y, keys, target)
         sign = 1.0 if target is None and self.target is None else -1.0
         loss = get_loss(self.loss or "ce")
-        fixed = {"loss": loss, "ball": self.threat.ball, "momentum": self.momentum, "sign": sign}
+        fixed = {"loss": loss, "ball": self.threat.ball, "momentum": self.momentum, "sign": sign, "eot": self.eot}
 
         best, watched = nothing_yet(x), verdict or self.keep != "last"
         for restart in range(self.restarts):
@@ -179,9 +189,9 @@ class Ascent:
                     best = better(best, x_adv, moved, goal, sign, restart * self.steps + taken)
                 x_adv, velocity = moved.x_adv, moved.velocity
             if watched:
-                with torch.no_grad():
-                    logits = model(x_adv).float()
-                    value = sign * loss(logits, goal, reference)
+                draws = self._draws(model, x_adv)
+                value = sign * torch.stack([loss(draw, goal, reference) for draw in draws]).mean(dim=0)
+                logits = draws.mean(dim=0)
                 last = Step(x_adv, velocity, value, logits, best.zero_gradient)
                 best = better(best, x_adv, last, goal, sign, (restart + 1) * self.steps)
         if self.keep != "last":
@@ -190,7 +200,12 @@ class Ascent:
 
     def _refuse_targeted_kl(self, target: object) -> None:
         if target is not None and self.loss == "kl":
-            raise UserError("the kl loss knows no target; use ce, margin or dlr")
+            raise UserError("the kl loss knows no target; use ce, margin, dlr or pm")
+
+    @torch.no_grad()
+    def _draws(self, model: nn.Module, x: Tensor) -> Tensor:
+        """Logits of as many passes as are to be averaged: eot×N×C."""
+        return torch.stack([model(x).float() for _ in range(self.eot)])
 
     def _start(self, x: Tensor, eps: Tensor, keys: Tensor) -> Tensor:
         if self.start == "clean":
@@ -206,8 +221,7 @@ class Ascent:
         needs_clean = self.loss == "kl" or (target is None and self.target is not None)
         if not needs_clean:
             return (y, None) if target is None else (target, None)
-        with torch.no_grad():
-            clean = model(x).float()
+        clean = self._draws(model, x).mean(dim=0)
         if target is None and self.target is not None:
             target = choose_target(clean, y, randomness.make_keys(keys, self.seed), self.target)
         return (y if target is None else target), clean

@@ -39,6 +39,11 @@ def difference_of_logits_ratio(logits: Tensor, y: Tensor, reference: Tensor | No
     return margin(logits, y) / (top[:, 0] - top[:, 2] + 1e-12)
 
 
+def probability_margin(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
+    """Largest other probability minus the label's (Ma et al. 2024), in [−1, 1] whatever the scale of the logits."""
+    return margin(logits.float().softmax(dim=1), y)
+
+
 def kullback_leibler(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """KL(clean ‖ adversarial), the inner problem of TRADES. The label is not used."""
     assert reference is not None, "kl needs the clean logits"
@@ -50,6 +55,7 @@ LOSSES: dict[str, Loss] = {
     "ce": cross_entropy,
     "margin": margin,
     "dlr": difference_of_logits_ratio,
+    "pm": probability_margin,
     "kl": kullback_leibler,
 }
 
@@ -59,3 +65,38 @@ def get_loss(name: str) -> Loss:
         hint = did_you_mean(name, LOSSES) or f"; known: {', '.join(LOSSES)}"
         raise UserError(f"there is no attack loss '{name}'{hint}")
     return LOSSES[name]
+
+
+# ---------------------------------------------------------------- towards a target
+
+TargetLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _of(logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.gather(1, labels[:, None])[:, 0]
+
+
+def _target_ratio(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """The targeted difference of logits ratio; with fewer than four classes the plain difference takes over."""
+    if logits.shape[1] < 4:
+        return _of(logits, target) - _of(logits, y)
+    top = logits.topk(4, dim=1).values
+    return (_of(logits, target) - _of(logits, y)) / (top[:, 0] - 0.5 * (top[:, 2] + top[:, 3]) + 1e-12)
+
+
+def _target_probability(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    probabilities = logits.softmax(dim=1)
+    return _of(probabilities, target) - _of(probabilities, y)
+
+
+TARGET_LOSSES: dict[str, TargetLoss] = {
+    "ce": lambda logits, y, target: -F.cross_entropy(logits, target, reduction="none"),
+    "margin": lambda logits, y, target: _of(logits, target) - _of(logits, y),
+    "dlr": _target_ratio,
+    "pm": _target_probability,
+}
+
+
+def target_loss(name: str) -> TargetLoss:
+    """The loss that rises as the target class gains on the label, by the name of its untargeted sibling."""
+    return TARGET_LOSSES[name]

@@ -35,6 +35,20 @@ def test_dlr_on_two_classes_is_the_margin():
     assert torch.equal(LOSSES["dlr"](two, Y * 0, None), LOSSES["margin"](two, Y * 0, None))
 
 
+def test_the_probability_margin_is_a_difference_of_probabilities():
+    p = LOGITS.double().softmax(1)
+    by_hand = torch.stack([p[0, 1] - p[0, 0], p[1, 1] - p[1, 2]])
+    assert torch.allclose(LOSSES["pm"](LOGITS, Y, None).double(), by_hand, atol=1e-6)
+    assert torch.allclose(LOSSES["pm"](LOGITS - 50, Y, None), LOSSES["pm"](LOGITS, Y, None)), "all negative or not"
+    logits = torch.randn(500, 1000, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(500)
+    value = LOSSES["pm"](logits, y, None)
+    assert torch.equal(value > 0, logits.argmax(1) != y) and value.abs().max() <= 1
+    assert LOSSES["pm"](logits.bfloat16(), y, None).dtype == torch.float32
+    two = LOGITS[:, :2]
+    assert torch.allclose(LOSSES["pm"](two, Y * 0, None), two.softmax(1)[:, 1] - two.softmax(1)[:, 0])
+
+
 def test_kl_is_from_the_clean_to_the_attacked():
     clean, attacked = LOGITS.double(), LOGITS.double().flip(1)
     p, q = clean.softmax(1), attacked.softmax(1)
@@ -55,7 +69,7 @@ def test_gradients_are_finite_where_logits_are_extreme(name):
         assert torch.autograd.grad(value.sum(), logits)[0].isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["ce", "margin", "dlr"])
+@pytest.mark.parametrize("name", ["ce", "margin", "dlr", "pm"])
 def test_gradients_push_the_label_down(name):
     logits = LOGITS.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(LOSSES[name](logits, Y, None).sum(), logits)
