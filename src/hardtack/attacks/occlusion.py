@@ -1,0 +1,135 @@
+"""Patches of the image covered at random, and the worst of several covers: no gradient, one pass per try.
+
+The image is cut into square patches, of which each try covers a few with noise, black or the mean colour.
+One try measures what random occlusion costs (Guo, Stutz and Schiele, "Improving robustness of vision
+transformers by reducing sensitivity to patch corruptions", 2023, RSPC for short); the worst of many is a patch
+attack that needs no gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks.losses import margin
+from hardtack.attacks.outcome import Outcome, Step, better, nothing_yet
+from hardtack.attacks.patches import WHOLE_BOX, aim, cover, differs_in, grid, pick, stated_patch_size, usual_patch_size
+from hardtack.attacks.untouched import untouched
+from hardtack.config import Number, check
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+
+@attacks.register("occlusion", help="random patches covered with noise, the worst of several tries")
+@dataclass(frozen=True, kw_only=True)
+class Occlusion:
+    """Cover a `share` of the patches (0.1 unless told otherwise), or `patches` of them, and keep the worst of `tries`.
+
+    `patch_size` None is the model's own where it states one, else 16 pixels from 128-pixel images on, 8 from
+    64 on, 4 below. Patches at the right and lower edge may be cut off. `fill` is uniform noise on [0,1], black,
+    or the image's mean colour. A `threat` smaller than the whole box draws the cover back towards the image.
+    `broken_at` of the outcome counts the tries before the first success. `seed` moves all that is random.
+    """
+
+    threat: Threat = WHOLE_BOX
+    share: Number | None = None
+    patches: int | None = None
+    patch_size: int | None = None
+    tries: int = 1
+    fill: Literal["noise", "zero", "mean"] = "noise"
+    target: Literal["random", "least_likely", "runner_up"] | None = None
+    mode: Literal["eval", "train"] = "eval"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(self)
+        for name, count in (("tries", self.tries), ("patches", self.patches), ("patch_size", self.patch_size)):
+            if count is not None and count < 1:
+                raise UserError(f"{name} must be at least 1, found {count}")
+        if self.share is not None and self.patches is not None:
+            raise UserError("give share (of the patches) or patches (a number of them), not both")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
+
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+    ) -> Tensor:
+        """Occluded images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
+        return self.run(model, x, y, keys=keys, target=target).x_adv
+
+    def run(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+    ) -> Outcome:
+        """The occluded images and what the tries showed."""
+        with untouched(model, mode=self.mode):
+            target = None if target is None else target.clone()
+            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
+
+    @torch.no_grad()
+    def search(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+        verdict: bool = True,
+    ) -> Outcome:
+        """The tries alone: no host synchronisation, and the caller keeps the model `untouched`.
+
+        A `verdict` comes for free: the worst try is known by its logits.
+        """
+        if keys is None:
+            keys = torch.arange(len(x), device=x.device)
+        goal, sign = aim(model, x, y, randomness.make_keys(keys, self.seed), target, self.target)
+        size = self.patch_size or stated_patch_size(model) or usual_patch_size(x)
+        rows, columns = grid(x, size, at_least=self.patches)
+        count = self._count(rows * columns)
+        best = nothing_yet(x)
+        for tried in range(self.tries):
+            own = randomness.make_keys(keys, self.seed, tried)
+            chosen = pick(randomness.uniform(own, (rows, columns)), count)
+            covered = torch.where(cover(chosen, size, x), self._fill(x, own), x)
+            x_adv = self.threat.project(covered, x)
+            logits = model(x_adv).float()
+            at = Step(x_adv, x_adv, sign * margin(logits, goal), logits, best.zero_gradient)
+            best = better(best, x_adv, at, goal, sign, tried)
+        # nothing climbs here, so there is no first loss that the best one would have to exceed
+        return best._replace(first_loss=nothing_yet(x).first_loss)
+
+    def allows(self, x_adv: Tensor, x: Tensor, model: nn.Module | None = None) -> Tensor:
+        """One bool per image: it differs in at most the permitted number of patches.
+
+        Where neither `patch_size` nor the model tells how large a patch is, any regular grid will do.
+        """
+        size = self.patch_size or (None if model is None else stated_patch_size(model) or usual_patch_size(x))
+        return differs_in(x_adv, x, size, self._count)
+
+    def _count(self, cells: int) -> int:
+        """How many of `cells` are covered: those up to the quantile `share` of their scores, as RSPC has it."""
+        share = 0.1 if self.share is None else self.share
+        return self.patches or math.floor(share * (cells - 1) + 1e-9) + 1
+
+    def _fill(self, x: Tensor, keys: Tensor) -> Tensor:
+        if self.fill == "noise":
+            return randomness.uniform(keys, tuple(x.shape[1:]), stream=1)
+        return torch.zeros_like(x) if self.fill == "zero" else x.mean(dim=(2, 3), keepdim=True)

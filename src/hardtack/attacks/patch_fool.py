@@ -1,0 +1,269 @@
+"""Patch-Fool: repaint one patch, or a few, so that the transformer looks there and errs (Fu et al., 2022).
+
+    choose patches by the attention they receive → repeat: gradient of the loss, plus a little of the gradient
+    that draws attention to them → Adam step on their pixels → project to ball ∩ box
+
+Departures from the published code: the best iterate is kept, not the last; the chosen patches all draw
+attention, not just the first; projections are the threat's own; `pcgrad="sum"` treats the attention of all
+blocks as one loss, which costs two backward passes per step instead of one per block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks import patches as parts
+from hardtack.attacks.losses import cross_entropy
+from hardtack.attacks.outcome import Outcome, Step, better, nothing_yet
+from hardtack.attacks.patches import Tokens, cover, per_patch, pick
+from hardtack.attacks.untouched import untouched
+from hardtack.config import Number, check
+from hardtack.errors import UserError
+from hardtack.models import Taps, tap
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+_PIXEL_RATE = 1e-2  # Adam's, on the scores by which a sparse attack picks its pixels
+_PIXELS_SETTLE = 0.8  # … which stay as they are after this share of the steps
+
+
+@attacks.register("patch_fool", help="a few patches, chosen by attention, repainted until the model errs")
+@dataclass(frozen=True, kw_only=True)
+class PatchFool:
+    """Patch-Fool.
+
+    `patches` of `patch_size` pixels (None: the model's own) are chosen by the attention they receive in
+    `block` (negative from the end; beyond the depth means the last), by `saliency` (gradient of the loss) or at
+    `random`; `choose` None means attention, or saliency with a warning where attention cannot be read. With
+    `pixels` only that many pixels change, inside the patches or, with `patches` None, anywhere. `lr` is in
+    multiples of the range the threat leaves a pixel: by default the whole of it, 1, and 0.05 is the paper's 0.22
+    in units of ImageNet's standard deviation. It is multiplied by `decay` every `decay_every` steps. A threat
+    smaller than the whole box makes the attack mild. `seed` moves all that is random.
+    """
+
+    threat: Threat = parts.WHOLE_BOX
+    patches: int | None = 1
+    patch_size: int | None = None
+    pixels: int | None = None
+    choose: Literal["attention", "saliency", "random"] | None = None
+    block: int = 4
+    steps: int = 250
+    lr: Number = 0.05
+    decay: Number = 0.95
+    decay_every: int = 10
+    attention_weight: Number = 0.002
+    pcgrad: Literal["sum", "block"] = "sum"
+    target: Literal["random", "least_likely", "runner_up"] | None = None
+    mode: Literal["eval", "train"] = "eval"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(self)
+        for name in ("patches", "patch_size", "pixels", "steps", "decay_every"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise UserError(f"{name} must be at least 1, found {count}")
+        if not self.lr > 0 or not 0 < self.decay <= 1:
+            raise UserError(f"lr must be positive and decay at most 1, found {self.lr} and {self.decay}")
+        if not self.attention_weight >= 0:
+            raise UserError(f"attention_weight must not be negative, found {self.attention_weight}")
+        if self.patches is None and self.pixels is None:
+            raise UserError("give patches, pixels or both: without either the whole image may change")
+        if self.patches is None and self.choose is not None:
+            raise UserError(f"choose={self.choose} chooses patches; with patches=None there are none to choose")
+
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+    ) -> Tensor:
+        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
+        return self.run(model, x, y, keys=keys, target=target).x_adv
+
+    def run(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+    ) -> Outcome:
+        """The adversarial images and what the search saw on the way."""
+        with untouched(model, mode=self.mode):
+            # copies, because tensors made in inference mode cannot take part in a gradient
+            target = None if target is None else target.clone()
+            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
+
+    def search(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+        verdict: bool = True,
+    ) -> Outcome:
+        """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
+
+        The best iterate is known by its logits, so that a `verdict` comes for free.
+        """
+        if keys is None:
+            keys = torch.arange(len(x), device=x.device)
+        keys = randomness.make_keys(keys, self.seed)
+        goal, sign = parts.aim(model, x, y, keys, target, self.target)
+        free, size, blocks = self._territory(model, x, goal, keys)
+        weights = [parts.token_weights(free, block) for block in blocks]
+        rate, settled = self.lr * self._range(x, size), int(_PIXELS_SETTLE * self.steps)
+
+        paint = torch.where(free, randomness.uniform(keys, tuple(x.shape[1:]), stream=1), x)
+        paint = self.threat.project(paint, x)
+        scores = randomness.uniform(keys, tuple(free.shape[1:]), stream=2)
+        paint_moments = (torch.zeros_like(paint), torch.zeros_like(paint))
+        score_moments = (torch.zeros_like(scores), torch.zeros_like(scores))
+        best = nothing_yet(x)
+        with tap(model, features=False) if blocks else contextlib.nullcontext() as taps:
+            for taken in range(self.steps):
+                x_adv, used = self._image(x, paint, scores, free)
+                maps = None if taps is None else (taps, blocks, weights)
+                at, gradient = self._gradient(model, x_adv, goal, sign, free, maps)
+                best = better(best, x_adv, at, goal, sign, taken)
+                step, paint_moments = _adam(gradient * used, paint_moments, taken)
+                if self.pixels is not None and taken < settled:
+                    # d image / d mask is paint − x; the choice of the highest in between is passed straight through
+                    slope = (gradient * (paint - x)).sum(dim=1, keepdim=True)
+                    lift, score_moments = _adam(slope, score_moments, taken)
+                    scores = scores + _PIXEL_RATE * lift
+                length = rate * self.decay ** (taken // self.decay_every)
+                paint = torch.where(used, x_adv + length * step, paint).clamp(0, 1)
+        x_adv, _ = self._image(x, paint, scores, free)
+        with torch.no_grad():
+            logits = model(x_adv).float()
+        last = Step(x_adv, x_adv, sign * cross_entropy(logits, goal), logits, best.zero_gradient)
+        return better(best, x_adv, last, goal, sign, self.steps)
+
+    def allows(self, x_adv: Tensor, x: Tensor, model: nn.Module | None = None) -> Tensor:
+        """One bool per image: it differs in at most the permitted numbers of patches and pixels.
+
+        Where neither `patch_size` nor the model tells how large a patch is, any regular grid will do.
+        """
+        allowed = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        if self.pixels is not None:
+            allowed &= (x_adv != x).any(dim=1).flatten(1).sum(dim=1) <= self.pixels
+        if self.patches is not None:
+            most, size = self.patches, self.patch_size
+            if size is None and model is not None:
+                with untouched(model):
+                    size = self._size(model, parts.listen(model, x[:1]).tokens)
+            allowed &= parts.differs_in(x_adv, x, size, lambda cells: most)
+        return allowed
+
+    def _territory(
+        self, model: nn.Module, x: Tensor, goal: Tensor, keys: Tensor
+    ) -> tuple[Tensor, int | None, list[Tokens]]:
+        """The pixels that may change (N×1×H×W), the size of a patch, the maps whose attention is to be drawn."""
+        if self.patches is None:
+            return torch.ones_like(x[:, :1], dtype=torch.bool), None, []
+        choose, wants_attention = self.choose or "attention", self.attention_weight > 0
+        maps, tokens, reason = parts.Maps([], [], "")
+        if choose == "attention" or wants_attention or self.patch_size is None:
+            maps, tokens, reason = parts.listen(model, x)
+        if reason and self.choose == "attention":
+            raise UserError(f"choose=attention: {reason}; use choose=saliency or choose=random")
+        size = self._size(model, tokens)
+        if reason and (self.choose is None or wants_attention):
+            choose = self.choose or "saliency"
+            warnings.warn(f"patch_fool: {reason}; patches are chosen by {choose} and no attention is drawn to them")
+        shape = parts.grid(x, size, at_least=self.patches)
+        if choose == "attention":
+            read = tokens[max(-len(tokens), min(self.block, len(tokens) - 1))]
+            scores = per_patch(parts.attention_received(maps[read.number], read, x), size)
+        elif choose == "saliency":
+            scores = per_patch(_saliency(model, x, goal), size)
+        else:
+            scores = randomness.uniform(keys, shape)
+        # the paper's blocks: from the second up to the middle
+        early = tokens[1 : max(2, len(tokens) // 2)] or tokens[:1]
+        return cover(pick(scores, self.patches), size, x), size, early if wants_attention else []
+
+    def _size(self, model: nn.Module, tokens: list[Tokens]) -> int:
+        size = self.patch_size or (tokens[0].size if tokens else parts.stated_patch_size(model))
+        if size is None:
+            raise UserError("this model has no patches of its own; say how many pixels wide they are: patch_size=16")
+        return size
+
+    def _range(self, x: Tensor, size: int | None) -> float:
+        """How far apart two values of a pixel may lie when all pixels that may change use the threat alike."""
+        area = x[0, 0].numel() if size is None or self.patches is None else self.patches * size**2
+        values = x.shape[1] * min(area, self.pixels or area)
+        share = {"linf": 1.0, "l2": math.sqrt(values), "l1": values}[self.threat.norm]
+        return min(1.0, 2 * self.threat.radius / share)
+
+    def _image(self, x: Tensor, paint: Tensor, scores: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+        """`x` with paint on the free pixels, or on those of them with the highest scores; and which these are."""
+        used = free if self.pixels is None else free & pick(scores.masked_fill(~free, -torch.inf), self.pixels)
+        return self.threat.project(torch.where(used, paint, x), x), used
+
+    def _gradient(
+        self,
+        model: nn.Module,
+        x_adv: Tensor,
+        goal: Tensor,
+        sign: float,
+        free: Tensor,
+        maps: tuple[Taps, list[Tokens], list[Tensor]] | None,
+    ) -> tuple[Step, Tensor]:
+        """What the model says of `x_adv`, and the direction in which its free pixels should move."""
+        x_adv = x_adv.detach().requires_grad_()
+        logits = model(x_adv).float()
+        value = sign * cross_entropy(logits, goal)
+        slope = torch.where(free, _gradient_of(value, x_adv), 0)
+        zero = ~(slope.flatten(1).abs().amax(dim=1) > 0)  # NaN included: it points nowhere either
+        total = slope = slope.nan_to_num(0.0, 0.0, 0.0)
+        if maps is not None:
+            taps, blocks, weights = maps
+            drawn = [parts.log_attention(taps.attention[b.number], w) for b, w in zip(blocks, weights, strict=True)]
+            for attention in drawn if self.pcgrad == "block" else [torch.stack(drawn).sum(dim=0)]:
+                pull = torch.where(free, _gradient_of(attention, x_adv), 0).nan_to_num(0.0, 0.0, 0.0)
+                total = total + self.attention_weight * _without_conflict(pull, slope)
+        x_adv = x_adv.detach()
+        return Step(x_adv, x_adv, value.detach(), logits.detach(), zero), total
+
+
+def _gradient_of(values: Tensor, x: Tensor) -> Tensor:
+    """d values / dx, image by image; zero where the model cuts the path to its input. The graph stays."""
+    if not values.requires_grad:
+        return torch.zeros_like(x)
+    return torch.autograd.grad(values.sum(), x, retain_graph=True, materialize_grads=True)[0]
+
+
+def _saliency(model: nn.Module, x: Tensor, goal: Tensor) -> Tensor:
+    x = x.detach().requires_grad_()
+    slope = _gradient_of(cross_entropy(model(x).float(), goal), x)
+    return slope.nan_to_num(0.0, 0.0, 0.0).abs().sum(dim=1, keepdim=True)
+
+
+def _without_conflict(pull: Tensor, slope: Tensor) -> Tensor:
+    """`pull` less its part against `slope`, where it has one (PCGrad: Yu et al. 2020)."""
+    against = (pull * slope).sum(dim=(1, 2, 3), keepdim=True).clamp(max=0)
+    return pull - slope * (against / slope.square().sum(dim=(1, 2, 3), keepdim=True).clamp_min(1e-30))
+
+
+def _adam(slope: Tensor, moments: tuple[Tensor, Tensor], taken: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Adam's direction of ascent (Kingma and Ba 2015), of length about 1 in every pixel, and its new moments."""
+    first, second = 0.9 * moments[0] + 0.1 * slope, 0.999 * moments[1] + 0.001 * slope**2
+    mean, spread = first / (1 - 0.9 ** (taken + 1)), (second / (1 - 0.999 ** (taken + 1))).sqrt()
+    return mean / (spread + 1e-12), (first, second)  # not 1e-8: gradients of a confident model are smaller
