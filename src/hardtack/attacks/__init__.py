@@ -1,8 +1,9 @@
 """What an adversary does."""
 
+from hardtack.attacks.apgd import APGD
 from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.losses import LOSSES, get_loss
 from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.untouched import call, untouched
 
-__all__ = ["LOSSES", "Ascent", "Outcome", "ascent_step", "call", "get_loss", "untouched"]
+__all__ = ["APGD", "LOSSES", "Ascent", "Outcome", "ascent_step", "call", "get_loss", "untouched"]

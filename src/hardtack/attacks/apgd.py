@@ -1,0 +1,290 @@
+"""APGD (Croce and Hein 2020), linf and l2, and its l1 form ("Mind the box", 2021): ascent that needs no tuning.
+
+The step starts at twice eps (l1: eps) with momentum. At checkpoints that come ever closer together, images whose
+loss rose too rarely, or whose best loss stands still, halve their step and go back to their best point. In l1 the
+step moves as many pixels as the sparsity of the best point suggests.
+
+`official=True` repeats the published implementation where it departs from its paper: the first comparison of
+losses is with zero, and l2 points are scaled to the ball, then clipped. Every row carries its own pass counter, so
+that all that depends on time is looked up in tables.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks.ascent import input_gradient
+from hardtack.attacks.losses import get_loss, target_loss
+from hardtack.attacks.pooled import Pooled
+from hardtack.attacks.search import Cost, State, Work, averaged, common, pick, watch
+from hardtack.config import check
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """What happens at each pass (row: plan, column: pass). A plan is the number of steps an item may take."""
+
+    radius: Tensor  # of the ball, in multiples of eps
+    opens: Tensor  # the first pass of a phase
+    closes: Tensor  # the last pass of a phase
+    gap: Tensor  # passes since the last checkpoint where one is due, else 0
+    final: Tensor  # in the last phase: the points lie in the threat's ball
+    last: Tensor  # the number of the last pass
+    cosine: Tensor  # 1 → 0 over a phase
+
+
+def _checkpoints(steps: int, norm: str) -> list[int]:
+    """Steps after which the progress is judged, as the gap to the one before; 0 elsewhere."""
+    gaps, taken = [0] * (steps + 1), 0
+    if norm == "l1":
+        gap = shortest = max(int(0.04 * steps), 1)
+        shrink = 0
+    else:
+        gap, shrink, shortest = (max(int(share * steps), 1) for share in (0.22, 0.03, 0.06))
+    while taken + gap <= steps:
+        taken += gap
+        gaps[taken] = gap
+        gap = max(gap - shrink, shortest)
+    return gaps
+
+
+@functools.lru_cache(maxsize=64)
+def _timetable(plans: tuple[int, ...], norm: str, widened: bool, device: torch.device) -> Timetable:
+    rows = []
+    for steps in plans:
+        third = math.ceil(0.3 * steps)
+        phases = [(3.0, third), (2.0, third), (1.0, steps - 2 * third)] if widened else [(1.0, steps)]
+        row = []
+        for number, (radius, length) in enumerate(phases):
+            gaps = _checkpoints(length, norm)
+            for taken in range(length + 1):
+                cosine = 0.5 * (1 + math.cos(math.pi * taken / length))
+                row.append((radius, taken == 0, taken == length, gaps[taken], number == len(phases) - 1, cosine))
+        rows.append(row)
+    width = max(len(row) for row in rows)
+    padded = [row + [(1.0, False, False, 0, True, 0.0)] * (width - len(row)) for row in rows]
+
+    def column(index: int, dtype: torch.dtype) -> Tensor:
+        return torch.tensor([[entry[index] for entry in row] for row in padded], dtype=dtype, device=device)
+
+    return Timetable(
+        radius=column(0, torch.float32), opens=column(1, torch.bool), closes=column(2, torch.bool),
+        gap=column(3, torch.int64), final=column(4, torch.bool), cosine=column(5, torch.float32),
+        last=torch.tensor([len(row) - 1 for row in rows], device=device),
+    )  # fmt: skip
+
+
+@attacks.register("apgd", help="APGD on the logit margin: adaptive steps, no tuning", loss="margin")
+@attacks.register("apgd_t", help="APGD towards the nine likeliest wrong classes in turn", loss="dlr", targets=9)
+@attacks.register("apgd_dlr", help="APGD on the difference of logits ratio", loss="dlr")
+@attacks.register("apgd_ce", help="APGD on cross-entropy", loss="ce")
+@dataclass(frozen=True, kw_only=True)
+class APGD(Pooled):
+    """Auto-PGD.
+
+    `targets`: so many likeliest wrong classes are headed for one after the other (0: away from the label only).
+    `widened` searches in 3 eps, 2 eps and eps in turn (the l1 form of AutoAttack). `schedule` cosine lets the step
+    fall along a cosine instead of halving it. `eot` averages so many passes of a random model.
+    """
+
+    threat: Threat
+    steps: int = 100
+    loss: Literal["ce", "margin", "dlr", "pm"] = "ce"
+    targets: int = 0
+    restarts: int = 1
+    rho: float = 0.75
+    momentum: float = 0.75
+    relative_step: float | None = None
+    schedule: Literal["halving", "cosine"] = "halving"
+    widened: bool = False
+    eot: int = 1
+    official: bool = False
+    plans: tuple[int, ...] = ()
+    reach: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.steps < 1 or self.restarts < 1 or self.eot < 1 or self.targets < 0:
+            raise UserError("steps, restarts and eot must be at least 1, targets at least 0")
+        if not 0 <= self.rho <= 1 or not 0 < self.momentum <= 1:
+            raise UserError(f"rho must lie in [0,1] and momentum in (0,1], found {self.rho} and {self.momentum}")
+        if self.widened and self.steps < 5:
+            raise UserError("widened needs at least 5 steps")
+
+    # ------------------------------------------------------------ what the pool asks
+
+    def length(self, steps: int) -> int:
+        """Passes of an item: one per step and one for the start of every phase."""
+        return steps + (3 if self.widened else 1)
+
+    def cost(self, classes: int) -> Cost:
+        return Cost(self.eot, self.eot)
+
+    def begin(self, work: Work) -> State:
+        radius = self.threat.radius * (3 if self.widened else 1)
+        point = pick(work.warm, work.start, self._start(work.x, radius, work.keys)).clamp(0, 1)
+        n, zeros = len(point), torch.zeros(len(point), dtype=point.dtype, device=point.device)
+        state = common(work) | {
+            "point": point, "previous": point, "best": point, "best_gradient": torch.zeros_like(point),
+            "loss": zeros, "best_loss": zeros, "checked_loss": zeros, "rises": zeros,
+            "reduced": torch.ones(n, dtype=torch.bool, device=point.device), "length": zeros,
+        }  # fmt: skip
+        if self.threat.norm == "l1":
+            state |= {"moved": zeros, "dense": zeros, "warm": work.warm | self.widened}
+        return state
+
+    def step(self, model: nn.Module, state: State) -> State:
+        at = self._now(state)
+        gradient, loss, logits = self._evaluate(model, state)
+        entries = watch(
+            state, state["point"], logits, reach=self.reach, counts=at["final"], loss=loss, gradient=gradient
+        )
+        gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
+        entries["done"] = state["t"] >= at["last"]
+
+        opens = at["opens"]
+        higher = opens | (loss > state["best_loss"])
+        best = pick(higher, state["point"], state["best"])
+        best_gradient = pick(higher, gradient, state["best_gradient"])
+        best_loss = torch.where(higher, loss, state["best_loss"])
+        before = torch.where(at["second"], 0.0, state["loss"]) if self.official else state["loss"]
+        rises = torch.where(opens, 0.0, state["rises"] + (loss > before))
+        state = state | {"best": best, "best_loss": best_loss, "rises": rises}
+
+        back, changes = self._judge(state, at, loss)
+        point = pick(back, best, state["point"])
+        gradient = pick(back, best_gradient, gradient)
+        moved = self._move(point, state["previous"], gradient, state["x"], changes, at)
+        # a phase begins at the best point of the one before, inside the smaller ball
+        opening = self._project(best, state["x"], self.threat.radius * at["next_radius"])
+        closes = at["closes"]
+        return entries | changes | {
+            "point": pick(closes, opening, moved), "previous": pick(closes, opening, point), "best": best,
+            "best_gradient": best_gradient, "best_loss": best_loss, "loss": loss,
+        }  # fmt: skip
+
+    # ------------------------------------------------------------ the parts of a step
+
+    def _now(self, state: State) -> dict[str, Tensor]:
+        plans = tuple(sorted(set(self.plans or (self.steps,))))
+        table = _timetable(plans, self.threat.norm, self.widened, state["x"].device)
+        steps, t = state["steps"], state["t"].clamp(max=table.radius.shape[1] - 1)
+        plan = sum((steps > known).long() for known in plans[:-1]) if len(plans) > 1 else torch.zeros_like(steps)
+        nextly = (t + 1).clamp(max=table.radius.shape[1] - 1)
+        return {
+            "radius": table.radius[plan, t].to(state["x"].dtype), "opens": table.opens[plan, t],
+            "next_radius": table.radius[plan, nextly].to(state["x"].dtype),
+            "closes": table.closes[plan, t], "gap": table.gap[plan, t], "final": table.final[plan, t],
+            "second": table.opens[plan, (t - 1).clamp(min=0)] & (t > 0), "last": table.last[plan],
+            "cosine": table.cosine[plan, t].to(state["x"].dtype),
+        }  # fmt: skip
+
+    def _evaluate(self, model: nn.Module, state: State) -> tuple[Tensor, ...]:
+        y, target = state["y"], state["target"]
+        away, towards = get_loss(self.loss), target_loss(self.loss)
+
+        def objective(image: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            logits = model(image)
+            logits = logits if logits.dtype == torch.float64 else logits.float()
+            aimed = towards(logits, y, target.clamp(min=0))
+            value = torch.where(target < 0, away(logits, y, None), aimed)
+            return value.sum(), (value.detach(), logits.detach())
+
+        def once() -> tuple[Tensor, ...]:
+            gradient, (value, logits) = input_gradient(objective, state["point"])
+            return gradient, value, logits
+
+        return averaged(self.eot, once)
+
+    def _judge(self, state: State, at: dict[str, Tensor], loss: Tensor) -> tuple[Tensor, State]:
+        """Which rows go back to their best point, and the step lengths (l1: and densities) from here on."""
+        opens, due = at["opens"], at["gap"] > 0
+        eps = self.threat.radius * at["radius"]
+        if self.threat.norm == "l1":
+            return self._judge_sparsity(state, opens, due, eps)
+        first = eps * (2.0 if self.relative_step is None else self.relative_step)
+        if self.schedule == "cosine":
+            never = torch.zeros_like(due)
+            return never, {"rises": state["rises"], "length": first * at["cosine"]}
+        wavers = state["rises"] <= self.rho * at["gap"]
+        stands_still = ~state["reduced"] & (state["checked_loss"] >= state["best_loss"])
+        halve = due & (wavers | stands_still)
+        length = torch.where(opens, first, state["length"])
+        return halve, {
+            "length": torch.where(halve, length / 2, length),
+            "reduced": torch.where(opens, True, torch.where(due, halve, state["reduced"])),
+            "checked_loss": torch.where(opens, loss, torch.where(due, state["best_loss"], state["checked_loss"])),
+            "rises": torch.where(due, 0.0, state["rises"]),
+        }
+
+    def _judge_sparsity(self, state: State, opens: Tensor, due: Tensor, eps: Tensor) -> tuple[Tensor, State]:
+        pixels, warm = state["x"][0].numel(), state["warm"]
+        moved = _moved(state["best"], state["x"])  # where a phase opens, the best point is its first
+        density = moved / pixels / 1.5
+        sparser = due & (moved / state["moved"].clamp(min=1) < 0.95)
+        slower = torch.where(sparser, eps, state["length"] / 1.5)
+        slower = torch.minimum(torch.maximum(slower, eps / 10), eps)
+        first = torch.where(warm, moved, float(pixels))
+        return sparser, {
+            "length": torch.where(opens, eps, torch.where(due, slower, state["length"])),
+            "dense": torch.where(opens, torch.where(warm, density, 0.2), torch.where(due, density, state["dense"])),
+            "moved": torch.where(opens, first, torch.where(due, moved, state["moved"])),
+            "rises": state["rises"],
+        }
+
+    def _move(
+        self, point: Tensor, previous: Tensor, gradient: Tensor, x: Tensor, now: State, at: dict[str, Tensor]
+    ) -> Tensor:
+        eps, ball = self.threat.radius * at["radius"], self.threat.ball
+        if self.threat.norm == "l1":
+            return self._project(point + _sparse_step(gradient, now["dense"], now["length"]), x, eps)
+        z = self._project(point + ball.steepest_step(gradient, point, now["length"]), x, eps)
+        share = torch.where(at["opens"], 1.0, self.momentum).reshape(-1, *[1] * (x.dim() - 1))
+        return self._project(point + share * (z - point) + (1 - share) * (point - previous), x, eps)
+
+    def _project(self, z: Tensor, x: Tensor, eps: Tensor) -> Tensor:
+        if self.threat.norm == "l2" and self.official:
+            delta = z - x
+            length = delta.flatten(1).norm(dim=1)
+            return (x + delta * (torch.minimum(length, eps) / (length + _TINY)).reshape(-1, 1, 1, 1)).clamp(0, 1)
+        return self.threat.project(z, x, eps)
+
+    def _start(self, x: Tensor, eps: float, keys: Tensor) -> Tensor:
+        """On the sphere, not in the ball: linf noise stretched until one pixel moves by eps, l2 a direction."""
+        shape = tuple(x.shape[1:])
+        if self.threat.norm == "linf":
+            noise = randomness.uniform(keys, shape) * 2 - 1
+            return x + eps * noise / noise.flatten(1).abs().amax(dim=1).clamp_min(_TINY).reshape(-1, 1, 1, 1)
+        noise = randomness.normal(keys, shape)
+        if self.threat.norm == "l1":
+            return self.threat.project(x + noise, x, eps)
+        return x + eps * noise / noise.flatten(1).norm(dim=1).clamp_min(_TINY).reshape(-1, 1, 1, 1)
+
+
+def _moved(point: Tensor, x: Tensor) -> Tensor:
+    """How many pixels differ."""
+    return (point != x).flatten(1).sum(dim=1).to(x.dtype)
+
+
+def _sparse_step(gradient: Tensor, dense: Tensor, length: Tensor) -> Tensor:
+    """Equal moves, `length` together, of the share `dense` of all pixels with the largest gradient."""
+    rows = gradient.flatten(1).abs()
+    pixels = rows.shape[1]
+    cut = ((1 - dense) * pixels).clamp(0, pixels - 1).long()
+    threshold = rows.sort(dim=1).values.gather(1, cut[:, None])
+    sign = gradient.sign().flatten(1) * (rows >= threshold)
+    step = sign * (length[:, None] / (sign.abs().sum(dim=1, keepdim=True) + 1e-10))
+    return step.reshape(gradient.shape)

@@ -1,0 +1,53 @@
+"""The only one who may say that an image fell: a forward pass in fp32 over the very tensor that is kept."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.runtime import Runtime
+
+
+class Verdict(NamedTuple):
+    wrong: Tensor  # inside the ball and the box, and misclassified (or classified as the target)
+    predicted: Tensor
+    finite: Tensor
+
+
+class Judge:
+    """`votes` > 1 asks a random model that often and goes by the mean of its probabilities."""
+
+    def __init__(self, model: nn.Module, runtime: Runtime, *, votes: int = 1, batch_size: int = 256) -> None:
+        self.model, self.runtime, self.votes, self.batch_size = model, runtime, votes, batch_size
+        self.forwards = 0
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """fp32 logits N×classes; of a random model the logarithm of its mean probabilities."""
+        parts = [self._asked(part) for part in x.split(self.batch_size)]
+        return torch.cat(parts) if parts else x.new_zeros((0, 1))
+
+    def _asked(self, x: Tensor) -> Tensor:
+        self.forwards += len(x) * self.votes
+        with self.runtime.arithmetic("fp32"):
+            logits = self.model(x).float()
+            if self.votes == 1:
+                return logits
+            total = logits.softmax(dim=1)
+            for _ in range(self.votes - 1):
+                total = total + self.model(x).float().softmax(dim=1)
+        return (total / self.votes).log()
+
+    def __call__(self, x_adv: Tensor, x: Tensor, y: Tensor, attack: Any, target: Tensor | None = None) -> Verdict:
+        """`target`: classes that have to be reached, where the attack was sent for them."""
+        logits = self.logits(x_adv)
+        finite, predicted = ~logits.isnan().any(dim=1) & ~logits.isposinf().any(dim=1), logits.argmax(dim=1)
+        if self.votes == 1:
+            finite = logits.isfinite().all(dim=1)
+        there = predicted != y if target is None else predicted == target
+        allowed = attack.threat.contains(x_adv, x)
+        if hasattr(attack, "allows"):
+            allowed = allowed & attack.allows(x_adv, x)
+        return Verdict(finite & there & allowed, predicted, finite)

@@ -1,0 +1,130 @@
+"""Continuous batching for searches: fixed slots, refilled as images fall or their tries end.
+
+A search never waits for the slowest image of a batch, and no pass is spent on an image that has fallen. Items are
+taken in the order of their tries, so that every image meets its first try before any meets its second; when few
+images are left, several tries of one image run side by side. Looking at the slots costs a synchronisation, so it
+happens every few passes of each item, at ages of its own: what an item does never depends on its neighbours.
+
+A success counts once the judge has confirmed it in fp32; a claim that is not confirmed lets the search go on. Of
+several tries that succeed the first in order is kept, whatever order they happened to end in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from hardtack.attacks.agenda import Agenda, Round
+from hardtack.attacks.judge import Judge
+from hardtack.attacks.ledger import Images, Ledger
+from hardtack.attacks.search import Cost, Search, State
+from hardtack.attacks.slots import Slots
+from hardtack.errors import UserError
+from hardtack.runtime import Precision, Runtime
+
+
+class Progress(NamedTuple):
+    """Where a stage stands, for whoever shows it."""
+
+    alive: int
+    left: int  # passes, at the most
+    spent: int
+
+
+@dataclass
+class Pool:
+    """Runs searches on a model. `batch_size` is the number of slots; out of memory halves it."""
+
+    model: nn.Module
+    runtime: Runtime
+    batch_size: int
+    judge: Judge
+    precision: Precision | None = None
+    compiles: bool = False
+    every: int = 5  # passes of an item between two looks at it
+    spent: Cost = field(default_factory=Cost)  # passes of items
+    slot_passes: int = 0  # passes of slots, empty ones included
+
+    def run(
+        self,
+        attack: Search,
+        images: Images,
+        rounds: list[Round] | None = None,
+        *,
+        ledger: Ledger | None = None,
+        tell: Callable[[Progress, Ledger], None] | None = None,
+    ) -> Ledger:
+        """Attack all `images`; a `ledger` of an earlier call is continued."""
+        classes = images.clean.shape[1]
+        rounds = rounds or [Round(tuple(attack.tries(classes)))]
+        ledger = ledger or Ledger(images, sum(len(part.tries) for part in rounds))
+        agenda = Agenda(attack, images, rounds, ledger)
+        while agenda.waiting:
+            try:
+                self._work(attack, agenda, tell)
+            except torch.OutOfMemoryError:
+                agenda.put_back()
+                if self.batch_size == 1:
+                    raise UserError("the model does not fit into memory with a single image") from None
+            else:
+                break
+            self.batch_size = max(1, self.batch_size // 2)
+            torch.cuda.empty_cache()
+        return ledger
+
+    def _work(self, attack: Search, agenda: Agenda, tell: Callable[[Progress, Ledger], None] | None) -> None:
+        slots = Slots(attack, self._step(attack), self.runtime, self.precision)
+        cost, told = attack.cost(agenda.images.clean.shape[1]), time.monotonic()
+        while agenda.waiting or agenda.busy:
+            if agenda.waiting and slots.worth_filling(agenda.busy, len(agenda.waiting), self.batch_size):
+                items = agenda.take(self.batch_size - agenda.busy)
+                if items:
+                    agenda.seat(items, *slots.seat(agenda.work(items), self.batch_size))
+            if not agenda.busy:
+                continue
+            passes = agenda.until_a_look(self.every)
+            slots.advance(passes)
+            agenda.grow_older(passes)
+            self.spent = self.spent.plus(cost.times(passes * agenda.busy))
+            self.slot_passes += passes * slots.width
+            self._look(attack, agenda, slots)
+            agenda.move(slots.shrink(agenda.occupied(), more_to_come=bool(agenda.waiting)))
+            if tell is not None and time.monotonic() - told > 0.5:
+                tell(Progress(agenda.alive, agenda.passes_left(), self.spent.forwards), agenda.ledger)
+                told = time.monotonic()
+
+    def _look(self, attack: Search, agenda: Agenda, slots: Slots) -> None:
+        """Judge the claims of the items whose time has come, and clear the slots of those that are over."""
+        due = agenda.due(self.every)
+        if not len(due):
+            return
+        margin, done = slots.read()
+        claims = due[margin[due] > 0]
+        won = self._confirm(attack, agenda, slots, claims) if len(claims) else claims
+        over = due[done[due] | agenda.ended(due)]
+        agenda.win(won, slots)
+        agenda.close(over[~np.isin(over, won)], slots)
+
+    def _confirm(self, attack: Search, agenda: Agenda, slots: Slots, claims: np.ndarray) -> np.ndarray:
+        """The slots whose image the judge confirms. The others forget it and go on: fp32 does not see what they saw."""
+        index, state = slots.index(claims), slots.state
+        target = state["target"][index] if attack.reach else None
+        verdict = self.judge(state["closest"][index], state["x"][index], state["y"][index], attack, target)
+        right = verdict.wrong.cpu().numpy()
+        if not right.all():
+            refused = claims[~right]
+            state["margin"].index_fill_(0, slots.index(refused), -torch.inf)
+            agenda.ledger.unverified[agenda.rows(refused)] = True
+        return claims[right]
+
+    def _step(self, attack: Search) -> Callable[[State], State]:
+        def step(state: State) -> State:
+            return attack.step(self.model, state)
+
+        return torch.compile(step, fullgraph=True, dynamic=False) if self.compiles else step

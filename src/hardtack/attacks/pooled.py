@@ -1,0 +1,78 @@
+"""What every pooled search is besides: an attack of the ordinary contract, `attack(model, x, y) -> x_adv`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.attacks.judge import Judge
+from hardtack.attacks.ledger import Images
+from hardtack.attacks.outcome import Outcome
+from hardtack.attacks.search import Try
+from hardtack.attacks.untouched import untouched
+from hardtack.errors import UserError
+from hardtack.runtime import Runtime
+
+
+class Pooled:
+    """Calling a search by itself: all images at once, in the caller's precision, returning the first success.
+
+    An image that was not fooled comes back as the closest the search came to fooling the model.
+    """
+
+    seed: int
+    reach: bool
+    steps: int
+    restarts: int
+
+    def __call__(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
+    ) -> Tensor:
+        """Adversarial images for `x` (N×3×H×W in [0,1]); `target`: classes to reach, one for each image."""
+        return self.run(model, x, y, keys=keys, target=target).x_adv
+
+    def run(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
+    ) -> Outcome:
+        with untouched(model):
+            target = None if target is None else target.clone()
+            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
+
+    def search(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+        verdict: bool = True,
+    ) -> Outcome:
+        """The search alone; the caller keeps the model `untouched`."""
+        from hardtack.attacks.pool import Pool  # the pool knows searches, a search finds its pool only here
+
+        attack: Any = self
+        if target is not None:
+            attack = dataclasses.replace(attack, reach=True, **({"targets": 1} if hasattr(attack, "targets") else {}))
+        elif self.reach:
+            raise UserError("reach=true needs the classes to reach: attack(model, x, y, target=…)")
+        runtime = Runtime(device=str(x.device) if x.device.type != "cpu" else "cpu", compile=False)
+        keys = torch.arange(len(x), device=x.device) if keys is None else keys
+        judge = Judge(model, runtime, votes=getattr(self, "eot", 1))
+        images = Images(x, y.argmax(dim=1) if y.is_floating_point() else y, keys, judge.logits(x), target)
+        pool = Pool(model, runtime, batch_size=len(x), judge=judge, every=1)
+        ledger = pool.run(attack, images)
+        fooled = torch.as_tensor(ledger.fallen, device=x.device)
+        return Outcome(
+            ledger.x_adv, fooled, torch.as_tensor(ledger.step, device=x.device).long(), ledger.first_loss,
+            ledger.top_loss, ledger.zero_gradient, ledger.not_finite,
+        )  # fmt: skip
+
+    def tries(self, classes: int) -> list[Try]:
+        """Target after target, each with its restarts."""
+        targets = getattr(self, "targets", 0)
+        ranks = range(min(targets, classes - 1)) if targets else (-1,)
+        return [Try(rank, restart, self.steps) for rank in ranks for restart in range(self.restarts)]

@@ -1,0 +1,119 @@
+"""The slots themselves: a state of fixed shape that a step rewrites in place, on the GPU as a replayed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hardtack.attacks.search import Search, State, Work
+from hardtack.runtime import Precision, Runtime
+
+_GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
+_WARM_CALLS = 2
+
+
+class Slots:
+    """Rows of a search's state. Free rows keep computing whatever they last held; nobody looks at them."""
+
+    def __init__(
+        self, attack: Search, step: Callable[[State], State], runtime: Runtime, precision: Precision | None
+    ) -> None:
+        self.attack, self.runtime, self.precision = attack, runtime, precision
+        self.step = step
+        self.state: State = {}
+        self.width = 0
+        self.free = np.empty(0, dtype=np.int64)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graphed = runtime.torch_device.type == "cuda" and runtime.compile is not False
+        self._memory = torch.cuda.graph_pool_handle() if self._graphed else None
+
+    def worth_filling(self, running: int, waiting: int, batch_size: int) -> bool:
+        """Seating costs some launches, so a few empty slots wait for company."""
+        room = batch_size - running
+        return running == 0 or room >= min(waiting, max(1, batch_size // 16))
+
+    def seat(self, work: Work, most: int) -> tuple[np.ndarray, int, np.ndarray]:
+        """Give new items their slots; returns those, how many slots there are now, and the items' targets."""
+        fresh = self.attack.begin(work)
+        count = len(work.x)
+        if count > len(self.free):
+            self._widen(fresh, count, most)
+        taken, self.free = self.free[:count], self.free[count:]
+        index = self.index(taken)
+        for name, value in fresh.items():
+            self.state[name].index_copy_(0, index, value.to(self.state[name].dtype))
+        return taken, self.width, work.target.cpu().numpy()
+
+    def _widen(self, fresh: State, count: int, most: int) -> None:
+        """Room for `count` more."""
+        width = self.width - len(self.free) + count
+        if self._graphed:
+            width = max(width, min(-(-width // _GRAIN) * _GRAIN, most))
+        old, self.state = self.state, {}
+        for name, value in fresh.items():
+            pad = value[:1].expand(width - self.width, *value.shape[1:])
+            self.state[name] = torch.cat([old[name], pad]) if old else pad.clone()
+        self.free = np.concatenate([self.free, np.arange(self.width, width)])
+        self.width, self._graph = width, None
+
+    def shrink(self, occupied: np.ndarray, *, more_to_come: bool) -> np.ndarray | None:
+        """Close ranks once nothing waits and half the slots are empty (on the CPU: an eighth).
+
+        Returns the slots that stay, in their new order, where anything moved.
+        """
+        busy = len(occupied)
+        self.free = np.setdiff1d(np.arange(self.width), occupied)
+        few = busy <= self.width // 2 if self._graphed else busy < self.width - self.width // 8
+        width = min(self.width, -(-busy // _GRAIN) * _GRAIN) if self._graphed else busy
+        if more_to_come or busy == 0 or not few or width == self.width:
+            return None
+        kept = np.concatenate([occupied, self.free])[:width]
+        index = self.index(kept)
+        self.state = {name: value[index] for name, value in self.state.items()}
+        self.width, self.free, self._graph = width, np.arange(busy, width), None
+        return kept
+
+    def advance(self, passes: int) -> None:
+        """Spend so many passes on every row."""
+        for _ in range(passes):
+            if not self._graphed:
+                self._once(self.state)
+            else:
+                if self._graph is None:
+                    self._record()
+                self._graph.replay()  # type: ignore[union-attr]
+
+    def read(self) -> tuple[np.ndarray, np.ndarray]:
+        """Margins and ends of all slots: the one wait for the device."""
+        margin, done = torch.stack([self.state["margin"], self.state["done"].float()]).cpu().numpy()
+        return margin, done > 0
+
+    def index(self, slots: np.ndarray) -> Tensor:
+        return torch.as_tensor(slots, dtype=torch.int64, device=self.runtime.torch_device)
+
+    def _once(self, state: State) -> None:
+        with self.runtime.arithmetic(self.precision):
+            made = self.step(state)
+        for name, value in made.items():
+            if value is not state[name]:
+                if self._graphed:
+                    state[name].copy_(value)
+                else:
+                    state[name] = value
+
+    def _record(self) -> None:
+        stream: Any = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            trial = {name: value.clone() for name, value in self.state.items()}
+            for _ in range(_WARM_CALLS):
+                self._once(trial)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+            self._once(self.state)
+        self._graph = graph
