@@ -3,7 +3,20 @@
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.losses import LOSSES, get_loss
+from hardtack.attacks.occlusion import Occlusion
 from hardtack.attacks.outcome import Outcome
+from hardtack.attacks.patch_fool import PatchFool
 from hardtack.attacks.untouched import call, untouched
 
-__all__ = ["APGD", "LOSSES", "Ascent", "Outcome", "ascent_step", "call", "get_loss", "untouched"]
+__all__ = [
+    "APGD",
+    "LOSSES",
+    "Ascent",
+    "Occlusion",
+    "Outcome",
+    "PatchFool",
+    "ascent_step",
+    "call",
+    "get_loss",
+    "untouched",
+]

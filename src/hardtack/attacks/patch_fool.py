@@ -4,8 +4,9 @@
     that draws attention to them → Adam step on their pixels → project to ball ∩ box
 
 Departures from the published code: the best iterate is kept, not the last; the chosen patches all draw
-attention, not just the first; projections are the threat's own; `pcgrad="sum"` treats the attention of all
-blocks as one loss, which costs two backward passes per step instead of one per block.
+attention, not just the first; projections are the threat's own, and in l2 and l1 Adam shares its second moment;
+`pcgrad="sum"` treats the attention of all blocks as one loss, which costs two backward passes per step instead
+of one per block.
 """
 
 from __future__ import annotations
@@ -127,7 +128,10 @@ class PatchFool:
         goal, sign = parts.aim(model, x, y, keys, target, self.target)
         free, size, blocks = self._territory(model, x, goal, keys)
         weights = [parts.token_weights(free, block) for block in blocks]
-        rate, settled = self.lr * self._range(x, size), int(_PIXELS_SETTLE * self.steps)
+        values = self._values(x, size)
+        # Adam turns a gradient almost into its sign, which is the way to go in linf but not in l2 and l1
+        shared = None if self.threat.norm == "linf" else values
+        rate, settled = self.lr * self._range(values), int(_PIXELS_SETTLE * self.steps)
 
         paint = torch.where(free, randomness.uniform(keys, tuple(x.shape[1:]), stream=1), x)
         paint = self.threat.project(paint, x)
@@ -141,7 +145,7 @@ class PatchFool:
                 maps = None if taps is None else (taps, blocks, weights)
                 at, gradient = self._gradient(model, x_adv, goal, sign, free, maps)
                 best = better(best, x_adv, at, goal, sign, taken)
-                step, paint_moments = _adam(gradient * used, paint_moments, taken)
+                step, paint_moments = _adam(gradient * used, paint_moments, taken, shared=shared)
                 if self.pixels is not None and taken < settled:
                     # d image / d mask is paint − x; the choice of the highest in between is passed straight through
                     slope = (gradient * (paint - x)).sum(dim=1, keepdim=True)
@@ -205,10 +209,13 @@ class PatchFool:
             raise UserError("this model has no patches of its own; say how many pixels wide they are: patch_size=16")
         return size
 
-    def _range(self, x: Tensor, size: int | None) -> float:
-        """How far apart two values of a pixel may lie when all pixels that may change use the threat alike."""
+    def _values(self, x: Tensor, size: int | None) -> int:
+        """How many of an image's numbers may change."""
         area = x[0, 0].numel() if size is None or self.patches is None else self.patches * size**2
-        values = x.shape[1] * min(area, self.pixels or area)
+        return x.shape[1] * min(area, self.pixels or area)
+
+    def _range(self, values: int) -> float:
+        """How far apart two values of a pixel may lie when all that may change use the threat alike."""
         share = {"linf": 1.0, "l2": math.sqrt(values), "l1": values}[self.threat.norm]
         return min(1.0, 2 * self.threat.radius / share)
 
@@ -262,8 +269,14 @@ def _without_conflict(pull: Tensor, slope: Tensor) -> Tensor:
     return pull - slope * (against / slope.square().sum(dim=(1, 2, 3), keepdim=True).clamp_min(1e-30))
 
 
-def _adam(slope: Tensor, moments: tuple[Tensor, Tensor], taken: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Adam's direction of ascent (Kingma and Ba 2015), of length about 1 in every pixel, and its new moments."""
-    first, second = 0.9 * moments[0] + 0.1 * slope, 0.999 * moments[1] + 0.001 * slope**2
+def _adam(
+    slope: Tensor, moments: tuple[Tensor, Tensor], taken: int, *, shared: int | None = None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Adam's direction of ascent (Kingma and Ba 2015), of length about 1 in every value, and its new moments.
+
+    The second moment is each value's own or, `shared` by so many values of an image, their common mean.
+    """
+    square = slope**2 if shared is None else slope.square().sum(dim=(1, 2, 3), keepdim=True) / shared
+    first, second = 0.9 * moments[0] + 0.1 * slope, 0.999 * moments[1] + 0.001 * square
     mean, spread = first / (1 - 0.9 ** (taken + 1)), (second / (1 - 0.999 ** (taken + 1))).sqrt()
     return mean / (spread + 1e-12), (first, second)  # not 1e-8: gradients of a confident model are smaller
