@@ -74,7 +74,8 @@ def _fraction(eps: Fraction | float | str) -> Fraction:
     if isinstance(eps, Fraction):
         return eps
     try:
-        written = Fraction(str(eps))
+        numerator, _, denominator = str(eps).partition("/")
+        written = Fraction(numerator) / Fraction(denominator or "1")  # 0.5/255 is half a grey level
         pixels = written.limit_denominator(255)
         is_pixels = isinstance(eps, float) and float(pixels) == eps
         float(written)
@@ -90,6 +91,7 @@ def _written(eps: Fraction) -> str:
     decimal = repr(float(eps))
     if Fraction(decimal) == eps:
         return decimal
-    if 255 % eps.denominator == 0:
-        return f"{eps.numerator * (255 // eps.denominator)}/255"
+    levels = eps * 255
+    if levels.denominator in (1, 2, 4, 5, 8, 10):
+        return f"{levels.numerator if levels.denominator == 1 else float(levels)}/255"
     return str(eps)

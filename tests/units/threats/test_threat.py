@@ -64,7 +64,7 @@ def test_a_threat_is_a_value():
     "text, words",
     [
         ("linf:8", r"\[0,1\] pixel units, found 8 \(did you mean 'linf:8/255'\?\)"),
-        ("linf:2.5", r"found 2.5 \(did you mean 'linf:1/102'\?\)"),
+        ("linf:2.5", r"found 2.5 \(did you mean 'linf:2.5/255'\?\)"),
         ("linf:300", r"found 300$"),
         ("lnf:8/255", r"no norm 'lnf' \(did you mean 'linf'\?\)"),
         ("LINF:8/255", r"did you mean 'linf'"),

@@ -1,0 +1,102 @@
+"""The model as searches run it: a double of the real one, made for speed. Verdicts never come from it.
+
+On the GPU the double has its weights in bf16 (casting them at every pass, as autocast does, costs a quarter of the
+speed of a small transformer), its convolutions channels-last, its normalisation and its last linear layer in fp32,
+so that logits keep differences that bf16 would round away. A model that cannot be copied or does not bear the change
+is run through autocast as it is.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.runtime import Precision, Runtime
+
+
+class Double(nn.Module):
+    """`body` in bf16 from fp32 pixels to fp32 logits."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.body(x)
+        return (out if isinstance(out, Tensor) else out.logits).float()
+
+
+def search_model(
+    model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor
+) -> tuple[nn.Module, Precision]:
+    """What searches call, and the arithmetic to call it in. `probe`: a few images on which the double is tried out."""
+    if runtime.torch_device.type != "cuda":
+        return model, precision
+    try:
+        with torch.no_grad(), runtime.arithmetic("fp32"):
+            made = _double(model, precision == "bf16", probe)
+            wanted, got = _logits(model(probe)), made(probe)
+    except (RuntimeError, TypeError, AttributeError):  # it cannot be copied, or mixes types by hand
+        return model, precision
+    spread = wanted.std(dim=1).mean().clamp_min(1e-6)
+    if not got.isfinite().all() or (got - wanted).abs().mean() > 0.2 * spread:
+        return model, precision
+    return made, "fp32" if precision == "bf16" else precision
+
+
+def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
+    twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
+    if not halve:
+        return Double(twin)
+    head = _head(twin, probe)
+    twin.to(torch.bfloat16)
+    entrance = getattr(twin, "normalise", None)
+    if entrance is not None:
+        entrance.float()
+        entrance.register_forward_hook(lambda module, given, out: out.to(torch.bfloat16))
+    else:
+        twin.register_forward_pre_hook(lambda module, given: (given[0].to(torch.bfloat16), *given[1:]))
+    if head is not None:
+        head.float()
+        head.register_forward_pre_hook(lambda module, given: (given[0].float(),))
+    return Double(twin)
+
+
+def _head(model: nn.Module, probe: Tensor) -> nn.Linear | None:
+    """The linear layer whose output is the model's."""
+    seen: list[tuple[nn.Linear, Tensor]] = []
+    hooks = [
+        module.register_forward_hook(lambda module, given, out: seen.append((module, out)))
+        for module in model.modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        logits = _logits(model(probe))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    last, out = seen[-1] if seen else (None, None)
+    return last if out is not None and out.shape == logits.shape and torch.equal(out, logits) else None
+
+
+def _logits(out: Any) -> Tensor:
+    return (out if isinstance(out, Tensor) else out.logits).float()
+
+
+def compile_blocks(model: nn.Module) -> int:
+    """Compile the repeated blocks of a double: one short compilation serves them all. Returns how many."""
+    kinds = Counter(type(child) for parent in model.modules() for child in _series(parent))
+    blocks = [child for parent in model.modules() for child in _series(parent) if kinds[type(child)] >= 2]
+    inner = {id(part) for block in blocks for part in block.modules() if part is not block}
+    outermost = [block for block in blocks if id(block) not in inner and any(True for _ in block.parameters())]
+    for block in outermost:
+        block.compile(dynamic=False)
+    return len(outermost)
+
+
+def _series(parent: nn.Module) -> list[nn.Module]:
+    return list(parent.children()) if isinstance(parent, nn.Sequential | nn.ModuleList) else []
