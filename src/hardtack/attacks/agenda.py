@@ -86,6 +86,7 @@ class Agenda:
         warm = torch.tensor([one.warm for one in tries], device=device)
         return Work(
             x=images.x, y=images.y, target=target, keys=randomness.make_keys(images.keys, self.attack.seed, salt),
+            restart=torch.tensor([one.restart for one in tries], device=device),
             steps=torch.tensor([one.steps for one in tries], device=device), clean=images.clean,
             start=self.ledger.x_adv[rows], warm=warm,
         )  # fmt: skip

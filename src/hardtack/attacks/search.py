@@ -23,6 +23,7 @@ class Work(NamedTuple):
     y: Tensor
     target: Tensor  # a class to head for; −1: away from the label, wherever it leads
     keys: Tensor  # whose random numbers: a function of the image, the attack, the restart
+    restart: Tensor  # how many tries of the same kind go before this one
     steps: Tensor  # how long this item may search
     clean: Tensor  # logits of the clean images
     start: Tensor  # the closest image found so far
