@@ -29,7 +29,6 @@ class Slots:
         self.free = np.empty(0, dtype=np.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graphed = runtime.torch_device.type == "cuda" and runtime.compile is not False
-        self._memory = torch.cuda.graph_pool_handle() if self._graphed else None
 
     def worth_filling(self, running: int, waiting: int, batch_size: int) -> bool:
         """Seating costs some launches, so a few empty slots wait for company."""
@@ -114,6 +113,6 @@ class Slots:
                 self._once(trial)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._once(self.state)
         self._graph = graph
