@@ -2,19 +2,25 @@
 
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.ascent import Ascent, ascent_step
+from hardtack.attacks.carlini_wagner import CarliniWagner
 from hardtack.attacks.losses import LOSSES, get_loss
+from hardtack.attacks.minimum_norm import MinimumNorm
 from hardtack.attacks.occlusion import Occlusion
 from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.patch_fool import PatchFool
+from hardtack.attacks.transfer import Transfer
 from hardtack.attacks.untouched import call, untouched
 
 __all__ = [
     "APGD",
     "LOSSES",
     "Ascent",
+    "CarliniWagner",
+    "MinimumNorm",
     "Occlusion",
     "Outcome",
     "PatchFool",
+    "Transfer",
     "ascent_step",
     "call",
     "get_loss",

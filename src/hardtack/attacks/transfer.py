@@ -1,0 +1,161 @@
+"""Transfer: images crafted on one model, judged on another.
+
+The judged model is never asked for a gradient, so that masking its gradients does not protect it. A model that
+falls to transferred images but not to its own gradients is masking them (Papernot et al. 2017; Athalye et al. 2018).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.attacks.minimum_norm import aim, glance
+from hardtack.attacks.outcome import Outcome, better, nothing_yet
+from hardtack.attacks.untouched import untouched
+from hardtack.config import check, choose
+from hardtack.errors import UserError
+from hardtack.models import find_weights, rebuild
+from hardtack.models.files import sha256
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model to craft on: a run folder or weights file, read when first needed, or in Python the module itself."""
+
+    given: str | nn.Module
+
+    @classmethod
+    def parse(cls, given: Any) -> Source:
+        if isinstance(given, Source):
+            return given
+        if not isinstance(given, nn.Module):
+            given = str(given)
+            find_weights(given)  # a path that leads nowhere is refused now, not after an hour
+        return cls(given)
+
+    def __str__(self) -> str:
+        """The path; of a module only its class can be written down."""
+        return self.given if isinstance(self.given, str) else type(self.given).__name__
+
+    @functools.cached_property
+    def model(self) -> nn.Module:
+        return rebuild(self.given) if isinstance(self.given, str) else self.given
+
+    def fingerprint(self) -> str:
+        """Of the weights, so that results found with others do not pass for these."""
+        if isinstance(self.given, str):
+            return sha256(find_weights(self.given))[:12]
+        digest = hashlib.sha256()
+        for name, tensor in self.given.state_dict().items():
+            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()[:12]
+
+    @contextlib.contextmanager
+    def on(self, device: torch.device) -> Iterator[nn.Module]:
+        """The model on a device; a module of the caller's goes back to where it was."""
+        home = next(iter(self.model.parameters()), torch.empty(0, device=device)).device
+        try:
+            yield self.model.to(device)
+        finally:
+            if isinstance(self.given, nn.Module):
+                self.model.to(home)
+
+
+@attacks.register("transfer", help="images crafted on another model: attack.source=RUN")
+@dataclass(frozen=True, kw_only=True)
+class Transfer:
+    """Craft on `source`, judge on the model at hand.
+
+    `source` is a run folder or weights file (in Python also a module), or a list of them, of which the worst image
+    is kept. `attack` is the name, the settings or the value of the attack that crafts; `threat`, `mode` and `seed`
+    are handed to it, and so is the target, which the first source chooses. `weights` are fingerprints of the
+    sources, filled in here. `broken_at` counts the sources tried, 0 being the clean image.
+    """
+
+    threat: Threat
+    source: Any
+    attack: Any = "pgd"
+    target: Literal["random", "least_likely", "runner_up"] | None = None
+    mode: Literal["eval", "train"] = "eval"
+    seed: int = 0
+    weights: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self)
+        given = self.source if isinstance(self.source, list | tuple) else (self.source,)
+        if not given:
+            raise UserError("'source' names no model to craft on")
+        sources = tuple(Source.parse(one) for one in given)
+        weights = tuple(source.fingerprint() for source in sources)
+        if self.weights and self.weights != weights:
+            named = ", ".join(map(str, sources))
+            raise UserError(f"the weights of {named} are {', '.join(weights)}, not {', '.join(self.weights)}")
+        object.__setattr__(self, "source", sources)
+        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "attack", self._craftsman())
+
+    def _craftsman(self) -> Any:
+        """The attack that crafts, under this threat, mode and seed."""
+        shared = {key: getattr(self, key) for key in ("threat", "mode", "seed")}
+        attack = {"name": self.attack} if isinstance(self.attack, str) else self.attack
+        if isinstance(attack, Mapping):
+            asked = attack.keys() & shared.keys()
+            attack = choose(attacks, {"threat": self.threat, **attack}, path="attack")
+            for key in sorted(asked):
+                if getattr(attack, key) != shared[key]:
+                    raise UserError(f"{key} is given to transfer, which hands it to the attack that crafts")
+        if not hasattr(attack, "search"):
+            raise UserError(f"'attack': {type(attack).__name__} is no attack that can craft for another model")
+        if getattr(attack, "target", None) is not None:
+            raise UserError("target is given to transfer, which hands it to the attack that crafts")
+        known = {item.name for item in dataclasses.fields(attack)}
+        return dataclasses.replace(attack, **{key: value for key, value in shared.items() if key in known})
+
+    def __call__(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
+    ) -> Tensor:
+        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
+        return self.run(model, x, y, keys=keys, target=target).x_adv
+
+    def run(
+        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
+    ) -> Outcome:
+        """The images, and what `model` makes of them."""
+        with untouched(model, mode=self.mode):
+            target = None if target is None else target.clone()
+            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
+
+    def search(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        *,
+        keys: Tensor | None = None,
+        target: Tensor | None = None,
+        verdict: bool = True,
+    ) -> Outcome:
+        """The caller keeps `model` untouched; the sources are kept so here."""
+        with self.source[0].on(x.device) as first, untouched(first, mode=self.mode):
+            goal, sign = aim(first, x, y, keys, self.seed, target, self.target)
+        best = better(nothing_yet(x), x, glance(model, x, goal, sign), goal, sign, 0)
+        blind = torch.ones_like(best.fooled)
+        broken = torch.zeros_like(best.fooled)
+        for number, source in enumerate(self.source, start=1):
+            with source.on(x.device) as crafting, untouched(crafting, mode=self.mode):
+                aimed = {} if sign > 0 else {"target": goal}
+                made = self.attack.search(crafting, x, y, keys=keys, verdict=False, **aimed)
+            best = better(best, made.x_adv, glance(model, made.x_adv, goal, sign), goal, sign, number)
+            blind, broken = blind & made.zero_gradient, broken | made.not_finite
+        return best._replace(zero_gradient=blind, not_finite=best.not_finite | broken)
