@@ -4,9 +4,10 @@
     that draws attention to them → Adam step on their pixels → project to ball ∩ box
 
 Departures from the published code: the best iterate is kept, not the last; the chosen patches all draw
-attention, not just the first; projections are the threat's own, and in l2 and l1 Adam shares its second moment;
-`pcgrad="sum"` treats the attention of all blocks as one loss, which costs two backward passes per step instead
-of one per block.
+attention, not just the first; projections are the threat's own. In l2 and l1, and for the pixels of a sparse
+attack, Adam's second moment is one for the whole image: each pixel's own would make all gradients equally
+large, and the choice of pixels would hardly move. `pcgrad="sum"` treats the attention of all blocks as one loss,
+which costs two backward passes per step instead of one per block.
 """
 
 from __future__ import annotations
@@ -128,10 +129,10 @@ class PatchFool:
         goal, sign = parts.aim(model, x, y, keys, target, self.target)
         free, size, blocks = self._territory(model, x, goal, keys)
         weights = [parts.token_weights(free, block) for block in blocks]
-        values = self._values(x, size)
+        area = x[0, 0].numel() if self.patches is None or size is None else self.patches * size**2
         # Adam turns a gradient almost into its sign, which is the way to go in linf but not in l2 and l1
-        shared = None if self.threat.norm == "linf" else values
-        rate, settled = self.lr * self._range(values), int(_PIXELS_SETTLE * self.steps)
+        shared = None if self.threat.norm == "linf" else area * x.shape[1]
+        rate = self.lr * self._range(x.shape[1] * min(area, self.pixels or area))
 
         paint = torch.where(free, randomness.uniform(keys, tuple(x.shape[1:]), stream=1), x)
         paint = self.threat.project(paint, x)
@@ -145,14 +146,16 @@ class PatchFool:
                 maps = None if taps is None else (taps, blocks, weights)
                 at, gradient = self._gradient(model, x_adv, goal, sign, free, maps)
                 best = better(best, x_adv, at, goal, sign, taken)
-                step, paint_moments = _adam(gradient * used, paint_moments, taken, shared=shared)
-                if self.pixels is not None and taken < settled:
+                step, paint_moments = _adam(gradient, paint_moments, taken, shared=shared)
+                if self.pixels is not None and taken < _PIXELS_SETTLE * self.steps:
                     # d image / d mask is paint − x; the choice of the highest in between is passed straight through
                     slope = (gradient * (paint - x)).sum(dim=1, keepdim=True)
-                    lift, score_moments = _adam(slope, score_moments, taken)
+                    lift, score_moments = _adam(slope, score_moments, taken, shared=area)
                     scores = scores + _PIXEL_RATE * lift
                 length = rate * self.decay ** (taken // self.decay_every)
-                paint = torch.where(used, x_adv + length * step, paint).clamp(0, 1)
+                paint = (torch.where(used, x_adv, paint) + length * step).clamp(0, 1)
+                if self.pixels is not None:  # pixels in waiting are painted too, as far as they might be used
+                    paint = torch.where(used, paint, self.threat.project(torch.where(used, x, paint), x))
         x_adv, _ = self._image(x, paint, scores, free)
         with torch.no_grad():
             logits = model(x_adv).float()
@@ -208,11 +211,6 @@ class PatchFool:
         if size is None:
             raise UserError("this model has no patches of its own; say how many pixels wide they are: patch_size=16")
         return size
-
-    def _values(self, x: Tensor, size: int | None) -> int:
-        """How many of an image's numbers may change."""
-        area = x[0, 0].numel() if size is None or self.patches is None else self.patches * size**2
-        return x.shape[1] * min(area, self.pixels or area)
 
     def _range(self, values: int) -> float:
         """How far apart two values of a pixel may lie when all that may change use the threat alike."""
@@ -279,4 +277,4 @@ def _adam(
     square = slope**2 if shared is None else slope.square().sum(dim=(1, 2, 3), keepdim=True) / shared
     first, second = 0.9 * moments[0] + 0.1 * slope, 0.999 * moments[1] + 0.001 * square
     mean, spread = first / (1 - 0.9 ** (taken + 1)), (second / (1 - 0.999 ** (taken + 1))).sqrt()
-    return mean / (spread + 1e-12), (first, second)  # not 1e-8: gradients of a confident model are smaller
+    return mean / (spread + 1e-20), (first, second)  # not 1e-8: gradients of a sure model are smaller
