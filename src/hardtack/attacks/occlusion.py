@@ -104,12 +104,14 @@ class Occlusion:
         size = self.patch_size or stated_patch_size(model) or usual_patch_size(x)
         rows, columns = grid(x, size, at_least=self.patches)
         count = self._count(rows * columns)
+        # on the device once: a number would be copied there, and waited for, in every try
+        eps = torch.full((), self.threat.radius, dtype=x.dtype, device=x.device)
         best = nothing_yet(x)
         for tried in range(self.tries):
             own = randomness.make_keys(keys, self.seed, tried)
             chosen = pick(randomness.uniform(own, (rows, columns)), count)
             covered = torch.where(cover(chosen, size, x), self._fill(x, own), x)
-            x_adv = self.threat.project(covered, x)
+            x_adv = self.threat.project(covered, x, eps)
             logits = model(x_adv).float()
             at = Step(x_adv, x_adv, sign * margin(logits, goal), logits, best.zero_gradient)
             best = better(best, x_adv, at, goal, sign, tried)

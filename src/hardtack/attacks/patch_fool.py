@@ -134,15 +134,17 @@ class PatchFool:
         shared = None if self.threat.norm == "linf" else area * x.shape[1]
         rate = self.lr * self._range(x.shape[1] * min(area, self.pixels or area))
 
+        # on the device once: a number would be copied there, and waited for, in every step
+        eps = torch.full((), self.threat.radius, dtype=x.dtype, device=x.device)
         paint = torch.where(free, randomness.uniform(keys, tuple(x.shape[1:]), stream=1), x)
-        paint = self.threat.project(paint, x)
+        paint = self.threat.project(paint, x, eps)
         scores = randomness.uniform(keys, tuple(free.shape[1:]), stream=2)
         paint_moments = (torch.zeros_like(paint), torch.zeros_like(paint))
         score_moments = (torch.zeros_like(scores), torch.zeros_like(scores))
         best = nothing_yet(x)
         with tap(model, features=False) if blocks else contextlib.nullcontext() as taps:
             for taken in range(self.steps):
-                x_adv, used = self._image(x, paint, scores, free)
+                x_adv, used = self._image(x, paint, scores, free, eps)
                 maps = None if taps is None else (taps, blocks, weights)
                 at, gradient = self._gradient(model, x_adv, goal, sign, free, maps)
                 best = better(best, x_adv, at, goal, sign, taken)
@@ -155,8 +157,8 @@ class PatchFool:
                 length = rate * self.decay ** (taken // self.decay_every)
                 paint = (torch.where(used, x_adv, paint) + length * step).clamp(0, 1)
                 if self.pixels is not None:  # pixels in waiting are painted too, as far as they might be used
-                    paint = torch.where(used, paint, self.threat.project(torch.where(used, x, paint), x))
-        x_adv, _ = self._image(x, paint, scores, free)
+                    paint = torch.where(used, paint, self.threat.project(torch.where(used, x, paint), x, eps))
+        x_adv, _ = self._image(x, paint, scores, free, eps)
         with torch.no_grad():
             logits = model(x_adv).float()
         last = Step(x_adv, x_adv, sign * cross_entropy(logits, goal), logits, best.zero_gradient)
@@ -217,10 +219,10 @@ class PatchFool:
         share = {"linf": 1.0, "l2": math.sqrt(values), "l1": values}[self.threat.norm]
         return min(1.0, 2 * self.threat.radius / share)
 
-    def _image(self, x: Tensor, paint: Tensor, scores: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+    def _image(self, x: Tensor, paint: Tensor, scores: Tensor, free: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         """`x` with paint on the free pixels, or on those of them with the highest scores; and which these are."""
         used = free if self.pixels is None else free & pick(scores.masked_fill(~free, -torch.inf), self.pixels)
-        return self.threat.project(torch.where(used, paint, x), x), used
+        return self.threat.project(torch.where(used, paint, x), x, eps), used
 
     def _gradient(
         self,

@@ -5,6 +5,7 @@ import itertools
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hardtack import config
 from hardtack.attacks import Occlusion
@@ -203,6 +204,14 @@ def test_nothing_else_is_touched(mode):
     assert all(torch.equal(a, b) for a, b in zip(before, everything(), strict=True))
     assert flags == [module.training for module in model.modules()]
     assert x_adv.data_ptr() != X.data_ptr() and not x_adv.requires_grad and not x_adv.is_inference()
+
+
+@pytest.mark.parametrize("fill", ["noise", "mean"])
+def test_the_tries_never_wait_for_the_device(fill):
+    """Fake tensors have shapes and no numbers: whoever asks for one fails."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        x, y = fake.from_tensor(X), fake.from_tensor(Y)
+        assert Occlusion(tries=2, fill=fill, target="random").search(VIT, x, y).x_adv.shape == X.shape
 
 
 # ---------------------------------------------------------------- settings

@@ -9,6 +9,7 @@ import pytest
 import torch
 from linear_models import SHAPE, Linear, best_gain, gain, images, labels
 from torch import nn
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from hardtack import config
 from hardtack.attacks import Occlusion, PatchFool, patch_fool
@@ -345,6 +346,16 @@ def test_nothing_else_is_touched(settings):
     with torch.inference_mode():
         x_adv = PatchFool(steps=2, **settings)(model, X.clone(), Y.clone())
     assert torch.equal(x_adv, PatchFool(steps=2, **settings)(model, X, Y))
+
+
+@pytest.mark.parametrize("settings", [{}, {"pixels": 6}, {"choose": "saliency", "threat": "l2:1", "target": "random"}])
+def test_the_loop_never_waits_for_the_device(settings):
+    """Fake tensors have shapes and no numbers: whoever asks for one fails."""
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        x, y = fake.from_tensor(X), fake.from_tensor(Y)
+        assert PatchFool(steps=3, **settings).search(VIT, x, y).x_adv.shape == X.shape
+        with pytest.raises(DataDependentOutputException):
+            x.sum().item()
 
 
 class Cut(nn.Module):
