@@ -3,6 +3,7 @@
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.carlini_wagner import CarliniWagner
+from hardtack.attacks.fab import FAB
 from hardtack.attacks.losses import LOSSES, get_loss
 from hardtack.attacks.minimum_norm import MinimumNorm
 from hardtack.attacks.occlusion import Occlusion
@@ -13,6 +14,7 @@ from hardtack.attacks.untouched import call, untouched
 
 __all__ = [
     "APGD",
+    "FAB",
     "LOSSES",
     "Ascent",
     "CarliniWagner",

@@ -105,8 +105,8 @@ def test_linear_programmes_agree_with_the_solver_of_this_file(norm):
             below = torch.cat([eye, eye, -torch.ones(d, 1, dtype=torch.float64)], dim=1)
             equality = torch.cat([equality, torch.zeros(1, dtype=torch.float64)])
             solved = linprog(
-                [0.0] * 2 * d + [1.0], A_ub=below.numpy(), b_ub=[0.0] * d, A_eq=equality[None].numpy(), b_eq=[float(missing)],
-                bounds=[*bounds, (0, None)],
+                [0.0] * 2 * d + [1.0], A_ub=below.numpy(), b_ub=[0.0] * d,
+                A_eq=equality[None].numpy(), b_eq=[float(missing)], bounds=[*bounds, (0, None)],
             )  # fmt: skip
         assert solved.status == 0 and abs(solved.fun - float(expected)) < 1e-6 * max(1, solved.fun)
 

@@ -1,0 +1,196 @@
+"""FAB (Croce and Hein 2020): walks along the decision boundary towards the point of it that is nearest to the image.
+
+    linearise at the iterate → shortest ways to the boundary, from the iterate and from the image → a blend of both,
+    a little too far → where that fools the model, back towards the image
+
+An iteration asks the model twice: for the linearisation (forward and backward), then for the label of the new point
+(forward). One pass could serve both were points not pulled back; but near a smooth boundary nearly all of them are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks.ascent import input_gradient
+from hardtack.attacks.losses import target_loss
+from hardtack.attacks.pooled import Pooled
+from hardtack.attacks.search import Cost, State, Work, common, pick, success_margin, watch
+from hardtack.config import check
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+from hardtack.threats.planes import TO_PLANE, distance_to_plane
+
+_TINY = 1e-12
+_MOST_CLASSES, _CANDIDATES = 20, 10
+
+
+@attacks.register("fab", help="FAB: the nearest point of the decision boundary, by linearising all classes", targets=0)
+@attacks.register("fab_t", help="FAB towards the nine likeliest wrong classes in turn", targets=9)
+@dataclass(frozen=True, kw_only=True)
+class FAB(Pooled):
+    """Fast adaptive boundary attack: eps decides only what counts as found (and the size of random starts).
+
+    `targets`: so many likeliest wrong classes are headed for one after the other. With 0 each step linearises
+    towards the `candidates` likeliest wrong classes, a backward pass for each, and heads for the nearest; by default
+    towards all of them or, with more than 20 classes, the 10 likeliest. `steps` are iterations. `alpha_max` bounds the
+    weight of the way that starts at the image, `overshoot` stretches both ways, `beta` pulls back what fools the model.
+    `fused` is not in the paper: it linearises where it asks for the label, before the pull back, and so spends one
+    pass per iteration. The first restart begins at the image, later ones at noise of half the ball's size. The state's
+    `size` is the smallest perturbation that fooled the model, inside the ball or not; inf where there was none.
+    """
+
+    threat: Threat
+    steps: int = 100
+    targets: int = 0
+    restarts: int = 1
+    alpha_max: float = 0.1
+    overshoot: float = 1.05
+    beta: float = 0.9
+    candidates: int | None = None
+    fused: bool = False
+    reach: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.steps < 1 or self.restarts < 1 or self.targets < 0:
+            raise UserError("steps and restarts must be at least 1, targets at least 0")
+        if self.candidates is not None and self.candidates < 1:
+            raise UserError(f"candidates must be at least 1, found {self.candidates}")
+        if not 0 <= self.alpha_max <= 1 or not 0 <= self.beta <= 1:
+            raise UserError(f"alpha_max and beta must lie in [0,1], found {self.alpha_max} and {self.beta}")
+        if not self.overshoot >= 1:
+            raise UserError(f"overshoot must be at least 1, found {self.overshoot}")
+
+    # ------------------------------------------------------------ what the pool asks
+
+    def length(self, steps: int) -> int:
+        """One call per iteration; `fused`, another one, for the label of the last point."""
+        return steps + self.fused
+
+    def cost(self, classes: int) -> Cost:
+        return Cost(1 if self.fused else 2, 1 if self._aims else self._count(classes))
+
+    def begin(self, work: Work) -> State:
+        noise = self._noise(work.x, work.keys)
+        start = pick(work.restart > 0, (work.x + noise).clamp(0, 1), work.x)
+        never = torch.full((len(work.x),), torch.inf, dtype=work.x.dtype, device=work.x.device)
+        return common(work) | {"point": pick(work.warm, work.start, start), "size": never}
+
+    def step(self, model: nn.Module, state: State) -> State:
+        x, point = state["x"], state["point"]
+        logits, rise, normal = self._linearise(model, state)
+        seen = {"loss": rise, "gradient": normal}
+        rise, normal = rise.nan_to_num(0.0, 0.0, 0.0), normal.nan_to_num(0.0, 0.0, 0.0)
+        if self.fused:
+            entries, back = self._look(state, point, logits, seen)
+            rise = rise + (normal * (back - point)).flatten(1).sum(dim=1)
+            return entries | {"point": self._move(back, x, rise, normal), "done": state["t"] >= state["steps"]}
+        moved = self._move(point, x, rise, normal)
+        with torch.no_grad():
+            logits = _logits(model, moved)
+        entries, back = self._look(state, moved, logits, seen)
+        return entries | {"point": back, "done": state["t"] + 1 >= state["steps"]}
+
+    # ------------------------------------------------------------ the parts of a step
+
+    def _look(self, state: State, point: Tensor, logits: Tensor, seen: dict[str, Tensor]) -> tuple[State, Tensor]:
+        """What the logits at a point say: the common entries, and the point, pulled back where it fools the model."""
+        x, searching = state["x"], ~state["done"]
+        size = self.threat.size(point - x)
+        inside = searching & (size <= self.threat.radius)
+        entries = watch(state, point, logits, reach=self.reach, counts=inside, **seen)
+        fools = success_margin(logits, state["y"], state["target"], reach=self.reach) > 0
+        nearest = torch.where(searching & fools, torch.minimum(size, state["size"]), state["size"])
+        return entries | {"size": nearest}, pick(fools, x + self.beta * (point - x), point)
+
+    @property
+    def _aims(self) -> bool:
+        return self.reach or self.targets > 0
+
+    def _count(self, classes: int) -> int:
+        """How many planes an untargeted step looks at."""
+        several = self.candidates or (classes if classes <= _MOST_CLASSES else _CANDIDATES)
+        return min(several, classes - 1)
+
+    def _linearise(self, model: nn.Module, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        return self._aimed(model, state) if self._aims else self._nearest(model, state)
+
+    def _aimed(self, model: nn.Module, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits, the target's logit minus the label's (`reach`: minus the largest other), and the gradient of that."""
+        y, target, ahead = state["y"], state["target"].clamp(min=0), target_loss("margin")
+
+        def objective(image: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            logits = _logits(model, image)
+            value = success_margin(logits, y, target, reach=True) if self.reach else ahead(logits, y, target)
+            return value.sum(), (value.detach(), logits.detach())
+
+        normal, (rise, logits) = input_gradient(objective, state["point"])
+        return logits, rise, normal
+
+    def _nearest(self, model: nn.Module, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """The same for the wrong class whose linearised boundary is nearest."""
+        y, norm = state["y"], self.threat.norm
+        logits, gradient_of = _pullback(model, state["point"])
+        names = torch.arange(logits.shape[1], device=logits.device)
+        own = names == y[:, None]
+        several = self._count(logits.shape[1])
+        classes = logits.nan_to_num(0.0).masked_fill(own, -torch.inf).topk(several, dim=1).indices
+        best = torch.full_like(logits[:, 0], torch.inf)
+        rise, normal = torch.zeros_like(best), torch.zeros_like(state["point"])
+        for place in range(several):
+            wrong = names == classes[:, place, None]
+            ahead = torch.where(wrong, logits, 0).sum(dim=1) - torch.where(own, logits, 0).sum(dim=1)
+            gradient = gradient_of(wrong.to(logits.dtype) - own.to(logits.dtype))
+            distance = distance_to_plane(norm, gradient, ahead)
+            nearer = (distance < best) | (place == 0)
+            best, rise = torch.where(nearer, distance, best), torch.where(nearer, ahead, rise)
+            normal = pick(nearer, gradient, normal)
+        return logits, rise, normal
+
+    def _move(self, point: Tensor, x: Tensor, rise: Tensor, normal: Tensor) -> Tensor:
+        """From a point and from the image to the plane on which `rise`, linearised at the point, vanishes."""
+        back = (normal * (point - x)).flatten(1).sum(dim=1)
+        ways = TO_PLANE[self.threat.norm](
+            torch.cat([point, x]), torch.cat([normal, normal]), torch.cat([-rise, back - rise])
+        )
+        from_point, from_image = ways.chunk(2)
+        near, far = self.threat.size(ways).clamp_min(1e-8).chunk(2)
+        share = (near / (near + far)).clamp(max=self.alpha_max).reshape(-1, *[1] * (x.dim() - 1))
+        blend = (1 - share) * (point + self.overshoot * from_point) + share * (x + self.overshoot * from_image)
+        return blend.clamp(0, 1)
+
+    def _noise(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Half as large as the ball."""
+        shape = tuple(x.shape[1:])
+        linf = self.threat.norm == "linf"
+        noise = randomness.uniform(keys, shape) * 2 - 1 if linf else randomness.normal(keys, shape)
+        length = self.threat.size(noise).clamp_min(_TINY).reshape(-1, *[1] * (x.dim() - 1))
+        return 0.5 * self.threat.radius * noise / length
+
+
+def _logits(model: nn.Module, image: Tensor) -> Tensor:
+    logits = model(image)
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _pullback(model: nn.Module, point: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The logits at a point, and the function from weights of logits (N×classes) to the gradient of their sum."""
+    if torch.compiler.is_compiling():
+        logits, pull = torch.func.vjp(lambda image: _logits(model, image), point)  # type: ignore[misc]
+        return logits, lambda weights: pull(weights)[0]
+    image = point.detach().requires_grad_()
+    logits = _logits(model, image)
+    if not logits.requires_grad:  # the model cuts the path to its input
+        return logits, lambda weights: torch.zeros_like(point)
+
+    def gradient_of(weights: Tensor) -> Tensor:
+        return torch.autograd.grad(logits, image, weights, retain_graph=True, materialize_grads=True)[0]
+
+    return logits.detach(), gradient_of
