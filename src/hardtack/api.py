@@ -17,14 +17,13 @@ from hardtack.config import build, choose, flat, merge, plain, read_yaml
 from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError
-from hardtack.evaluation import SUITES, Evaluation, EvaluationConfig, Subject, Sweep, evaluate
+from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
 from hardtack.evaluation.sanity import UNTRAINED, check_inputs, check_logits, class_names
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.files import sha256
 from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
 from hardtack.runtime import Runtime
-from hardtack.threats import Threat
 from hardtack.training import Recipe, Trainer, Validate, read_recipe, validation_attack
 
 
@@ -102,15 +101,9 @@ def _nested(words: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationJob:
+class EvaluationJob(EvaluationConfig):
     """The words of `evaluate`. `suite` may name several, joined by commas; `n`: only the first images."""
 
-    suite: str = "pgd"
-    threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
-    attack: dict[str, Any] = field(default_factory=dict)
-    sweep: Sweep = EvaluationConfig.sweep
-    batch_size: int = 256
-    examples: int = 12
     checkpoint: str = "best"
     model: ModelConfig | None = None
     data: DataConfig | None = None
@@ -119,10 +112,13 @@ class EvaluationJob:
     output: str | None = None
     runtime: Runtime = field(default_factory=Runtime)
 
+    def __post_init__(self) -> None:
+        """Each suite is checked on its own."""
+
     def configs(self) -> list[EvaluationConfig]:
         """One for each suite named."""
-        shared = {key: getattr(self, key) for key in ("threat", "attack", "sweep", "batch_size", "examples")}
-        return [build(EvaluationConfig, {"suite": suite.strip(), **shared}) for suite in self.suite.split(",")]
+        shared = {item.name: getattr(self, item.name) for item in dataclasses.fields(EvaluationConfig)}
+        return [build(EvaluationConfig, {**shared, "suite": suite.strip()}) for suite in self.suite.split(",")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +146,7 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
 
 def _words(values: dict[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
     """The settings given, as they would be typed, for one of the suites."""
-    given = {**flat(plain(values)), "suite": config.suite, "threat": str(config.threat)}
+    given = {**flat(plain(values)), "suite": config.suite, "threat": str(threat_of(config))}
     given.pop("output", None)
     return tuple(f"{key}={_typed(value)}" for key, value in given.items())
 
@@ -176,7 +172,7 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
         raise UserError("'data.name' is missing: say which data, for example data=folder:PATH")
     job: EvaluationJob = build(EvaluationJob, values)
     for config in job.configs():  # a misspelt suite or attack is found before anything is loaded
-        SUITES[config.suite](config)
+        make_trials(config)
     target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
     return target, job
 

@@ -68,7 +68,7 @@ def evaluate(words: Words = None) -> None:
     """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold],
 
     or [bold]hardtack evaluate model=timm:resnet18 data=folder:images suite=clean[/bold].
-    Suites: clean, pgd, sweep.
+    Suites: clean, pgd, sweep, autoattack (tier=exact|verified|fast|max), attacks, curve.
     """
     from hardtack import api
     from hardtack.config import parse_words
@@ -90,6 +90,51 @@ def attack(words: Words = None) -> None:
     made = craft(path, settings)
     text = f"{made.summary}\nimages: {made.arrays}\npicture: {made.picture}"
     console.print(text, highlight=False, markup=False)
+
+
+@app.command()
+def verify(words: Words = None) -> None:
+    """Check stored verdicts: [bold]hardtack verify runs/x bits=8[/bold].
+
+    Every adversarial image that an evaluation counts is taken out again: in the ball, in the box, misclassified in
+    fp32 (and after rounding to 8 bits). Exit code 1 when anything does not hold.
+    """
+    from hardtack.verify import verify as check
+
+    path, settings = _target(words)
+    if path is None:
+        raise UserError("name a run folder: hardtack verify runs/x")
+    found = check(path, settings)
+    for one in found:
+        console.print(str(one), highlight=False, markup=False)
+    raise typer.Exit(1 if any(one.wrong for one in found) else 0)
+
+
+@app.command()
+def selftest(words: Words = None) -> None:
+    """Test the test: [bold]hardtack selftest runs/x threat=linf:8/255[/bold].
+
+    Plants an adversarial example beside each of a few images, by giving the model's own features a new last layer,
+    and counts how often the attacks of the suite find one. Exit code 1 when they miss too many to be believed.
+    """
+    from hardtack.selftest import selftest as check
+
+    path, settings = _target(words)
+    found = check(path, settings)
+    console.print(str(found), highlight=False, markup=False)
+    raise typer.Exit(0 if found.passed else 1)
+
+
+@app.command()
+def plan(words: Words = None) -> None:
+    """What an evaluation will cost: [bold]hardtack plan runs/x suite=autoattack tier=fast[/bold].
+
+    Passes, time and memory, after a few seconds of calibration, and before anything is paid for.
+    """
+    from hardtack.plan import plan as estimate
+
+    path, settings = _target(words)
+    console.print(str(estimate(path, settings)), highlight=False, markup=False)
 
 
 @app.command()

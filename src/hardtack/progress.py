@@ -17,7 +17,7 @@ class Meter:
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.percentage:.0f} %"),
             TextColumn("{task.fields[note]}"),
             TimeRemainingColumn(),
             console=self.console,
@@ -25,7 +25,7 @@ class Meter:
             disable=quiet or not self.console.is_terminal,
         )
         self._task = self._bar.add_task(title, total=total, completed=done, note="")
-        self._since, self._images = time.monotonic(), 0
+        self._since, self._images, self._done, self._total = time.monotonic(), 0, done, total
 
     def __enter__(self) -> Meter:
         self._bar.start()
@@ -37,7 +37,13 @@ class Meter:
     def advance(self, images: int, note: str = "") -> None:
         self._images += images
         rate = self._images / max(time.monotonic() - self._since, 1e-9)
-        self._bar.update(self._task, advance=1, note=f"{rate:,.0f} img/s {note}")
+        self._done += 1
+        count = f"{self._done}/{self._total}"
+        self._bar.update(self._task, completed=self._done, note=f"{count} {rate:,.0f} img/s {note}")
+
+    def note(self, text: str, share: float = 0.0) -> None:
+        """What is being done, and how much of the step under way that is."""
+        self._bar.update(self._task, completed=self._done + min(max(share, 0.0), 0.999), note=text)
 
     def say(self, line: str) -> None:
         self.console.print(line, highlight=False)

@@ -175,6 +175,11 @@ class Agenda:
         for number in np.unique(rounds[through]):
             self._open(np.unique(rows[through & (rounds == number)]), int(number) + 1)
 
+    def longest(self) -> int:
+        """Passes that the longest of the running items may still take."""
+        slots = self.occupied()
+        return int((self.lengths[self.order[slots]] - self.age[slots]).max()) if len(slots) else 0
+
     @property
     def alive(self) -> int:
         return int((self.ledger.won < 0).sum())

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from hardtack.capture import Captured
 from hardtack.runtime import Runtime
 
 
@@ -22,23 +23,32 @@ class Judge:
     def __init__(self, model: nn.Module, runtime: Runtime, *, votes: int = 1, batch_size: int = 256) -> None:
         self.model, self.runtime, self.votes, self.batch_size = model, runtime, votes, batch_size
         self.forwards = 0
+        self._recorded: dict[int, Captured] = {}  # by batch size: a few claims at a time must not cost many launches
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """fp32 logits N×classes; of a random model the logarithm of its mean probabilities."""
-        parts = [self._asked(part) for part in x.split(self.batch_size)]
+        try:
+            parts = [self._asked(part) for part in x.split(self.batch_size)]
+        except torch.OutOfMemoryError:
+            if self.batch_size == 1:
+                raise
+            self.batch_size //= 2
+            torch.cuda.empty_cache()
+            return self.logits(x)
         return torch.cat(parts) if parts else x.new_zeros((0, 1))
 
     def _asked(self, x: Tensor) -> Tensor:
         self.forwards += len(x) * self.votes
         with self.runtime.arithmetic("fp32"):
-            logits = self.model(x).float()
-            if self.votes == 1:
-                return logits
-            total = logits.softmax(dim=1)
-            for _ in range(self.votes - 1):
-                total = total + self.model(x).float().softmax(dim=1)
-        return (total / self.votes).log()
+            if self.votes > 1:
+                return sum(self.model(x).float().softmax(dim=1) for _ in range(self.votes)).div(self.votes).log()
+            if not self.runtime.captures:
+                return self.model(x).float()
+            size = next(size for size in (16, 64, 256, len(x)) if size >= len(x))
+            padded = torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
+            recorded = self._recorded.setdefault(size, Captured(lambda image: self.model(image).float()))
+            return recorded(padded)[: len(x)].clone()
 
     def __call__(self, x_adv: Tensor, x: Tensor, y: Tensor, attack: Any, target: Tensor | None = None) -> Verdict:
         """`target`: classes that have to be reached, where the attack was sent for them."""
@@ -49,5 +59,5 @@ class Judge:
         there = predicted != y if target is None else predicted == target
         allowed = attack.threat.contains(x_adv, x)
         if hasattr(attack, "allows"):
-            allowed = allowed & attack.allows(x_adv, x)
+            allowed = allowed & attack.allows(x_adv, x, self.model)
         return Verdict(finite & there & allowed, predicted, finite)

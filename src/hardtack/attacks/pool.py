@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from hardtack.attacks.agenda import Agenda, Round
+from hardtack.attacks.double import Double, compile_blocks
 from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images, Ledger
 from hardtack.attacks.search import Cost, Search, State
@@ -46,7 +47,7 @@ class Pool:
     batch_size: int
     judge: Judge
     precision: Precision | None = None
-    compiles: bool = False
+    patience_s: float | None = None  # compile the model's blocks when a stage has longer than this to go; None: never
     every: int = 5  # passes of an item between two looks at it
     spent: Cost = field(default_factory=Cost)  # passes of items
     slot_passes: int = 0  # passes of slots, empty ones included
@@ -94,10 +95,13 @@ class Pool:
             self.spent = self.spent.plus(cost.times(passes * agenda.busy))
             self.slot_passes += passes * slots.width
             self._look(attack, agenda, slots)
-            agenda.move(slots.shrink(agenda.occupied(), more_to_come=bool(agenda.waiting)))
-            if tell is not None and time.monotonic() - told > 0.5:
-                tell(Progress(agenda.alive, agenda.passes_left(), self.spent.forwards), agenda.ledger)
+            waits = bool(agenda.waiting)
+            agenda.move(slots.shrink(agenda.occupied(), more_to_come=waits, left=agenda.longest() if not waits else 0))
+            if time.monotonic() - told > 0.5:
                 told = time.monotonic()
+                self._compile_if_it_pays(agenda, slots)
+                if tell is not None:
+                    tell(Progress(agenda.alive, agenda.passes_left(), self.spent.forwards), agenda.ledger)
 
     def _look(self, attack: Search, agenda: Agenda, slots: Slots) -> None:
         """Judge the claims of the items whose time has come, and clear the slots of those that are over."""
@@ -124,7 +128,13 @@ class Pool:
         return claims[right]
 
     def _step(self, attack: Search) -> Callable[[State], State]:
-        def step(state: State) -> State:
-            return attack.step(self.model, state)
+        return lambda state: attack.step(self.model, state)
 
-        return torch.compile(step, fullgraph=True, dynamic=False) if self.compiles else step
+    def _compile_if_it_pays(self, agenda: Agenda, slots: Slots) -> None:
+        """Graphs of eager kernels start at once; a long stage is worth the seconds that better kernels take to make."""
+        if self.patience_s is None or not isinstance(self.model, Double):
+            return
+        if agenda.passes_left() / self.batch_size * slots.passing_s > self.patience_s:
+            compile_blocks(self.model)
+            slots.forget()
+            self.patience_s = None

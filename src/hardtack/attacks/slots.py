@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from hardtack.attacks.search import Search, State, Work
 from hardtack.runtime import Precision, Runtime
 
 _GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
-_WARM_CALLS = 2
+_WARM_CALLS = 1
 
 
 class Slots:
@@ -29,6 +30,8 @@ class Slots:
         self.free = np.empty(0, dtype=np.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graphed = runtime.torch_device.type == "cuda" and runtime.compile is not False
+        self._recording_s = self.passing_s = 0.0  # what a recording and a pass take
+        self._passes, self._since = 0, time.monotonic()
 
     def worth_filling(self, running: int, waiting: int, batch_size: int) -> bool:
         """Seating costs some launches, so a few empty slots wait for company."""
@@ -59,16 +62,15 @@ class Slots:
         self.free = np.concatenate([self.free, np.arange(self.width, width)])
         self.width, self._graph = width, None
 
-    def shrink(self, occupied: np.ndarray, *, more_to_come: bool) -> np.ndarray | None:
-        """Close ranks once nothing waits and half the slots are empty (on the CPU: an eighth).
+    def shrink(self, occupied: np.ndarray, *, more_to_come: bool, left: int) -> np.ndarray | None:
+        """Close ranks once nothing waits, where the `left` passes gain more than another recording costs.
 
         Returns the slots that stay, in their new order, where anything moved.
         """
         busy = len(occupied)
         self.free = np.setdiff1d(np.arange(self.width), occupied)
-        few = busy <= self.width // 2 if self._graphed else busy < self.width - self.width // 8
         width = min(self.width, -(-busy // _GRAIN) * _GRAIN) if self._graphed else busy
-        if more_to_come or busy == 0 or not few or width == self.width:
+        if more_to_come or busy == 0 or not self._pays(width, left):
             return None
         kept = np.concatenate([occupied, self.free])[:width]
         index = self.index(kept)
@@ -76,19 +78,30 @@ class Slots:
         self.width, self.free, self._graph = width, np.arange(busy, width), None
         return kept
 
+    def _pays(self, width: int, left: int) -> bool:
+        if not self._graphed:
+            return width < self.width - self.width // 8
+        return left * self.passing_s * (1 - width / self.width) > 2 * self._recording_s
+
+    def forget(self) -> None:
+        """Record anew: the model has changed its ways."""
+        self._graph = None
+
     def advance(self, passes: int) -> None:
         """Spend so many passes on every row."""
+        if self._graphed and self._graph is None:
+            self._record()
+        self._passes, self._since = passes, time.monotonic()
         for _ in range(passes):
-            if not self._graphed:
-                self._once(self.state)
+            if self._graph is not None:
+                self._graph.replay()
             else:
-                if self._graph is None:
-                    self._record()
-                self._graph.replay()  # type: ignore[union-attr]
+                self._once(self.state)
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Margins and ends of all slots: the one wait for the device."""
         margin, done = torch.stack([self.state["margin"], self.state["done"].float()]).cpu().numpy()
+        self.passing_s = (time.monotonic() - self._since) / max(self._passes, 1)
         return margin, done > 0
 
     def index(self, slots: np.ndarray) -> Tensor:
@@ -105,6 +118,8 @@ class Slots:
                     state[name] = value
 
     def _record(self) -> None:
+        torch.cuda.synchronize()
+        began = time.monotonic()
         stream: Any = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -116,3 +131,4 @@ class Slots:
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._once(self.state)
         self._graph = graph
+        self._recording_s = time.monotonic() - began

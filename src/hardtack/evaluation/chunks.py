@@ -37,15 +37,27 @@ def head(data: Any, device: torch.device, first: int = 8) -> tuple[Tensor, Tenso
 
 
 def chunks(
-    data: Any, size: int, device: torch.device, wanted: list[int]
-) -> Iterator[tuple[int, tuple[Tensor, Tensor, Tensor]]]:
-    """The wanted chunks; a streamed set starts reading at the first of them."""
+    data: Any, device: torch.device, spans: list[tuple[int, int]]
+) -> Iterator[tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]]]:
+    """The images of each span (first row, one past the last), on the device; a stream is read once, in order."""
     if isinstance(data, tuple):
         x, y = data
-        for number in wanted:
-            rows = torch.arange(number * size, min((number + 1) * size, len(x)))
-            yield number, (x[rows].to(device), y[rows].to(device), rows.to(device))
-    elif wanted:
-        for number, batch in enumerate(batches(data, size, device=device, start=wanted[0]), start=wanted[0]):
-            if number in wanted:
-                yield number, (batch.x, batch.y, batch.index)
+        for start, stop in spans:
+            rows = torch.arange(start, stop)
+            yield (start, stop), (x[rows].to(device), y[rows].to(device), rows.to(device))
+        return
+    if not spans:
+        return
+    rows = torch.cat([torch.arange(start, stop) for start, stop in spans])
+    pieces = batches(data.subset(rows), min(_PIECE, len(rows)), device=device)
+    held = next(pieces)
+    for start, stop in spans:
+        while len(held.x) < stop - start:
+            more = next(pieces)
+            held = type(held)(*(torch.cat(pair) for pair in zip(held, more, strict=True)))
+        part = [value[: stop - start] for value in held]
+        yield (start, stop), (part[0], part[1], part[2])
+        held = type(held)(*(value[stop - start :] for value in held))
+
+
+_PIECE = 256  # images decoded together

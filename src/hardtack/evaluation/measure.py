@@ -1,99 +1,210 @@
-"""One chunk of an evaluation: clean predictions, the trials on the images still standing, their verification."""
+"""One chunk of an evaluation: clean predictions, then a siege for every trial, and what became of each image."""
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import Outcome, call, untouched
-from hardtack.attacks.outcome import nothing_yet
-from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, check_logits, few_classes, other_classes
+from hardtack.attacks import untouched
+from hardtack.attacks.double import search_model
+from hardtack.attacks.judge import Judge
+from hardtack.attacks.ledger import Images
+from hardtack.attacks.pool import Pool
+from hardtack.attacks.siege import News, Siege
+from hardtack.evaluation.sanity import (
+    Flag,
+    check_behaviour,
+    check_inputs,
+    check_logits,
+    fallbacks,
+    other_classes,
+)
+from hardtack.evaluation.trials import EvaluationConfig, Trial, default_batch, search_precision, votes
+from hardtack.progress import Meter
+from hardtack.results import Notebook
 from hardtack.runtime import Runtime
 
 Columns = dict[str, np.ndarray]
+NOTE_EVERY_S = 20.0
+_RESIDENT_BYTES = 2**28  # of images that a chunk of a pooled suite may hold
 
 
 class Measure:
-    """One chunk: clean predictions, the trials, and their verification."""
+    """Measures chunk after chunk. `like` are a few of the images, from which shapes are taken."""
 
-    def __init__(self, model: nn.Module, trials: list[Any], suite: str, runtime: Runtime) -> None:
-        self.model, self.trials, self.suite, self.runtime = model, trials, suite, runtime
+    def __init__(
+        self, model: nn.Module, trials: list[Trial], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
+    ) -> None:
+        self.model, self.trials, self.config, self.runtime = model, trials, config, runtime
+        self.shape = tuple(like.shape[1:])
+        self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
+        self.judge = Judge(model, runtime, votes=votes(config), batch_size=self.batch_size)
+        self.precision = search_precision(config, runtime, like[0].numel())
+        self._pool: Pool | None = None
 
-    def __call__(self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int) -> tuple[Columns, Columns]:
-        """Verdicts of the chunk, and the first `wanted` images with what became of them."""
+    @property
+    def pooled(self) -> bool:
+        return any(hasattr(stage.attack, "begin") for trial in self.trials for stage in trial.stages)
+
+    def chunk_size(self, most: int) -> int:
+        """A pool likes many images at once; other attacks write a chunk with every batch."""
+        if not self.pooled:
+            return self.batch_size
+        room = max(self.batch_size, _RESIDENT_BYTES // (4 * int(np.prod(self.shape))))
+        return max(1, min(room, most))
+
+    def __call__(
+        self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int, notebook: Notebook | None, meter: Meter
+    ) -> tuple[Columns, Columns, Columns]:
+        """Verdicts of the chunk, the first `wanted` images with what became of them, and the images that decided."""
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
         x = x.clamp(0, 1)
         with untouched(self.model):
-            clean = self._logits(x)
-            check_logits(clean, y)
-            verdict = self._attack(x, y, index, clean.argmax(dim=1))
+            clean = self.judge.logits(x)
+            check_logits(clean, y, votes=self.judge.votes)
+            verdict = self._trials(Images(x, y, index, clean), notebook, meter)
         columns = {name: value.cpu().numpy() for name, value in verdict.items() if value.ndim == 1}
-        columns["broken_by"] = np.array([self._name(step) for step in columns["broken_by"]], dtype=object)
+        columns["broken_by"] = np.array([self._name(int(code)) for code in columns["broken_by"]], dtype=object)
         shown = slice(0, min(wanted, len(x)))
         pictures = {"x": x, "x_adv": verdict["x_adv"], **{k: v for k, v in verdict.items() if k in _SHOWN}}
-        return columns, {k: _picture(v[shown]) for k, v in pictures.items()} if shown.stop else {}
+        examples = {k: _picture(v[shown]) for k, v in pictures.items()} if shown.stop else {}
+        return columns, examples, _evidence(verdict)
 
-    def _attack(self, x: Tensor, y: Tensor, index: Tensor, prediction: Tensor) -> dict[str, Tensor]:
-        correct = prediction == y
-        standing, x_adv, adversarial = correct.clone(), x.clone(), prediction.clone()
-        nothing = torch.full_like(y, -1)
-        broken_by, broken_at = nothing.clone(), nothing.clone()
-        size = torch.full((len(x),), torch.nan, device=x.device)
-        attacked, zero, flat, unverified, not_finite = (torch.zeros_like(correct) for _ in range(5))
+    def _trials(self, images: Images, notebook: Notebook | None, meter: Meter) -> dict[str, Tensor]:
+        prediction = images.clean.argmax(dim=1)
+        correct = prediction == images.y
+        page = _Page(notebook)
         verdict: dict[str, Tensor] = {}
-        for number, attack in enumerate(self.trials):
-            rows = standing.nonzero()[:, 0]
-            if len(rows) and attack.threat.eps > 0:
-                with self.runtime.arithmetic():
-                    found = _search(attack, self.model, x[rows], y[rows], index[rows])
-                logits = self._logits(found.x_adv)
-                finite, predicted = logits.isfinite().all(dim=1), logits.argmax(dim=1)
-                wrong = finite & (predicted != y[rows]) & attack.threat.contains(found.x_adv, x[rows])
-                not_finite[rows] |= found.not_finite | ~finite
-                attacked[rows] = True
-                unverified[rows] |= found.fooled & ~wrong
-                zero[rows] = found.zero_gradient
-                flat[rows] = found.first_loss.isfinite() & (found.best_loss <= found.first_loss)
-                x_adv[rows], adversarial[rows] = found.x_adv, predicted
-                size[rows] = attack.threat.size(found.x_adv - x[rows])
-                fallen = rows[wrong]
-                standing[fallen] = False
-                broken_by[fallen], broken_at[fallen] = number, found.broken_at[wrong]
-            verdict[f"robust@{attack.threat}"] = standing.clone()
-        return verdict | {
-            "index": index, "label": y, "clean_prediction": prediction, "clean_correct": correct,
-            "robust": standing, "broken_by": broken_by, "broken_at_step": broken_at, "size": size,
-            "adversarial_prediction": adversarial, "attacked": attacked, "zero_gradient": zero,
-            "flat_loss": flat, "unverified": unverified, "not_finite": not_finite, "x_adv": x_adv,
-        }  # fmt: skip
+        whole = _Whole(images, correct, prediction)
+        for number, trial in enumerate(self.trials):
+            standing = whole.standing if trial.follows else correct
+            siege = Siege(images, list(trial.stages), standing=standing, prediction=prediction)
+            if (kept := page.of(number)) is not None:
+                siege.restore(kept)
+            siege.run(self.model, self.pool(images), self.judge, self._teller(siege, number, page, meter))
+            whole.enter(number, trial, siege)
+            page.turn(number, siege)
+            for radius in trial.radii:
+                verdict[f"robust@{radius}"] = correct & ~whole.fell_within(radius.radius)
+            verdict[f"robust@{trial.threat}"] = siege.standing.clone()
+        return verdict | whole.columns()
 
-    @torch.no_grad()
-    def _logits(self, x: Tensor) -> Tensor:
-        with self.runtime.arithmetic("fp32"):
-            return self.model(x).float()
+    def pool(self, images: Images) -> Pool:
+        if self._pool is None:
+            model, arithmetic = self.model, self.precision
+            if self.pooled:
+                model, arithmetic = search_model(self.model, self.runtime, self.precision, images.x[:8])
+            every = 5 if self.runtime.torch_device.type == "cuda" else 2
+            patience = 40.0 if self.runtime.compiles and self.precision != "fp32" else None
+            patience = 0.0 if self.runtime.compile else patience
+            self._pool = Pool(
+                model, self.runtime, self.batch_size, self.judge, arithmetic, patience_s=patience, every=every
+            )
+        return self._pool
+
+    def _teller(self, siege: Siege, number: int, page: _Page, meter: Meter) -> Any:
+        def tell(news: News) -> None:
+            done = (number + news.share) / len(self.trials)
+            meter.note(f"{news.name} · {news.standing} of {len(siege.images.x)} stand", done)
+            page.write(number, siege)
+
+        return tell
 
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
         """Refusals and flags from the first few images; `classes` is how many the data has, where it says."""
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
-        with untouched(self.model), self.runtime.arithmetic("fp32"):
-            clean = self._logits(x)
+        with untouched(self.model), self.runtime.arithmetic("fp32"), torch.no_grad():
+            clean = self.model(x).float()
             check_logits(clean, y)
-            flags = check_behaviour(self.model, x, clean) + other_classes(classes, clean.shape[1])
-        losses = {getattr(attack, "loss", None) for attack in self.trials}
-        return flags + [flag for loss in losses for flag in few_classes(clean.shape[1], loss or "ce")]
+            flags = check_behaviour(self.model, x, clean, random_expected=self.judge.votes > 1)
+        flags += other_classes(classes, clean.shape[1])
+        attacks = [stage.attack for trial in self.trials for stage in trial.stages]
+        return flags + fallbacks(clean.shape[1], attacks)
 
-    def _name(self, number: int) -> str | None:
-        return None if number < 0 else f"{self.suite} {self.trials[number].threat}"
+    def known(self, identity: Any) -> Any:
+        """The identity with what was settled while measuring."""
+        return dataclasses.replace(identity, precision=self.precision)
+
+    def _name(self, code: int) -> str | None:
+        if code < 0:
+            return None
+        trial = self.trials[code // _STAGES]
+        return f"{trial.stages[code % _STAGES].name} {trial.threat}"
 
 
-def _search(attack: Any, model: nn.Module, x: Tensor, y: Tensor, keys: Tensor) -> Outcome:
-    """What the attack found. One of the user's own is a function of (model, x, y) and says nothing but its images."""
-    if hasattr(attack, "search"):
-        return attack.search(model, x, y, keys=keys, verdict=True)
-    return nothing_yet(x)._replace(x_adv=call(attack, model, x, y, keys=keys).detach())
+_STAGES = 1000  # a code of broken_by is trial · _STAGES + stage
+
+
+class _Whole:
+    """What became of the images over all trials: the first that broke one names the reason."""
+
+    def __init__(self, images: Images, correct: Tensor, prediction: Tensor) -> None:
+        none, no = torch.full_like(images.y, -1), torch.zeros_like(correct)
+        self.images, self.correct, self.clean = images, correct, prediction
+        self.standing, self.x_adv, self.prediction = correct.clone(), images.x.clone(), prediction.clone()
+        self.broken_by, self.target, self.step = none, none.clone(), none.clone()
+        self.size = torch.full((len(none),), torch.nan, device=none.device)
+        self.forwards, self.backwards = none * 0, none * 0
+        self.attacked, self.zero, self.flat, self.unverified, self.not_finite = (no.clone() for _ in range(5))
+
+    def enter(self, number: int, trial: Trial, siege: Siege) -> None:
+        attacked, fell = siege.attacked, siege.attacked & ~siege.standing
+        news = attacked & self.standing  # what broke an image in an earlier trial stays its reason
+        keep = news.reshape(-1, 1, 1, 1)
+        self.x_adv = torch.where(keep, siege.x_adv, self.x_adv)
+        self.prediction = torch.where(news, siege.prediction, self.prediction)
+        self.size = torch.where(news, trial.threat.size(siege.x_adv - self.images.x), self.size)
+        first = fell & self.standing
+        self.broken_by = torch.where(first, number * _STAGES + siege.broken_by, self.broken_by)
+        self.target = torch.where(first, siege.target, self.target)
+        self.step = torch.where(first, siege.step, self.step)
+        self.standing = self.standing & ~fell
+        self.forwards, self.backwards = self.forwards + siege.forwards, self.backwards + siege.backwards
+        # what concerns the number: gradients that told nothing, and losses that no attack could raise
+        self.zero = self.zero | siege.zero_gradient
+        self.flat = torch.where(attacked, siege.flat, self.flat)
+        self.unverified, self.not_finite = self.unverified | siege.unverified, self.not_finite | siege.not_finite
+        self.attacked = self.attacked | attacked
+
+    def fell_within(self, radius: float) -> Tensor:
+        return (self.broken_by >= 0) & (self.size <= radius * (1 + 1e-6) + 2e-7)
+
+    def columns(self) -> dict[str, Tensor]:
+        return {
+            "index": self.images.keys, "label": self.images.y, "clean_prediction": self.clean,
+            "clean_correct": self.correct, "robust": self.standing, "broken_by": self.broken_by,
+            "broken_at_step": self.step, "target": self.target, "size": self.size,
+            "adversarial_prediction": self.prediction, "forwards": self.forwards, "backwards": self.backwards,
+            "attacked": self.attacked, "zero_gradient": self.zero, "flat_loss": self.flat,
+            "unverified": self.unverified, "not_finite": self.not_finite, "x_adv": self.x_adv,
+        }  # fmt: skip
+
+
+class _Page:
+    """What a notebook holds of a chunk: the sieges that are over, and the one under way."""
+
+    def __init__(self, notebook: Notebook | None) -> None:
+        self.notebook = notebook
+        self.known = (notebook.read() if notebook is not None else None) or {}
+        self._written = time.monotonic()
+
+    def of(self, number: int) -> dict[str, np.ndarray] | None:
+        prefix = f"{number}."
+        return {k.removeprefix(prefix): v for k, v in self.known.items() if k.startswith(prefix)} or None
+
+    def write(self, number: int, siege: Siege) -> None:
+        if self.notebook is not None and time.monotonic() - self._written > NOTE_EVERY_S:
+            self.notebook.write({**self.known, **{f"{number}.{k}": v for k, v in siege.arrays().items()}})
+            self._written = time.monotonic()
+
+    def turn(self, number: int, siege: Siege) -> None:
+        if self.notebook is not None:
+            self.known |= {f"{number}.{k}": v for k, v in siege.arrays().items()}
 
 
 _SHOWN = ("index", "label", "clean_prediction", "adversarial_prediction", "size")
@@ -101,3 +212,9 @@ _SHOWN = ("index", "label", "clean_prediction", "adversarial_prediction", "size"
 
 def _picture(value: Tensor) -> np.ndarray:
     return (value.permute(0, 2, 3, 1) if value.ndim == 4 else value).cpu().numpy()
+
+
+def _evidence(verdict: dict[str, Tensor]) -> Columns:
+    """The very images that decided, by their index: N×3×H×W fp32."""
+    broken = verdict["broken_by"] >= 0
+    return {"index": verdict["index"][broken].cpu().numpy(), "x_adv": verdict["x_adv"][broken].cpu().numpy()}

@@ -16,10 +16,8 @@ import torch
 from torch import nn
 
 import hardtack
-from hardtack.attacks import Ascent
 from hardtack.config import plain
-from hardtack.evaluation.sanity import Flag, search_flags
-from hardtack.registry import attacks
+from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
 from hardtack.results import (
     ChunkStore,
     Result,
@@ -59,6 +57,7 @@ class Identity:
     data_description: str
     classes: tuple[str, ...]
     runtime: Runtime
+    precision: str = "fp32"  # of the search
 
 
 def identify(
@@ -70,8 +69,9 @@ def identify(
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
     facts = [
-        name, description, config.suite, plain(trials), config.batch_size, config.examples, runtime.seed,
-        runtime.precision, hardtack.__version__, *(_contents(model, data) if kept else ()),
+        name, description, config.suite, [[str(t.threat), t.words, t.settings, *map(str, t.radii)] for t in trials],
+        config.examples, config.keep, runtime.seed, runtime.precision, hardtack.__version__,
+        *(_contents(model, data) if kept else ()),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
@@ -119,8 +119,8 @@ class Evaluation:
 
     @property
     def robust_accuracy(self) -> float | None:
-        """Under the strongest threat of the suite; None when nothing attacked."""
-        values = [result.value for result in self.results if result.metric == "robust_accuracy"]
+        """Under the strongest threat of the suite, or the union of all; None when nothing attacked."""
+        values = [r.value for r in self.results if r.metric in ("robust_accuracy", "worst_case_accuracy")]
         return values[-1] if values else None
 
     @property
@@ -158,15 +158,21 @@ def summarise(
     seconds: float,
 ) -> Evaluation:
     """Results from verdicts; with a folder, everything is written there."""
-    flags = [*identity.subject.flags, *flags, *(search_flags(columns) if identity.trials else [])]
     common = _common(identity, columns, seconds)
+    flags = [*identity.subject.flags, *flags]
+    if identity.trials:
+        stages = [stage.name for trial in identity.trials for stage in trial.stages]
+        flags += search_flags(columns) + black_box_flags(common["extra"]["broken_by"], stages, len(columns["index"]))
     results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
-    for attack in identity.trials:
-        settings = {k: v for k, v in plain(attack).items() if k != "threat"}
-        words = {
-            "threat": str(attack.threat), "attack": _attack_words(attack), "attack_settings": settings,
-        }  # fmt: skip
-        results.append(_result("robust_accuracy", columns[f"robust@{attack.threat}"], flags, {**common, **words}))
+    for trial in identity.trials:
+        words = {"attack": trial.words, "attack_settings": trial.settings}
+        for threat in (*trial.radii, trial.threat):
+            verdicts = columns[f"robust@{threat}"]
+            results.append(_result("robust_accuracy", verdicts, flags, {**common, **words, "threat": str(threat)}))
+    if len({str(trial.threat) for trial in identity.trials if not trial.follows}) > 1:
+        threats = "+".join(str(trial.threat) for trial in identity.trials)
+        words = {"attack": identity.trials[0].words, "attack_settings": identity.trials[0].settings}
+        results.append(_result("worst_case_accuracy", columns["robust"], flags, {**common, **words, "threat": threats}))
     if folder is not None:
         _write(Path(folder), identity, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)
@@ -182,16 +188,6 @@ def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[s
     return Result(metric=metric, value=right / n, low=low, high=high, n=n, flags=tuple(flags), **common)
 
 
-def _attack_words(attack: Any) -> str:
-    """`pgd steps=20 restarts=1 loss=ce`: the name, and the settings most readers ask for."""
-    name = attacks.name_of(attack) or type(attack).__name__
-    if not isinstance(attack, Ascent):
-        return name
-    shown: dict[str, Any] = {"steps": attack.steps, "restarts": attack.restarts, "loss": attack.loss or "ce"}
-    shown |= {key: getattr(attack, key) for key in ("momentum", "target") if getattr(attack, key)}
-    return " ".join([name, *(f"{key}={value}" for key, value in shown.items())])
-
-
 def _versions() -> dict[str, str]:
     return {
         "hardtack": hardtack.__version__,
@@ -202,19 +198,29 @@ def _versions() -> dict[str, str]:
 
 def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, Any]:
     subject, runtime = identity.subject, identity.runtime
-    device = runtime.torch_device
+    device, seed = runtime.torch_device, runtime.seed
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
     return {
         "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
         "data_description": identity.data_description, "run": subject.run, "model": subject.model,
         "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256,
-        "seed": next((attack.seed for attack in identity.trials if hasattr(attack, "seed")), runtime.seed),
-        "precision": f"{runtime.precision} search, fp32 verified", "device": name,
+        "seed": next((s.attack.seed for t in identity.trials for s in t.stages if hasattr(s.attack, "seed")), seed),
+        "precision": f"{identity.precision} search, fp32 verified", "device": name,
         "seconds": round(seconds, 3), "versions": _versions(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
-        "extra": {"unverified": int(columns["unverified"].sum()), "words": list(subject.words)},
+        "extra": {
+            "unverified": int(columns["unverified"].sum()), "words": list(subject.words),
+            "forwards": int(columns["forwards"].sum()), "backwards": int(columns["backwards"].sum()),
+            "broken_by": _counts(columns["broken_by"]),
+        },
     }  # fmt: skip
+
+
+def _counts(names: np.ndarray) -> dict[str, int]:
+    """How many images each attack broke."""
+    found, counts = np.unique(np.array([name for name in names if name is not None], dtype=str), return_counts=True)
+    return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
 def _write(folder: Path, identity: Identity, examples: Columns, results: list[Result]) -> None:

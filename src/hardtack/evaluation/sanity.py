@@ -6,7 +6,9 @@ that the number should not be believed as it stands, yellow that it needs a seco
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,8 +44,13 @@ def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> Non
         raise UserError(f"labels must lie in 0 … {most}, found {y.min().item()} … {y.max().item()}")
 
 
-def check_logits(logits: Tensor, y: Tensor) -> None:
-    """Finite logits, not probabilities, for at least as many classes as there are labels."""
+def check_logits(logits: Tensor, y: Tensor, *, votes: int = 1) -> None:
+    """Finite logits, not probabilities, for at least as many classes as there are labels.
+
+    With `votes` they are logarithms of mean probabilities, which may be −inf.
+    """
+    if votes > 1:
+        logits = logits.clamp_min(-1e4)
     if logits.ndim != 2 or len(logits) != len(y):
         raise UserError(f"the model must return logits N×classes, found {tuple(logits.shape)} for {len(y)} images")
     if not logits.isfinite().all():
@@ -56,20 +63,49 @@ def check_logits(logits: Tensor, y: Tensor) -> None:
 
 
 @torch.no_grad()
-def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor) -> list[Flag]:
-    """Flags for outputs that change by themselves, or with the other images of the batch."""
+def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor, *, random_expected: bool = False) -> list[Flag]:
+    """Flags for outputs that change by themselves or with the other images of the batch, and for inner optimisation."""
     scale = logits.abs().amax().clamp_min(1e-12)
     flags = []
-    again = model(x).float()
+    with _gradients_counted() as calls:
+        again = model(x).float()
+    if calls[0]:
+        message = f"the model takes gradients while it predicts ({calls[0]} in one pass): attacks see only the result"
+        flags.append(flag("red", "dynamic", message + "; the number may be far too high"))
     if (again - logits).abs().amax() / scale > 1e-4:
-        flags.append(flag("red", "random_outputs", "two passes over the same images differ; the number is one draw"))
+        if not random_expected:
+            message = "two passes over the same images differ; the number is one draw"
+            flags.append(flag("red", "random_outputs", message + ": suite=autoattack version=rand averages over draws"))
     elif len(x) > 1:
         probe = x[: min(4, len(x))]
         alone = torch.cat([model(image[None]).float() for image in probe])
         if (alone - logits[: len(probe)]).abs().amax() / scale > 1e-3:
             message = "logits of an image depend on the others of its batch; verdicts depend on the batch size"
             flags.append(flag("red", "batch_dependent", message))
+    if (logits - logits[:1]).abs().amax() <= 1e-6 * scale and len(x) > 1 and (x - x[:1]).abs().amax() > 0:
+        flags.append(flag("red", "constant_outputs", "the logits do not depend on the image"))
     return flags
+
+
+@contextlib.contextmanager
+def _gradients_counted() -> Iterator[list[int]]:
+    """How often gradients are asked for inside the block, by whatever door of torch.autograd."""
+    calls, doors = [0], {name: getattr(torch.autograd, name) for name in ("grad", "backward")}
+
+    def counting(door: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*given: Any, **named: Any) -> Any:
+            calls[0] += 1
+            return door(*given, **named)
+
+        return ask
+
+    for name, door in doors.items():
+        setattr(torch.autograd, name, counting(door))
+    try:
+        yield calls
+    finally:
+        for name, door in doors.items():
+            setattr(torch.autograd, name, door)
 
 
 def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
@@ -117,7 +153,24 @@ def class_names(trained: Sequence[str] | None, found: Sequence[str]) -> list[Fla
     return [flag("red", "class_names", message + "; labels were compared by their numbers")]
 
 
-def few_classes(num_classes: int, loss: str) -> list[Flag]:
-    if loss == "dlr" and num_classes < 3:
-        return [flag("yellow", "few_classes", f"dlr needs 3 classes, the model has {num_classes}: margin was used")]
-    return []
+def fallbacks(num_classes: int, attacks: Sequence[Any]) -> list[Flag]:
+    """What attacks do instead of what they were asked for, because there are too few classes."""
+    notes = []
+    for attack in attacks:
+        targets, loss = getattr(attack, "targets", 0), getattr(attack, "loss", None)
+        needed = 4 if targets else 3
+        if loss == "dlr" and num_classes < needed:
+            kind = "the targeted dlr loss" if targets else "dlr"
+            notes.append(f"{kind} needs {needed} classes, the model has {num_classes}: margin was used")
+        if targets > num_classes - 1:
+            notes.append(f"{targets} target classes were asked for, there are {num_classes - 1} wrong ones")
+    return [flag("yellow", "few_classes", note) for note in dict.fromkeys(notes)]
+
+
+def black_box_flags(broken_by: Mapping[str, int], stages: Sequence[str], n: int) -> list[Flag]:
+    """Square succeeding after white-box attacks have failed: their gradients led astray."""
+    fallen = sum(count for name, count in broken_by.items() if name.split()[0] == "square")
+    if fallen <= 0.002 * n or "square" not in stages[1:]:
+        return []
+    message = f"Square broke {fallen} images ({fallen / n:.2%}) that gradient attacks had left standing"
+    return [flag("red", "masked_gradients", message + ": gradients may be masked; try tier=max")]

@@ -1,97 +1,30 @@
 """Measuring the same way every time: `evaluate` gives a model's accuracy, clean and attacked, image by image.
 
 Images go through in chunks. In each: clean predictions in fp32, then every trial of the suite on the images
-still standing, then a check in fp32 of the very tensor found (in the ball, in the box, misclassified).
-Whatever the search did, a reported robust accuracy is then a true upper bound. Finished chunks are on disk; a
-repeated call goes on after them and ends with the same numbers.
+still standing, each success confirmed in fp32 on the very tensor found (in the ball, in the box, misclassified).
+Whatever the search did, a reported robust accuracy is then a true upper bound. Finished chunks are on disk, and so
+is what a long one has come to; a repeated call goes on from there and ends with the same numbers.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent
-from hardtack.config import build, choose
+from hardtack.config import build
 from hardtack.data import Dataset
-from hardtack.errors import UserError, did_you_mean
+from hardtack.errors import UserError
 from hardtack.evaluation.chunks import check_pair, chunks, count, head
 from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, join, recall, summarise
+from hardtack.evaluation.trials import EvaluationConfig, make_trials
 from hardtack.progress import Meter
-from hardtack.registry import attacks
-from hardtack.results import ChunkStore
+from hardtack.results import ChunkStore, missing_spans
 from hardtack.runtime import Runtime
-from hardtack.threats import Threat
-
-Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """`suite`: clean, pgd, or sweep (robust accuracy against eps). `attack` overrides the suite's attack."""
-
-    suite: str = "pgd"
-    threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
-    attack: Any = field(default_factory=dict)  # its name, its settings, or in Python the attack itself
-    sweep: Sweep = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")  # in multiples of the threat's eps
-    batch_size: Annotated[int, Field(ge=1)] = 256
-    examples: Annotated[int, Field(ge=0)] = 12
-
-    def __post_init__(self) -> None:
-        if self.suite not in SUITES:
-            hint = did_you_mean(self.suite, SUITES) or f"; known: {', '.join(SUITES)}"
-            raise UserError(f"there is no suite '{self.suite}'{hint}")
-
-
-def _clean(config: EvaluationConfig) -> list[Ascent]:
-    """Accuracy on the images as they are."""
-    return []
-
-
-def _pgd(config: EvaluationConfig) -> list[Ascent]:
-    """Robust accuracy under projected gradient ascent: 20 steps, or what attack.KEY=VALUE says."""
-    if not isinstance(config.attack, Mapping | str):  # a value made in Python, with a threat of its own
-        if not hasattr(config.attack, "threat"):
-            raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
-        return [config.attack]
-    given = {"name": config.attack} if isinstance(config.attack, str) else config.attack
-    settings = {"name": "pgd", "threat": config.threat, **given}
-    entry = attacks.get(settings["name"])
-    if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
-        settings = {"steps": 20, **settings}
-    return [choose(attacks, settings, path="attack")]
-
-
-def _sweep(config: EvaluationConfig) -> list[Ascent]:
-    """Robust accuracy against eps, from 0 to twice the threat: sweep=[…] in multiples of eps.
-
-    The same attack at growing radii. An image that fell in a small ball has fallen in every larger one.
-    """
-    (attack,) = _pgd(config)
-    try:
-        factors = sorted({Fraction(str(word)) for word in config.sweep})
-    except (ValueError, ZeroDivisionError):
-        raise UserError(f"sweep takes multiples of eps such as 1/2, found {list(config.sweep)}") from None
-    return [dataclasses.replace(attack, threat=attack.threat.scaled(factor)) for factor in factors]
-
-
-def _seeded(attack: Any, config: EvaluationConfig, seed: int) -> Any:
-    """The attack draws from the runtime's seed unless it was given one of its own."""
-    own = not isinstance(config.attack, Mapping | str) or "seed" in config.attack or not hasattr(attack, "seed")
-    return attack if own else dataclasses.replace(attack, seed=seed)
-
-
-SUITES = {"clean": _clean, "pgd": _pgd, "sweep": _sweep}
 
 
 def evaluate(
@@ -116,7 +49,7 @@ def evaluate(
     check_pair(data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()
-    trials = [_seeded(attack, config, runtime.seed) for attack in SUITES[config.suite](config)]
+    trials = make_trials(config, runtime.seed)
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
@@ -124,10 +57,12 @@ def evaluate(
         store = ChunkStore(folder, identity.id) if folder is not None else None
         if store is not None and (known := recall(store)) is not None:
             return known
-        measure = Measure(model, trials, config.suite, runtime)
-        flags = measure.first_checks(*head(data, runtime.torch_device), classes=getattr(data, "num_classes", None))
+        first = head(data, runtime.torch_device)
+        measure = Measure(model, trials, config, runtime, like=first[0])
+        flags = measure.first_checks(*first, classes=getattr(data, "num_classes", None))
         runtime.join()
         columns, examples = _run_chunks(config, measure, data, store, runtime, quiet=quiet)
+        identity = measure.known(identity)
     finally:
         model.to(home)
     where = folder if runtime.is_main else None
@@ -138,19 +73,24 @@ def _run_chunks(
     config: EvaluationConfig, measure: Measure, data: Any, store: ChunkStore | None, runtime: Runtime, *, quiet: bool
 ) -> tuple[Columns, Columns]:
     """Verdicts and examples of all chunks, computed now or read from disk."""
-    total = -(-count(data) // config.batch_size)
     sharers = runtime.world_size if store is not None else 1
-    mine = [number for number in range(total) if number % sharers == runtime.rank % sharers]
-    missing = sorted(set(mine) - set(store.done() if store is not None else ()))
+    size = config.chunk_size or measure.chunk_size(-(-count(data) // sharers))
+    runtime.wait()  # all must see the same chunks on disk before one of them adds to it
+    missing = missing_spans(store.spans() if store is not None else [], count(data), size)
+    runtime.wait()
+    mine = missing[runtime.rank % sharers :: sharers]
     made: list[tuple[Columns, Columns]] = []
     title = f"evaluate {config.suite}"
-    with Meter(title, total=len(mine), done=len(mine) - len(missing), quiet=quiet or not runtime.is_main) as meter:
-        for number, (x, y, index) in chunks(data, config.batch_size, runtime.torch_device, missing):
-            columns, pictures = measure(x, y, index, wanted=max(0, config.examples - number * config.batch_size))
+    with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main) as meter:
+        for (start, _), (x, y, index) in chunks(data, runtime.torch_device, mine):
+            notebook = store.notebook(start, len(x)) if store is not None else None
+            columns, pictures, kept = measure(
+                x, y, index, wanted=max(0, config.examples - start), notebook=notebook, meter=meter
+            )
             if store is None:
                 made.append((columns, pictures))
             else:
-                store.write(number, columns, pictures)
+                store.write(start, columns, pictures, kept if config.keep else None)
             meter.advance(len(x))
     if store is None:
         return join([columns for columns, _ in made]), join([pictures for _, pictures in made if pictures])

@@ -14,10 +14,12 @@ from hardtack.results.record import Paired, Result, comparable, from_json, paire
 from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
 from hardtack.results.store import (
     ChunkStore,
+    Notebook,
     append_result,
     append_results,
     find_runs,
     is_run,
+    missing_spans,
     read_arrays,
     read_metrics,
     read_results,
@@ -31,6 +33,7 @@ __all__ = [
     "Curve",
     "CurveSet",
     "Gallery",
+    "Notebook",
     "Paired",
     "Point",
     "Result",
@@ -46,6 +49,7 @@ __all__ = [
     "from_json",
     "is_run",
     "leaderboard",
+    "missing_spans",
     "paired",
     "parse_threat",
     "read_arrays",

@@ -139,7 +139,7 @@ class ChunkStore:
     """The finished chunks of one evaluation, under `verdicts/.<id>/`, until `finish` merges them.
 
     The id should be a digest of everything that changes the verdicts, so that another evaluation never
-    resumes from these chunks.
+    resumes from these chunks. A chunk is named by the first row of the data that it holds, and may have any length.
     """
 
     def __init__(self, run_dir: str | Path, id: str) -> None:
@@ -147,29 +147,50 @@ class ChunkStore:
             raise UserError(f"evaluation id {id!r} may hold only letters, digits, '.', '_' and '-'")
         self.path = Path(run_dir) / "verdicts" / f"{id}.parquet"
         self.folder = Path(run_dir) / "verdicts" / f".{id}"
+        self.images = Path(run_dir) / "adversarial" / id
 
     def done(self) -> list[int]:
-        """Numbers of the chunks that are whole on disk, ascending."""
+        """First rows of the chunks that are whole on disk, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.parquet"))
 
-    def write(self, number: int, columns: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> None:
-        """Keep one chunk's columns, and larger `arrays` (images for the gallery) beside them."""
-        if arrays:  # before the parquet file, whose presence says that the chunk is whole
-            write_arrays(self.folder / f"{number:05d}.npz", arrays)
-        write_verdicts(self.folder / f"{number:05d}.parquet", columns)
+    def spans(self) -> list[tuple[int, int]]:
+        """(first row, one past the last) of the chunks that are whole on disk, ascending."""
+        return [(start, start + pq.read_metadata(self._file(start)).num_rows) for start in self.done()]
 
-    def read(self, number: int) -> dict[str, np.ndarray]:
+    def write(
+        self,
+        start: int,
+        columns: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray] | None = None,
+        images: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Keep one chunk's columns, larger `arrays` (for the gallery) beside them, and the `images` that decided."""
+        if arrays:  # before the parquet file, whose presence says that the chunk is whole
+            write_arrays(self._file(start, "npz"), arrays)
+        if images is not None and len(images["index"]):
+            write_arrays(self.images / f"{start:08d}.npz", images, compressed=False)
+        write_verdicts(self._file(start), columns)
+        self._file(start, "part").unlink(missing_ok=True)
+
+    def _file(self, start: int, kind: str = "parquet") -> Path:
+        return self.folder / f"{start:08d}.{kind}"
+
+    def read(self, start: int) -> dict[str, np.ndarray]:
         """The columns of one finished chunk."""
-        return read_verdicts(self.folder / f"{number:05d}.parquet")
+        return read_verdicts(self._file(start))
 
     def read_all(self) -> dict[str, np.ndarray]:
-        """The columns of every finished chunk, joined in the order of their numbers."""
-        return _join([self.read(number) for number in self.done()])
+        """The columns of every finished chunk, joined in the order of their rows."""
+        return _join([self.read(start) for start in self.done()])
 
     def read_arrays(self) -> dict[str, np.ndarray]:
         """The arrays of every finished chunk that has some, joined along their first axis."""
-        paths = [self.folder / f"{number:05d}.npz" for number in self.done()]
+        paths = [self._file(start, "npz") for start in self.done()]
         return _join([read_arrays(path) for path in paths if path.is_file()])
+
+    def notebook(self, start: int, length: int) -> Notebook:
+        """Where a chunk that is not finished notes what it has come to."""
+        return Notebook(self._file(start, "part"), length)
 
     def finish(self, path: str | Path | None = None) -> Path:
         """Merge the chunks into one parquet file (default `verdicts/<id>.parquet`) and remove them."""
@@ -185,11 +206,37 @@ class ChunkStore:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> Path:
-    """A compressed npz, written atomically. Nothing is pickled."""
+class Notebook:
+    """The state of one unfinished chunk: the latest page, written whole or not at all."""
+
+    def __init__(self, path: Path, length: int) -> None:
+        self.path, self.length = path, length
+
+    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
+        write_arrays(self.path, {**arrays, "length": np.array(self.length)}, compressed=False)
+
+    def read(self) -> dict[str, np.ndarray] | None:
+        """The last page; None where there is none, or it is of a chunk of another length."""
+        if not self.path.is_file():
+            return None
+        arrays = read_arrays(self.path)
+        return arrays if int(arrays.pop("length")) == self.length else None
+
+
+def missing_spans(done: Sequence[tuple[int, int]], total: int, size: int) -> list[tuple[int, int]]:
+    """What the finished spans leave of `total` rows, in pieces of at most `size`."""
+    missing, at = [], 0
+    for start, stop in [*sorted(done), (total, total)]:
+        missing += [(first, min(first + size, start)) for first in range(at, start, size)]
+        at = max(at, stop)
+    return missing
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
+    """An npz, written atomically. Nothing is pickled."""
     with atomic(path) as file:
         plain: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-        np.savez_compressed(file, **plain)
+        (np.savez_compressed if compressed else np.savez)(file, **plain)
     return Path(path)
 
 

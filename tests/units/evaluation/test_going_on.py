@@ -113,7 +113,6 @@ def test_lost_results_are_written_again_from_the_verdicts(tmp_path):
         lambda m, d: (m, d, {"threat": "linf:0.02"}),
         lambda m, d: (m, d, {"attack": {"steps": 4}}),
         lambda m, d: (m, d, {"attack": {"steps": 3, "seed": 1}}),
-        lambda m, d: (m, d, {"batch_size": 5}),
         lambda m, d: (m, d, {"runtime": ht.Runtime(seed=1)}),
         lambda m, d: (ht.wrap(m, num_classes=4), d, {}),
     ],
@@ -124,7 +123,6 @@ def test_lost_results_are_written_again_from_the_verdicts(tmp_path):
         "threat",
         "steps",
         "attack seed",
-        "batch size",
         "seed",
         "architecture",
     ],
@@ -135,6 +133,23 @@ def test_whatever_decides_the_verdicts_makes_another_evaluation(tmp_path, change
     second = measure(model, data, tmp_path, **settings)
     assert second.id != first.id
     assert {result.evaluation for result in read_results(tmp_path)} == {first.id, second.id}
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 5}, {"chunk_size": 3}])
+def test_how_it_is_cut_up_makes_no_other_evaluation(tmp_path, settings):
+    first = measure(Counting(), pair(), tmp_path)
+    idle = Counting()
+    assert measure(idle, pair(), tmp_path, **settings).id == first.id and idle.shown == 0
+
+
+@pytest.mark.parametrize("size", [3, 7, 100])
+def test_a_stopped_evaluation_goes_on_with_chunks_of_another_size(tmp_path, size):
+    expected = measure(Counting(), pair(), tmp_path / "whole")
+    with pytest.raises(RuntimeError, match="out of power"):
+        measure(Counting(limit=90), pair(), tmp_path / "stopped")
+    spans = [path.stem for path in (tmp_path / "stopped" / "verdicts").glob(".*/*.parquet")]
+    assert spans, "nothing was finished before the stop"
+    same(measure(Counting(), pair(), tmp_path / "stopped", chunk_size=size), expected)
 
 
 def test_another_normalisation_is_another_model(tmp_path):

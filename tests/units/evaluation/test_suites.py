@@ -16,7 +16,8 @@ from hardtack.threats import Threat
 from tiny_runs import Linear, images, labels, write_data
 
 COLUMNS = {
-    "index", "label", "clean_prediction", "clean_correct", "robust", "broken_by", "broken_at_step", "size",
+    "index", "label", "clean_prediction", "clean_correct", "robust", "broken_by", "broken_at_step", "size", "target",
+    "forwards", "backwards",
     "adversarial_prediction", "attacked", "zero_gradient", "flat_loss", "unverified", "not_finite",
 }  # fmt: skip
 

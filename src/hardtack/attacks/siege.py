@@ -1,0 +1,196 @@
+"""A list of attacks against a list of images: each stage meets those that still stand.
+
+Searches go through the pool; any other attack (`attack(model, x, y) -> x_adv`) is called on batches. Whatever an
+attack says of itself, an image has fallen when the judge says so. The state of a siege can be written down at any
+moment and taken up again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hardtack.attacks.ensemble import Stage
+from hardtack.attacks.judge import Judge
+from hardtack.attacks.ledger import Images, Ledger
+from hardtack.attacks.outcome import Outcome, nothing_yet
+from hardtack.attacks.pool import Pool, Progress
+from hardtack.attacks.search import Cost
+from hardtack.attacks.untouched import call
+
+_KEPT = (
+    "standing", "broken_by", "target", "step", "prediction", "forwards", "backwards", "x_adv", "zero_gradient", "flat",
+    "unverified", "not_finite", "attacked",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class News:
+    """Where a siege stands, for whoever shows or keeps it."""
+
+    stage: int
+    name: str
+    standing: int
+    share: float  # of the work of all stages that is done, as far as can be told
+
+
+class Siege:
+    """What became of each image; `run` goes on until every stage has been made."""
+
+    def __init__(self, images: Images, stages: list[Stage], *, standing: Tensor, prediction: Tensor) -> None:
+        self.images, self.stages, self.stage = images, stages, 0
+        none, no = torch.full_like(images.y, -1), torch.zeros_like(standing)
+        self.standing, self.prediction = standing.clone(), prediction.clone()
+        self.broken_by, self.target, self.step = none, none.clone(), none.clone()
+        self.forwards, self.backwards = none * 0, none * 0
+        self.x_adv = images.x.clone()
+        self.zero_gradient, self.unverified, self.not_finite, self.attacked = no, no.clone(), no.clone(), no.clone()
+        self.flat = ~no
+        self.ledger: dict[str, Any] | None = None  # of the stage under way, as arrays
+
+    def run(self, model: nn.Module, pool: Pool, judge: Judge, tell: Callable[[News], None] | None = None) -> None:
+        """Make the stages that are left. `model` is what batch attacks are called on; the pool brings its own."""
+        for number in range(self.stage, len(self.stages)):
+            self.stage, stage = number, self.stages[number]
+            rows = self._rows(stage)
+            if len(rows) and stage.attack.threat.eps > 0:
+                if hasattr(stage.attack, "begin"):
+                    self._pooled(stage, rows, pool, judge, tell)
+                else:
+                    self._batches(stage, rows, model, pool, judge)
+            self.stage, self.ledger = number + 1, None
+            if tell is not None:
+                tell(self._news(1.0))
+
+    def _rows(self, stage: Stage) -> Tensor:
+        standing = self.standing
+        if stage.suspects:
+            standing = standing & (self.zero_gradient | self.not_finite | (self.flat & self.attacked))
+        return standing.nonzero()[:, 0]
+
+    def _pooled(
+        self, stage: Stage, rows: Tensor, pool: Pool, judge: Judge, tell: Callable[[News], None] | None
+    ) -> None:
+        images, attack = self.images.of(rows), stage.attack
+        rounds = list(stage.rounds) or None
+        tries = sum(len(part.tries) for part in rounds) if rounds else len(attack.tries(images.clean.shape[1]))
+        ledger = Ledger(images, tries)
+        if self.ledger is not None:
+            ledger.restore(self.ledger)
+
+        def told(progress: Progress, ledger: Ledger) -> None:
+            self._watched = ledger
+            if tell is not None:
+                done = 1 - progress.left / max(progress.left + progress.spent, 1)
+                tell(self._news(done, int((~ledger.fallen).sum())))
+
+        pool.run(attack, images, rounds, ledger=ledger, tell=told)
+        self._watched = None
+        cost = attack.cost(images.clean.shape[1])
+        passes = torch.as_tensor(ledger.passes(), device=rows.device)
+        fallen = torch.as_tensor(ledger.fallen, device=rows.device)
+        self._enter(
+            rows, fallen, ledger.x_adv, judge, stage, spent=(passes * cost.forwards, passes * cost.backwards),
+            target=torch.as_tensor(ledger.target, device=rows.device).long(),
+            step=torch.as_tensor(ledger.step, device=rows.device).long(),
+        )  # fmt: skip
+        self.zero_gradient[rows] |= ledger.zero_gradient
+        self.not_finite[rows] |= ledger.not_finite
+        self.unverified[rows] |= ledger.unverified & ~fallen
+        self.flat[rows] &= ~(ledger.top_loss > ledger.first_loss)
+
+    _watched: Ledger | None = None
+
+    def _batches(self, stage: Stage, rows: Tensor, model: nn.Module, pool: Pool, judge: Judge) -> None:
+        for part in rows.split(max(1, pool.batch_size)):
+            images = self.images.of(part)
+            with counted(model) as spent, pool.runtime.arithmetic(pool.precision):
+                found = _search(stage.attack, model, images)
+            verdict = judge(found.x_adv, images.x, images.y, stage.attack, images.target)
+            self._enter(
+                part, verdict.wrong, found.x_adv, judge, stage, predicted=verdict.predicted,
+                spent=(torch.full_like(part, spent[0] // len(part)), torch.full_like(part, spent[1] // len(part))),
+                target=torch.full_like(part, -1), step=found.broken_at,
+            )  # fmt: skip
+            self.zero_gradient[part] |= found.zero_gradient
+            self.not_finite[part] |= found.not_finite | ~verdict.finite
+            self.unverified[part] |= found.fooled & ~verdict.wrong
+            self.flat[part] &= found.first_loss.isfinite() & (found.best_loss <= found.first_loss)
+
+    def _enter(
+        self,
+        rows: Tensor,
+        fallen: Tensor,
+        x_adv: Tensor,
+        judge: Judge,
+        stage: Stage,
+        *,
+        spent: tuple[Tensor, Tensor],
+        target: Tensor,
+        step: Tensor,
+        predicted: Tensor | None = None,
+    ) -> None:
+        self.attacked[rows] = True
+        self.forwards[rows] += spent[0]
+        self.backwards[rows] += spent[1]
+        self.x_adv[rows] = x_adv
+        self.prediction[rows] = judge.logits(x_adv).argmax(dim=1) if predicted is None else predicted
+        down = rows[fallen]
+        self.standing[down] = False
+        self.broken_by[down], self.target[down], self.step[down] = self.stage, target[fallen], step[fallen]
+
+    def _news(self, done: float, standing: int | None = None) -> News:
+        number = min(self.stage, len(self.stages) - 1)
+        alive = int(self.standing.sum()) if standing is None else standing
+        return News(number, self.stages[number].name, alive, (min(self.stage, number) + done) / len(self.stages))
+
+    # ------------------------------------------------------------ on paper
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that is known, the tries that are over of the stage under way included."""
+        kept = {name: getattr(self, name).cpu().numpy() for name in _KEPT}
+        ledger = self._watched.arrays() if self._watched is not None else {}
+        return {"stage": np.array(self.stage), **kept, **{f"ledger.{name}": value for name, value in ledger.items()}}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        self.stage = int(arrays["stage"])
+        for name in _KEPT:
+            setattr(self, name, torch.from_numpy(arrays[name]).to(self.images.x.device))
+        ledger = {name.removeprefix("ledger."): value for name, value in arrays.items() if name.startswith("ledger.")}
+        self.ledger = ledger or None
+
+
+def _search(attack: Any, model: nn.Module, images: Images) -> Outcome:
+    """What an attack found. One of the user's own is a function of (model, x, y) and says nothing but its images."""
+    if hasattr(attack, "search"):
+        given = {} if images.target is None else {"target": images.target}
+        return attack.search(model, images.x, images.y, keys=images.keys, verdict=True, **given)
+    x_adv = call(attack, model, images.x, images.y, keys=images.keys)
+    return nothing_yet(images.x)._replace(x_adv=x_adv.detach())
+
+
+@contextlib.contextmanager
+def counted(model: nn.Module) -> Iterator[list[int]]:
+    """Images that go through the model inside the block: [forwards, of those with a gradient to come]."""
+    passes = [0, 0]
+
+    def count(module: nn.Module, given: Any, out: Any) -> None:
+        if given and isinstance(given[0], Tensor):
+            passes[0] += len(given[0])
+            passes[1] += len(given[0]) if given[0].requires_grad else 0
+
+    handle = model.register_forward_hook(count)
+    try:
+        yield passes
+    finally:
+        handle.remove()
+
+
+def total_cost(siege: Siege) -> Cost:
+    return Cost(int(siege.forwards.sum()), int(siege.backwards.sum()))

@@ -1,0 +1,242 @@
+"""What is measured: the settings of an evaluation, and the trials that each suite makes of them.
+
+A trial is a threat and the attacks that are sent against it one after the other. Each suite is a function from
+settings to trials; its first line of documentation is what `hardtack list suites` says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from hardtack.attacks import Ascent
+from hardtack.attacks.ensemble import EOT, Stage, Tier, Version, autoattack
+from hardtack.config import choose, plain
+from hardtack.errors import UserError, did_you_mean
+from hardtack.registry import attacks
+from hardtack.runtime import Precision, Runtime
+from hardtack.threats import Threat
+
+Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
+_GREY_LEVEL = 1 / 255
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """`suite`: clean, pgd, sweep, autoattack, attacks or curve (`hardtack list suites`).
+
+    threat         norm and radius (None: linf:8/255, or what an attack that has one of its own is made for)
+    tier, version  of autoattack: exact, verified, fast or max; standard, plus or rand
+    attack         the attack of pgd, sweep and curve: its name, its settings, or in Python the attack itself
+    attacks        the attacks of suite=attacks, one after the other
+    union          further threats; the last result is then the worst case over all of them
+    sweep          radii of sweep and curve, in multiples of the threat's eps
+    batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
+    chunk_size     images whose verdicts are written together (None: what suits the suite)
+    keep           store every adversarial image that decided a verdict, for `hardtack verify`
+    """
+
+    suite: str = "pgd"
+    threat: Threat | None = None
+    tier: Tier = "verified"
+    version: Version = "standard"
+    attack: Any = field(default_factory=dict)
+    attacks: tuple[Any, ...] = ()
+    union: tuple[Threat, ...] = ()
+    sweep: Sweep = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    chunk_size: Annotated[int, Field(ge=1)] | None = None
+    examples: Annotated[int, Field(ge=0)] = 12
+    keep: bool = True
+
+    def __post_init__(self) -> None:
+        if self.suite not in SUITES:
+            hint = did_you_mean(self.suite, SUITES) or f"; known: {', '.join(SUITES)}"
+            raise UserError(f"there is no suite '{self.suite}'{hint}")
+        if self.attacks and self.suite != "attacks":
+            raise UserError(f"a list of attacks belongs to suite=attacks, found suite={self.suite}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """Attacks at one threat. `radii` are threats whose verdicts follow from the sizes of what was found."""
+
+    threat: Threat
+    stages: tuple[Stage, ...]
+    follows: bool = False  # begins with the images that the trial before left standing
+    radii: tuple[Threat, ...] = ()
+    title: str = ""
+
+    @property
+    def words(self) -> str:
+        """`pgd steps=20 restarts=1 loss=ce`: the name, and the settings most readers ask for."""
+        if self.title:
+            return self.title
+        attack, name = self.stages[0].attack, self.stages[0].name
+        keys = [key for key in ("steps", "restarts", "loss", "momentum", "target", "targets") if hasattr(attack, key)]
+        shown = {key: getattr(attack, key) for key in keys}
+        if isinstance(attack, Ascent):
+            shown["loss"] = attack.loss or "ce"
+        kept = [f"{key}={value}" for key, value in shown.items() if value or key in ("steps", "restarts")]
+        return " ".join([name, *kept])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        if self.title:
+            return {"stages": [_plain_stage(stage) for stage in self.stages]}
+        return {key: value for key, value in plain(self.stages[0].attack).items() if key != "threat"}
+
+
+def _plain_stage(stage: Stage) -> dict[str, Any]:
+    settings = {key: value for key, value in plain(stage.attack).items() if key != "threat"}
+    rounds = [
+        {"tries": [list(one) for one in part.tries], "near": getattr(part.enters, "share", None)}
+        for part in stage.rounds
+    ]
+    return settings | ({"rounds": rounds} if rounds else {}) | ({"suspects": True} if stage.suspects else {})
+
+
+# ---------------------------------------------------------------- the suites
+
+
+def _clean(config: EvaluationConfig, seed: int) -> list[Trial]:
+    """Accuracy on the images as they are."""
+    return []
+
+
+def _pgd(config: EvaluationConfig, seed: int) -> list[Trial]:
+    """Robust accuracy under projected gradient ascent: 20 steps, or any attack with attack=NAME attack.KEY=VALUE."""
+    return [
+        Trial(threat=attack.threat, stages=(Stage(attack),))
+        for attack in (_attack(config.attack, threat, seed) for threat in [config.threat, *config.union])
+    ]
+
+
+def _sweep(config: EvaluationConfig, seed: int) -> list[Trial]:
+    """Robust accuracy against eps, from 0 to twice the threat: sweep=[…] in multiples of eps.
+
+    The same attack at growing radii. An image that fell in a small ball has fallen in every larger one.
+    """
+    attack = _attack(config.attack, config.threat, seed)
+    at = [dataclasses.replace(attack, threat=attack.threat.scaled(factor)) for factor in _factors(config)]
+    return [Trial(threat=one.threat, stages=(Stage(one),), follows=True) for one in at]
+
+
+def _autoattack(config: EvaluationConfig, seed: int) -> list[Trial]:
+    """Robust accuracy under AutoAttack: tier=exact, verified, fast or max; version=standard, plus or rand."""
+    title = f"autoattack {config.version} tier={config.tier}"
+    return [
+        Trial(
+            threat=threat, title=title,
+            stages=tuple(autoattack(threat, version=config.version, tier=config.tier, seed=seed)),
+        )
+        for threat in _threats(config)
+    ]  # fmt: skip
+
+
+def _attacks(config: EvaluationConfig, seed: int) -> list[Trial]:
+    """Robust accuracy under a list of attacks: attacks=[apgd_ce, {name: square, steps: 1000}]."""
+    if not config.attacks:
+        raise UserError("suite=attacks needs a list: attacks=[apgd_ce,square] (hardtack list attacks shows them)")
+    trials = []
+    for threat in _threats(config):
+        stages = tuple(Stage(_attack(given, threat, seed)) for given in config.attacks)
+        trials.append(Trial(threat=threat, stages=stages, title="+".join(stage.name for stage in stages)))
+    return trials
+
+
+def _curve(config: EvaluationConfig, seed: int) -> list[Trial]:
+    """Robust accuracy against eps from one minimum-norm search (fmn): the whole curve for the price of a point."""
+    radii = tuple(_threats(config)[0].scaled(factor) for factor in _factors(config))
+    given = config.attack or "fmn"
+    attack = _attack({"name": "fmn", **given} if isinstance(given, Mapping) else given, radii[-1], seed)
+    return [Trial(threat=radii[-1], stages=(Stage(attack),), radii=radii[:-1])]
+
+
+SUITES = {
+    "clean": _clean, "pgd": _pgd, "sweep": _sweep, "autoattack": _autoattack, "attacks": _attacks, "curve": _curve,
+}  # fmt: skip
+
+
+def make_trials(config: EvaluationConfig, seed: int = 0) -> list[Trial]:
+    """The trials of an evaluation; what is random in them follows from `seed` unless an attack has one of its own."""
+    return SUITES[config.suite](config, seed)
+
+
+DEFAULT_THREAT = Threat.parse("linf:8/255")
+
+
+def _threats(config: EvaluationConfig) -> list[Threat]:
+    return list(dict.fromkeys([config.threat or DEFAULT_THREAT, *config.union]))
+
+
+def threat_of(config: EvaluationConfig) -> Threat:
+    """The threat in words: what was asked for, or what stands in for it."""
+    return config.threat or (_pgd(config, 0)[0].threat if config.suite == "pgd" else DEFAULT_THREAT)
+
+
+def _factors(config: EvaluationConfig) -> list[Fraction]:
+    try:
+        return sorted({Fraction(str(word)) for word in config.sweep})
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"sweep takes multiples of eps such as 1/2, found {list(config.sweep)}") from None
+
+
+def _attack(given: Any, threat: Threat | None, seed: int) -> Any:
+    """An attack from its name or settings (pgd unless named); a value made in Python brings its own threat."""
+    if not isinstance(given, Mapping | str):
+        if not hasattr(given, "threat"):
+            raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
+        return given
+    settings = {"name": "pgd", **({"name": given} if isinstance(given, str) else given)}
+    entry = attacks.get(settings["name"])
+    if threat is not None or not _has_threat(entry.make):
+        settings = {"threat": threat or DEFAULT_THREAT, **settings}
+    if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
+        settings = {"steps": 20, **settings}
+    attack = choose(attacks, settings, path="attack")
+    return dataclasses.replace(attack, seed=seed) if "seed" not in settings and hasattr(attack, "seed") else attack
+
+
+def _has_threat(make: Any) -> bool:
+    """Whether an attack says by itself what it may do, as those on patches do."""
+    fields = {item.name: item for item in dataclasses.fields(make)} if dataclasses.is_dataclass(make) else {}
+    mine = fields.get("threat")
+    missing = dataclasses.MISSING
+    return mine is not None and (mine.default is not missing or mine.default_factory is not missing)
+
+
+# ---------------------------------------------------------------- how it is computed
+
+
+def votes(config: EvaluationConfig) -> int:
+    """How often a model is asked before a verdict."""
+    return EOT if config.suite == "autoattack" and config.version == "rand" else 1
+
+
+def search_precision(config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
+    """What searches compute in. Verdicts are always fp32.
+
+    AutoAttack's exact tier is fp32; its other tiers take, on a GPU, bf16 where the threat is coarse enough for it
+    (bf16 rounds a pixel by up to half a grey level) and TF32 elsewhere, unless the runtime asks for one of them.
+    """
+    if config.suite != "autoattack" or runtime.precision != "fp32":
+        return "fp32" if config.suite == "autoattack" and config.tier == "exact" else runtime.precision
+    if config.tier == "exact" or runtime.torch_device.type != "cuda":
+        return "fp32"
+    per_pixel = {"linf": 1.0, "l2": pixels**-0.5, "l1": 1.0}
+    finest = min(threat.radius * per_pixel[threat.norm] for threat in _threats(config))
+    return "bf16" if finest >= 2 * _GREY_LEVEL else "tf32"
+
+
+def default_batch(image_shape: Sequence[int], device: str) -> int:
+    """Slots that keep a device busy without much memory."""
+    small = image_shape[-1] * image_shape[-2] <= 64 * 64
+    if device == "cuda":
+        return 512 if small else 128
+    return 256 if small else 16

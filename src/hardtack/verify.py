@@ -1,0 +1,156 @@
+"""`hardtack verify`: does what a run has stored still say what its numbers say?
+
+For every evaluation of the run, and every image that it counts as broken, the stored tensor is taken out again:
+inside the ball, inside the box, and misclassified by the run's model in fp32. Nothing of the search is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hardtack.api import load_target
+from hardtack.attacks import untouched
+from hardtack.attacks.judge import Judge
+from hardtack.config import merge, parse_words
+from hardtack.data import Dataset, batches
+from hardtack.errors import UserError, did_you_mean
+from hardtack.results import ChunkStore, Result, read_arrays, read_results, read_verdicts
+from hardtack.threats import Threat
+
+Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found for one evaluation. `wrong` has a line for everything that does not hold."""
+
+    evaluation: str
+    images: int
+    broken: int
+    confirmed: int
+    wrong: tuple[str, ...]
+    eight_bits: tuple[int, int] | None = None  # still misclassified after rounding; and of those inside the ball
+
+    def __str__(self) -> str:
+        verdict = "verified" if not self.wrong else "NOT VERIFIED"
+        lines = [f"{self.evaluation}: {verdict}: {self.confirmed} of {self.broken} broken images, {self.images} clean"]
+        if self.eight_bits is not None:
+            fooling, inside = self.eight_bits
+            lines.append(f"  rounded to 8 bits: {fooling} of {self.broken} still fool it, {inside} of them in the ball")
+        return "\n".join([*lines, *(f"  {line}" for line in self.wrong)])
+
+
+def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
+    """Check every stored evaluation of a run. Words: evaluation=ID, bits=8, and settings such as data.root=…"""
+    given = parse_words(words)
+    wanted, bits = given.pop("evaluation", None), given.pop("bits", None)
+    if bits not in (None, 8):
+        raise UserError(f"images are rounded to bits=8, found bits={bits}")
+    folder = Path(run).expanduser()
+    known = {result.evaluation: result for result in read_results(folder)}
+    if not known:
+        raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
+    if wanted is not None and wanted not in known:
+        raise UserError(f"there is no evaluation '{wanted}'{did_you_mean(wanted, known) or ': ' + ', '.join(known)}")
+    chosen = known if wanted is None else {wanted: known[wanted]}
+    return [_verify(folder, result, given, eight=bits == 8) for result in chosen.values()]
+
+
+def _verify(folder: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:
+    values = merge(parse_words(result.extra.get("words", [])), given)
+    target, job = load_target(None if "model" in values else folder, values)
+    store = ChunkStore(folder, result.evaluation)
+    columns = read_verdicts(store.path)
+    place = {int(index): row for row, index in enumerate(columns["index"])}
+    wrong = []
+    if target.subject.weights_sha256 != result.weights_sha256:
+        wrong.append("the weights are not those that were measured")
+    if len(target.data) != len(place):
+        wrong.append(f"the data has {len(target.data)} images, the evaluation {len(place)}")
+    target.model.to(job.runtime.torch_device)
+    judge = Judge(target.model, job.runtime)
+    with untouched(target.model):
+        wrong += _clean(judge, target.data, columns, place)
+        broken = _broken(judge, target.data, store, columns, place, eight=eight)
+    claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
+    wrong += broken.wrong + [f"{one.metric} {one.threat}: {line}" for one in claimed for line in _recount(one, columns)]
+    return Verification(
+        result.evaluation, len(place), broken.images, broken.confirmed, tuple(wrong), broken.rounded if eight else None
+    )
+
+
+def _clean(judge: Judge, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:
+    """Clean predictions and labels, image by image."""
+    changed: list[int] = []
+    for batch in batches(data, 256, device=judge.runtime.torch_device):
+        index, labels = batch.index.cpu().numpy(), batch.y.cpu().numpy()
+        rows = np.array([place.get(int(one), -1) for one in index])
+        clean = judge.logits(batch.x.clamp(0, 1)).argmax(dim=1).cpu().numpy()
+        same = (rows >= 0) & (columns["clean_prediction"][rows] == clean) & (columns["label"][rows] == labels)
+        changed += index[~same].tolist()
+    text = f"{len(changed)} clean predictions or labels are different now, the first at index {changed[:1]}"
+    return [text] if changed else []
+
+
+class _Broken(NamedTuple):
+    images: int
+    confirmed: int
+    rounded: tuple[int, int]
+    wrong: list[str]
+
+
+def _broken(
+    judge: Judge, data: Dataset, store: ChunkStore, columns: Columns, place: dict[int, int], *, eight: bool
+) -> _Broken:
+    """The stored images, file by file, so that memory holds one chunk at a time."""
+    reasons, device = columns["broken_by"], judge.runtime.torch_device
+    claimed = {index for index, row in place.items() if reasons[row] is not None}
+    row_of = {int(index): row for row, index in enumerate(data.index)}
+    missing, failed, confirmed, rounded = set(claimed), [], 0, [0, 0]
+    for path in sorted(store.images.glob("*.npz")):
+        arrays = read_arrays(path)
+        here = [n for n, index in enumerate(arrays["index"].tolist()) if index in claimed and index in row_of]
+        index = arrays["index"][here].tolist()
+        missing -= set(index)
+        for start in range(0, len(here), 256):
+            part = slice(start, start + 256)
+            x_adv = torch.from_numpy(arrays["x_adv"][here[part]]).to(device)
+            clean = data.batch([row_of[one] for one in index[part]], device)
+            threats = [Threat.parse(reasons[place[one]].split()[-1]) for one in index[part]]
+            x = clean.x.clamp(0, 1)
+            holds, _ = _judged(judge, x_adv, x, clean.y, threats)
+            confirmed += int(holds.sum())
+            failed += [one for one, fine in zip(index[part], holds.tolist(), strict=True) if not fine]
+            if eight:
+                held, fooled = _judged(judge, (x_adv * 255).round() / 255, x, clean.y, threats)
+                rounded = [rounded[0] + int(fooled.sum()), rounded[1] + int(held.sum())]
+    wrong = []
+    if missing:
+        wrong.append(f"{len(missing)} broken images were not kept (keep=false?), the first with index {min(missing)}")
+    if failed:
+        wrong.append(f"{len(failed)} stored images do not fool the model, or leave the ball: index {failed[:5]}")
+    return _Broken(len(claimed), confirmed, (rounded[0], rounded[1]), wrong)
+
+
+def _judged(judge: Judge, x_adv: Tensor, x: Tensor, y: Tensor, threats: list[Threat]) -> tuple[Tensor, Tensor]:
+    """(misclassified, inside ball and box), (misclassified) for each image, each at its own threat."""
+    logits = judge.logits(x_adv)
+    fooled = logits.isfinite().all(dim=1) & (logits.argmax(dim=1) != y)
+    inside = torch.zeros_like(fooled)
+    for threat in set(threats):
+        rows = torch.tensor([one == threat for one in threats], device=x.device)
+        inside[rows] = threat.contains(x_adv[rows], x[rows])
+    return fooled & inside, fooled
+
+
+def _recount(result: Result, columns: dict[str, np.ndarray]) -> list[str]:
+    name = {"clean_accuracy": "clean_correct", "worst_case_accuracy": "robust"}.get(result.metric)
+    verdicts = columns[name or f"robust@{result.threat}"]
+    return [] if abs(verdicts.mean() - result.value) < 1e-9 else [f"stored {result.value}, recounted {verdicts.mean()}"]
