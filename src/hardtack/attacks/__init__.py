@@ -9,6 +9,7 @@ from hardtack.attacks.minimum_norm import MinimumNorm
 from hardtack.attacks.occlusion import Occlusion
 from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.patch_fool import PatchFool
+from hardtack.attacks.square import Square
 from hardtack.attacks.transfer import Transfer
 from hardtack.attacks.untouched import call, untouched
 
@@ -22,6 +23,7 @@ __all__ = [
     "Occlusion",
     "Outcome",
     "PatchFool",
+    "Square",
     "Transfer",
     "ascent_step",
     "call",

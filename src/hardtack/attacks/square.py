@@ -1,0 +1,252 @@
+"""Square Attack (Andriushchenko et al. 2020; l1: Croce and Hein 2021): random search that asks only for logits.
+
+    a proposal changes one square window of the best image → keep it where the model's margin shrinks
+
+The windows shrink on a fixed timetable. No gradient is asked for, so that it finds what gradients hide: a stage of
+AutoAttack that changes no verdict of an honest model. In linf a window goes to ±eps, channel by channel. In l2 and
+l1 a second window gives its share of the budget to the first, where it is spent on a bump with a positive and a
+negative half. Every image has windows and signs of its own, and its own place in the timetable.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks.pooled import Pooled
+from hardtack.attacks.search import Cost, State, Work, common, pick, success_margin, watch
+from hardtack.config import check
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+_HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # after so many proposals, of ten thousand
+_DECAY = {"l2": 2, "l1": 4}  # how steeply a bump falls off
+_TINY = 1e-12
+
+
+@attacks.register("square", help="Square Attack: random search with logits alone, for models that hide their gradients")
+@dataclass(frozen=True, kw_only=True)
+class Square(Pooled):
+    """Random search by square windows.
+
+    `steps` are proposals, one query of the model each; one more goes to the start (the papers' n_queries). `p_init` is
+    the share of the image that the first windows cover; it is halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000
+    and 8000 proposals, with `rescale` after as large a part of `steps` as those are of 10,000 (inside AutoAttack it
+    is not rescaled). `official` repeats the published implementation in never placing a window at the last row or
+    column. Only a larger margin is accepted: a success always has one, as the search ends with it.
+    """
+
+    threat: Threat
+    steps: int = 5000
+    restarts: int = 1
+    p_init: float = 0.8
+    rescale: bool = False
+    official: bool = False
+    reach: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.steps < 1 or self.restarts < 1:
+            raise UserError(f"steps and restarts must be at least 1, found {self.steps} and {self.restarts}")
+        if not 0 < self.p_init <= 1:
+            raise UserError(f"p_init must lie in (0,1], found {self.p_init}")
+
+    # ------------------------------------------------------------ what the pool asks
+
+    def length(self, steps: int) -> int:
+        return steps + 1
+
+    def cost(self, classes: int) -> Cost:
+        return Cost(1, 0)
+
+    def begin(self, work: Work) -> State:
+        never = torch.full((len(work.x),), -torch.inf, device=work.x.device)
+        start = pick(work.warm, work.start, self._start(work.x, work.keys))
+        return common(work) | {"best": start, "best_margin": never}
+
+    @torch.no_grad()
+    def step(self, model: nn.Module, state: State) -> State:
+        best = state["best"]
+        point = pick(state["t"] == 0, best, self._propose(state))
+        logits = model(point)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        margin = success_margin(logits, state["y"], state["target"], reach=self.reach).to(state["best_margin"].dtype)
+        entries = watch(state, point, logits, reach=self.reach, loss=margin)
+        better = margin > state["best_margin"]
+        return entries | {
+            "best": pick(better, point, best),
+            "best_margin": torch.where(better, margin, state["best_margin"]),
+            "done": state["t"] >= state["steps"],
+        }
+
+    # ------------------------------------------------------------ where windows lie
+
+    def _level(self, state: State) -> Tensor:
+        """How often the windows have been halved."""
+        made = (state["t"] - 1).clamp(min=0)
+        if self.rescale:
+            made = made * 10_000 // state["steps"]
+        return (made[:, None] > _halvings(made.device)).sum(dim=1)
+
+    def _offsets(self, keys: Tensor, sides: Tensor, height: int, width: int, stream: int) -> tuple[Tensor, Tensor]:
+        """The first row and the first column of each window."""
+        last = 0 if self.official else 1
+        top = randomness.integers(keys, (height - sides + last).clamp(min=1), stream=stream)
+        left = randomness.integers(keys, (width - sides + last).clamp(min=1), stream=stream + 1)
+        return top, left
+
+    # ------------------------------------------------------------ what a window holds
+
+    def _start(self, x: Tensor, keys: Tensor) -> Tensor:
+        """linf: vertical stripes. l2 and l1: a bump in each of about 5×5 tiles."""
+        channels, height, width = x.shape[1:]
+        if self.threat.norm == "linf":
+            return (x + self.threat.radius * _signs(keys, (channels, 1, width), 0, x)).clamp(0, 1)
+        bumps, tile = _tiles(self.threat.norm, height, width, x.device)
+        count = (height // _tile_side(height, width)) * (width // _tile_side(height, width))
+        sign = _signs(keys, (channels, count), 0, x)[:, :, tile]
+        turned = (randomness.bits(keys, (1, count), stream=1) & 1).bool()[:, :, tile]
+        delta = sign * torch.where(turned, bumps[1], bumps[0]).to(x.dtype)
+        factor = self.threat.radius / self.threat.size(delta).clamp_min(_TINY)
+        return self._spend(x, delta * factor.clamp_min(1).reshape(-1, 1, 1, 1))
+
+    def _propose(self, state: State) -> Tensor:
+        x, best = state["x"], state["best"]
+        channels, height, width = x.shape[1:]
+        keys, level, norm = randomness.fold(state["keys"], state["t"]), self._level(state), self.threat.norm
+        sides = _sides(norm, height, width, self.p_init, x.device)[level]
+        top, left = self._offsets(keys, sides, height, width, 0)
+        here = _window(top, left, sides, height, width)
+        sign = _signs(keys, (channels, 1, 1), 2, x)
+        if norm == "linf":
+            return torch.where(here, x + self.threat.radius * sign, best).clamp(0, 1)
+        there = _window(*self._offsets(keys, sides, height, width, 3), sides, height, width)
+        turned = (randomness.bits(keys, (1, 1), stream=5) & 1).bool()
+        table = _bumps(norm, height, width, self.p_init, x.device).to(x.dtype)
+        bump = _placed(table, level, top, left, turned, height, width)
+        return self._moved(x, best - x, here, there, sign * bump)
+
+    def _moved(self, x: Tensor, delta: Tensor, here: Tensor, there: Tensor, bump: Tensor) -> Tensor:
+        """What both windows hold, and what the whole image leaves unspent, goes into the first one."""
+        channels, eps = x.shape[1], self.threat.radius
+        old = delta * here
+        fresh = (bump + old / (self._length(old) + _TINY)) * here
+        whole = self.threat.size(delta).reshape(-1, 1, 1, 1)
+        held = self._length(delta * (here | there))
+        if self.threat.norm == "l2":
+            budget = ((eps**2 - whole**2).clamp_min(0) / channels + held**2).sqrt()
+        else:
+            budget = (eps - whole).clamp_min(0) + held * channels
+        delta = torch.where(here, fresh / (self._length(fresh) + _TINY) * budget, delta.masked_fill(there, 0))
+        return self._spend(x, delta)
+
+    def _spend(self, x: Tensor, delta: Tensor) -> Tensor:
+        """Into ball ∩ box; in l2 all of eps is spent before the box takes its part."""
+        if self.threat.norm == "l2":
+            factor = self.threat.radius / self.threat.size(delta).clamp_min(_TINY)
+            return (x + delta * factor.reshape(-1, 1, 1, 1)).clamp(0, 1)
+        return self.threat.project(x + delta, x)
+
+    def _length(self, delta: Tensor) -> Tensor:
+        """Channel by channel, N×C×1×1."""
+        return torch.linalg.vector_norm(delta, 2 if self.threat.norm == "l2" else 1, dim=(2, 3), keepdim=True)
+
+
+def _signs(keys: Tensor, shape: tuple[int, ...], stream: int, like: Tensor) -> Tensor:
+    return (randomness.bits(keys, shape, stream) & 1).to(like.dtype) * 2 - 1
+
+
+def _window(top: Tensor, left: Tensor, sides: Tensor, height: int, width: int) -> Tensor:
+    """N×1×H×W, true inside."""
+    row = torch.arange(height, device=top.device) - top[:, None]
+    column = torch.arange(width, device=top.device) - left[:, None]
+    in_rows, in_columns = (row >= 0) & (row < sides[:, None]), (column >= 0) & (column < sides[:, None])
+    return (in_rows[:, :, None] & in_columns[:, None, :])[:, None]
+
+
+def _placed(table: Tensor, level: Tensor, top: Tensor, left: Tensor, turned: Tensor, height: int, width: int) -> Tensor:
+    """N×1×H×W: the bump of each row's level with its first pixel at (top, left); meaningless outside the window."""
+    most = table.shape[1] - 1
+    row = (torch.arange(height, device=top.device) - top[:, None]).clamp(0, most)[:, :, None]
+    column = (torch.arange(width, device=top.device) - left[:, None]).clamp(0, most)[:, None, :]
+    return table[level[:, None, None], torch.where(turned, column, row), torch.where(turned, row, column)][:, None]
+
+
+# ---------------------------------------------------------------- tables
+
+
+@functools.lru_cache(maxsize=8)
+def _halvings(device: torch.device) -> Tensor:
+    return torch.tensor(_HALVINGS, device=device)
+
+
+def window_sides(norm: str, height: int, width: int, p_init: float) -> list[int]:
+    """The side of the windows before and after each halving."""
+    sides = []
+    for level in range(len(_HALVINGS) + 1):
+        side = round(math.sqrt(p_init / 2**level * height * width))
+        if norm != "linf":
+            side = max(side, 3)
+            side += 1 - side % 2  # a bump has a middle
+        sides.append(min(max(side, 1), height, width))
+    return sides
+
+
+@functools.lru_cache(maxsize=16)
+def _sides(norm: str, height: int, width: int, p_init: float, device: torch.device) -> Tensor:
+    return torch.tensor(window_sides(norm, height, width, p_init), device=device)
+
+
+@functools.lru_cache(maxsize=16)
+def _bumps(norm: str, height: int, width: int, p_init: float, device: torch.device) -> Tensor:
+    """One bump per level, padded to the largest: levels×side×side."""
+    sides = window_sides(norm, height, width, p_init)
+    table = torch.zeros(len(sides), max(sides), max(sides))
+    for level, side in enumerate(sides):
+        table[level, :side, :side] = bump(norm, side)
+    return table.to(device)
+
+
+def bump(norm: str, side: int) -> Tensor:
+    """Two pyramids side by side, one upwards and one downwards, of length 1 together (side×side)."""
+    upper = side // 2
+    halves = [_pyramid(norm, upper, side), -_pyramid(norm, side - upper, side)]
+    power = 2 if norm == "l2" else 1
+    whole = torch.cat([half / half.norm(p=power).clamp_min(_TINY) for half in halves])
+    return whole / whole.norm(p=power)
+
+
+def _pyramid(norm: str, height: int, width: int) -> Tensor:
+    """Nested squares around the middle, the k-th of weight 1/k² (l1: 1/k⁴): a pixel sums those that hold it."""
+    middle, last = (height // 2, width // 2), max(height // 2, width // 2)
+    ring = torch.maximum(
+        (torch.arange(height) - middle[0]).abs()[:, None], (torch.arange(width) - middle[1]).abs()[None]
+    )
+    weight = 1.0 / torch.arange(1, last + 2) ** _DECAY[norm]
+    return weight.flip(0).cumsum(0).flip(0)[ring]
+
+
+def _tile_side(height: int, width: int) -> int:
+    return max(min(height, width) // 5, 1)
+
+
+@functools.lru_cache(maxsize=16)
+def _tiles(norm: str, height: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Both orientations of the bumps that tile an image (2×H×W, 0 at the rim), and each pixel's tile (H×W)."""
+    side = _tile_side(height, width)
+    one = bump(norm, side)
+    down, across = height // side, width // side
+    bumps, tile = torch.zeros(2, height, width), torch.zeros(height, width, dtype=torch.int64)
+    top, left = (height - down * side) // 2, (width - across * side) // 2
+    inner = (slice(top, top + down * side), slice(left, left + across * side))
+    bumps[:, *inner] = torch.stack([one.repeat(down, across), one.T.repeat(down, across)])
+    places = torch.arange(down * across).reshape(down, across)
+    tile[inner] = places.repeat_interleave(side, 0).repeat_interleave(side, 1)
+    return bumps.to(device), tile.to(device)
