@@ -256,6 +256,14 @@ def test_targets(how):
     assert torch.equal(MODEL(aimed.x_adv).argmax(1), target) and aimed.fooled.all()
 
 
+@pytest.mark.parametrize("settings", [{"searches": 2}, {"threat": "l1:3", "target": "random"}], ids=str)
+def test_the_host_never_waits_for_the_device(settings):
+    """Tensors on the meta device have no values: whoever asks for one is refused."""
+    x, y = torch.empty(3, *SHAPE, device="meta"), torch.empty(3, dtype=torch.int64, device="meta")
+    found = CarliniWagner(steps=4, **settings).search(Linear(classes=4).to("meta"), x, y)
+    assert found.x_adv.shape == x.shape
+
+
 # ---------------------------------------------------------------- settings
 
 

@@ -236,6 +236,16 @@ def test_shapes_and_labels():
     assert attack(MODEL, X[:1], labels(1)).shape == (1, *SHAPE)
 
 
+@pytest.mark.parametrize(
+    "settings", [{"threat": "linf:0.1"}, {"threat": "l2:1"}, {"threat": "l1:1", "target": "random"}], ids=str
+)
+def test_the_host_never_waits_for_the_device(settings):
+    """Tensors on the meta device have no values: whoever asks for one is refused."""
+    x, y = torch.empty(3, *SHAPE, device="meta"), torch.empty(3, dtype=torch.int64, device="meta")
+    found = MinimumNorm(steps=4, **settings).search(Linear(classes=4).to("meta"), x, y)
+    assert found.x_adv.shape == x.shape
+
+
 def test_it_is_a_value_by_name():
     attack = choose(attacks, {"name": "fmn", "threat": "l1:3", "steps": 50})
     assert attack == MinimumNorm(threat="l1:3", steps=50) and choose(attacks, plain(attack)) == attack
