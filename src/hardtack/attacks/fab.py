@@ -40,9 +40,10 @@ class FAB(Pooled):
     towards the `candidates` likeliest wrong classes, a backward pass for each, and heads for the nearest; by default
     towards all of them or, with more than 20 classes, the 10 likeliest. `steps` are iterations. `alpha_max` bounds the
     weight of the way that starts at the image, `overshoot` stretches both ways, `beta` pulls back what fools the model.
-    `fused` is not in the paper: it linearises where it asks for the label, before the pull back, and so spends one
-    pass per iteration. The first restart begins at the image, later ones at noise of half the ball's size. The state's
-    `size` is the smallest perturbation that fooled the model, inside the ball or not; inf where there was none.
+    `fused` is not in the paper: it linearises where it asks for the label, before the pull back, so that one pass per
+    iteration is enough; what it finds is no farther away. The first restart begins at the image, later ones at noise
+    of half the ball's size. The state's `size` is that of the smallest perturbation that fooled the model, inside the
+    ball or not; inf where there was none.
     """
 
     threat: Threat
@@ -102,13 +103,11 @@ class FAB(Pooled):
 
     def _look(self, state: State, point: Tensor, logits: Tensor, seen: dict[str, Tensor]) -> tuple[State, Tensor]:
         """What the logits at a point say: the common entries, and the point, pulled back where it fools the model."""
-        x, searching = state["x"], ~state["done"]
-        size = self.threat.size(point - x)
-        inside = searching & (size <= self.threat.radius)
-        entries = watch(state, point, logits, reach=self.reach, counts=inside, **seen)
+        x, size = state["x"], self.threat.size(point - state["x"])
+        entries = watch(state, point, logits, reach=self.reach, counts=size <= self.threat.radius, **seen)
         fools = success_margin(logits, state["y"], state["target"], reach=self.reach) > 0
-        nearest = torch.where(searching & fools, torch.minimum(size, state["size"]), state["size"])
-        return entries | {"size": nearest}, pick(fools, x + self.beta * (point - x), point)
+        entries["size"] = torch.where(fools, torch.minimum(size, state["size"]), state["size"])
+        return entries, pick(fools, x + self.beta * (point - x), point)
 
     @property
     def _aims(self) -> bool:
@@ -163,8 +162,8 @@ class FAB(Pooled):
         from_point, from_image = ways.chunk(2)
         near, far = self.threat.size(ways).clamp_min(1e-8).chunk(2)
         share = (near / (near + far)).clamp(max=self.alpha_max).reshape(-1, *[1] * (x.dim() - 1))
-        blend = (1 - share) * (point + self.overshoot * from_point) + share * (x + self.overshoot * from_image)
-        return blend.clamp(0, 1)
+        way = self.overshoot * ((1 - share) * from_point + share * from_image)
+        return (point + share * (x - point) + way).clamp(0, 1)
 
     def _noise(self, x: Tensor, keys: Tensor) -> Tensor:
         """Half as large as the ball."""

@@ -88,12 +88,12 @@ class Square(Pooled):
 
     # ------------------------------------------------------------ where windows lie
 
-    def _level(self, state: State) -> Tensor:
+    def _level(self, state: State, halvings: Tensor) -> Tensor:
         """How often the windows have been halved."""
         made = (state["t"] - 1).clamp(min=0)
         if self.rescale:
             made = made * 10_000 // state["steps"]
-        return (made[:, None] > _halvings(made.device)).sum(dim=1)
+        return (made[:, None] > halvings).sum(dim=1)
 
     def _offsets(self, keys: Tensor, sides: Tensor, height: int, width: int, stream: int) -> tuple[Tensor, Tensor]:
         """The first row and the first column of each window."""
@@ -120,8 +120,10 @@ class Square(Pooled):
     def _propose(self, state: State) -> Tensor:
         x, best = state["x"], state["best"]
         channels, height, width = x.shape[1:]
-        keys, level, norm = randomness.fold(state["keys"], state["t"]), self._level(state), self.threat.norm
-        sides = _sides(norm, height, width, self.p_init, x.device)[level]
+        keys, norm = randomness.fold(state["keys"], state["t"]), self.threat.norm
+        halvings, all_sides, bumps = _tables(norm, height, width, self.p_init, x.device)
+        level = self._level(state, halvings)
+        sides = all_sides[level]
         top, left = self._offsets(keys, sides, height, width, 0)
         here = _window(top, left, sides, height, width)
         sign = _signs(keys, (channels, 1, 1), 2, x)
@@ -129,15 +131,14 @@ class Square(Pooled):
             return torch.where(here, x + self.threat.radius * sign, best).clamp(0, 1)
         there = _window(*self._offsets(keys, sides, height, width, 3), sides, height, width)
         turned = (randomness.bits(keys, (1, 1), stream=5) & 1).bool()
-        table = _bumps(norm, height, width, self.p_init, x.device).to(x.dtype)
-        bump = _placed(table, level, top, left, turned, height, width)
-        return self._moved(x, best - x, here, there, sign * bump)
+        pattern = _placed(bumps.to(x.dtype), level, top, left, turned, height, width)
+        return self._moved(x, best - x, here, there, sign * pattern)
 
-    def _moved(self, x: Tensor, delta: Tensor, here: Tensor, there: Tensor, bump: Tensor) -> Tensor:
+    def _moved(self, x: Tensor, delta: Tensor, here: Tensor, there: Tensor, pattern: Tensor) -> Tensor:
         """What both windows hold, and what the whole image leaves unspent, goes into the first one."""
         channels, eps = x.shape[1], self.threat.radius
         old = delta * here
-        fresh = (bump + old / (self._length(old) + _TINY)) * here
+        fresh = (pattern + old / (self._length(old) + _TINY)) * here
         whole = self.threat.size(delta).reshape(-1, 1, 1, 1)
         held = self._length(delta * (here | there))
         if self.threat.norm == "l2":
@@ -182,9 +183,22 @@ def _placed(table: Tensor, level: Tensor, top: Tensor, left: Tensor, turned: Ten
 # ---------------------------------------------------------------- tables
 
 
-@functools.lru_cache(maxsize=8)
-def _halvings(device: torch.device) -> Tensor:
-    return torch.tensor(_HALVINGS, device=device)
+# torch.compile would trace through the cache and build the tables anew in every step
+@torch.compiler.assume_constant_result
+def _tables(norm: str, height: int, width: int, p_init: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """When windows are halved; their sides before and after; in l2 and l1 the bump of each side."""
+    return _cached_tables(norm, height, width, p_init, device)
+
+
+@functools.lru_cache(maxsize=16)
+def _cached_tables(
+    norm: str, height: int, width: int, p_init: float, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    sides = window_sides(norm, height, width, p_init)
+    bumps = torch.zeros(len(sides), max(sides), max(sides))
+    for level, side in enumerate(sides if norm != "linf" else ()):
+        bumps[level, :side, :side] = bump(norm, side)
+    return torch.tensor(_HALVINGS, device=device), torch.tensor(sides, device=device), bumps.to(device)
 
 
 def window_sides(norm: str, height: int, width: int, p_init: float) -> list[int]:
@@ -197,21 +211,6 @@ def window_sides(norm: str, height: int, width: int, p_init: float) -> list[int]
             side += 1 - side % 2  # a bump has a middle
         sides.append(min(max(side, 1), height, width))
     return sides
-
-
-@functools.lru_cache(maxsize=16)
-def _sides(norm: str, height: int, width: int, p_init: float, device: torch.device) -> Tensor:
-    return torch.tensor(window_sides(norm, height, width, p_init), device=device)
-
-
-@functools.lru_cache(maxsize=16)
-def _bumps(norm: str, height: int, width: int, p_init: float, device: torch.device) -> Tensor:
-    """One bump per level, padded to the largest: levels×side×side."""
-    sides = window_sides(norm, height, width, p_init)
-    table = torch.zeros(len(sides), max(sides), max(sides))
-    for level, side in enumerate(sides):
-        table[level, :side, :side] = bump(norm, side)
-    return table.to(device)
 
 
 def bump(norm: str, side: int) -> Tensor:
