@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from hardtack import randomness
-from hardtack.attacks.ledger import Images, Ledger
+from hardtack.attacks.ledger import Images, Ledger, ranking
 from hardtack.attacks.search import Search, Try, Work
 from hardtack.attacks.slots import Slots
 
 
 @dataclass(frozen=True)
 class Round:
-    """Tries that begin when those of the round before are over. `enters` says which images go on (default: all)."""
+    """Tries that begin when those of the round before are over. `enters` says which images go on (default: all).
+
+    It goes by what the ledger says of each image, and by nothing else: it may be asked again when a run is taken up.
+    """
 
     tries: tuple[Try, ...]
     enters: Callable[[Ledger, Images, np.ndarray], np.ndarray] | None = None
@@ -41,22 +44,33 @@ class Agenda:
         self.lengths = np.array([attack.length(one.steps) for one in self.tries])
         self.first = np.cumsum([0, *(len(part.tries) for part in rounds)])
         self.waiting: list[Item] = []  # a heap
+        self.taken: list[Item] = []  # on their way from there to a slot
         self.unfinished = np.zeros(len(images.x), dtype=np.int64)  # tries of the image's current round
-        self.ranks = ranking(images.clean, images.y)
         self.row = self.order = self.round = self.age = self.target = np.empty(0, dtype=np.int64)
         self._open(np.flatnonzero(~ledger.fallen), 0)
+        self._owe(np.flatnonzero(ledger.fallen))
 
     # ------------------------------------------------------------ what waits
+
+    def _owe(self, rows: np.ndarray) -> None:
+        """Images that fell while earlier tries of theirs were under way: those may still come first."""
+        for row in rows.tolist():
+            for order in np.flatnonzero(self.ledger.used[row, : self.ledger.won[row]] < 0).tolist():
+                number = int(np.searchsorted(self.first, order, side="right")) - 1
+                heapq.heappush(self.waiting, Item(order, row, number))
 
     def _open(self, rows: np.ndarray, number: int) -> None:
         """Let images into a round, and on into the next ones where nothing of it is left to do."""
         while len(rows) and number < len(self.rounds):
             part, first = self.rounds[number], int(self.first[number])
-            if part.enters is not None:
-                rows = rows[part.enters(self.ledger, self.images, rows)]
-            if part.closest_first and len(rows):
-                index = torch.as_tensor(rows, device=self.ranks.device)
-                self.ranks[index] = ranking(self.ledger.logits[index], self.images.y[index])
+            made = self.ledger.used[rows, first : first + len(part.tries)] >= 0
+            inside, fresh = rows[made.any(axis=1)], rows[~made.any(axis=1)]  # of a run that is taken up again
+            if part.enters is not None and len(fresh):
+                fresh = fresh[part.enters(self.ledger, self.images, fresh)]
+            if part.closest_first and len(fresh):
+                index = torch.as_tensor(fresh, device=self.ledger.ranks.device)
+                self.ledger.ranks[index] = ranking(self.ledger.logits[index], self.images.y[index])
+            rows = np.sort(np.concatenate([inside, fresh]))
             unmade = self.ledger.used[rows, first : first + len(part.tries)] < 0
             self.unfinished[rows] = unmade.sum(axis=1)
             for place, offset in np.argwhere(unmade).tolist():
@@ -64,13 +78,13 @@ class Agenda:
             rows, number = rows[~unmade.any(axis=1)], number + 1
 
     def take(self, count: int) -> list[Item]:
-        """The next items of images that still stand."""
-        items: list[Item] = []
-        while self.waiting and len(items) < count:
+        """The next items of images that still stand, or fell to a later try."""
+        self.taken = []
+        while self.waiting and len(self.taken) < count:
             item = heapq.heappop(self.waiting)
-            if self.ledger.won[item.row] < 0:
-                items.append(item)
-        return items
+            if not 0 <= self.ledger.won[item.row] < item.order:
+                self.taken.append(item)
+        return self.taken
 
     def work(self, items: list[Item]) -> Work:
         """The rows that a search begins with."""
@@ -81,7 +95,8 @@ class Agenda:
         images = self.images.of(rows)
         target = images.target
         if target is None:
-            aimed = self.ranks[rows].gather(1, rank.clamp(0, self.ranks.shape[1] - 1)[:, None])[:, 0]
+            ranks = self.ledger.ranks[rows]
+            aimed = ranks.gather(1, rank.clamp(0, ranks.shape[1] - 1)[:, None])[:, 0]
             target = torch.where(rank < 0, -1, aimed)
         warm = torch.tensor([one.warm for one in tries], device=device)
         return Work(
@@ -103,6 +118,7 @@ class Agenda:
                 setattr(self, name, np.concatenate([getattr(self, name), more]))
         self.order[slots], self.row[slots], self.round[slots] = np.array(items).T
         self.age[slots], self.target[slots] = 0, targets
+        self.taken = []
 
     def occupied(self) -> np.ndarray:
         return np.flatnonzero(self.row >= 0)
@@ -119,8 +135,10 @@ class Agenda:
 
     def put_back(self) -> None:
         """Begin again with everything that was under way."""
-        for slot in self.occupied():
-            heapq.heappush(self.waiting, Item(int(self.order[slot]), int(self.row[slot]), int(self.round[slot])))
+        running = [Item(int(self.order[at]), int(self.row[at]), int(self.round[at])) for at in self.occupied()]
+        for item in running + self.taken:
+            heapq.heappush(self.waiting, item)
+        self.taken = []
         self.row = self.order = self.round = self.age = self.target = np.empty(0, dtype=np.int64)
 
     def until_a_look(self, every: int) -> int:
@@ -150,7 +168,8 @@ class Agenda:
         won = won[np.lexsort((self.order[won], self.row[won]))]
         rows, orders = self.row[won], self.order[won]
         self.ledger.used[rows, orders] = self.age[won]
-        self.ledger.observe(self.rows(won), slots.index(won), slots.state)
+        for part in self._apart(won):
+            self.ledger.observe(self.rows(part), slots.index(part), slots.state)
         first = np.concatenate([[True], rows[1:] != rows[:-1]])  # the earliest of several of one image
         known = self.ledger.won[rows]
         kept = won[first & ((known < 0) | (orders < known))]
@@ -165,8 +184,8 @@ class Agenda:
         over = over[self.row[over] >= 0]
         if not len(over):
             return
-        standing = over[self.ledger.won[self.row[over]] < 0]
-        self.ledger.learn(self.rows(standing), slots.index(standing), slots.state)
+        for part in self._apart(over[self.ledger.won[self.row[over]] < 0]):
+            self.ledger.learn(self.rows(part), self.order[part], slots.index(part), slots.state)
         rows, rounds = self.row[over], self.round[over]
         self.ledger.used[rows, self.order[over]] = self.age[over]
         np.subtract.at(self.unfinished, rows, 1)
@@ -174,6 +193,14 @@ class Agenda:
         through = (self.unfinished[rows] == 0) & (self.ledger.won[rows] < 0)
         for number in np.unique(rounds[through]):
             self._open(np.unique(rows[through & (rounds == number)]), int(number) + 1)
+
+    def _apart(self, slots: np.ndarray) -> Iterator[np.ndarray]:
+        """The slots in the order of their tries, in parts that hold no image twice."""
+        slots = slots[np.argsort(self.order[slots], kind="stable")]
+        while len(slots):
+            _, first = np.unique(self.row[slots], return_index=True)
+            yield slots[np.sort(first)]
+            slots = np.delete(slots, first)
 
     def longest(self) -> int:
         """Passes that the longest of the running items may still take."""
@@ -189,9 +216,3 @@ class Agenda:
         slots = self.occupied()
         running = int((self.lengths[self.order[slots]] - self.age[slots]).sum())
         return running + sum(int(self.lengths[item.order]) for item in self.waiting)
-
-
-def ranking(logits: Tensor, y: Tensor) -> Tensor:
-    """The wrong classes of each image, likeliest first: N×(classes−1)."""
-    own = torch.arange(logits.shape[1], device=logits.device) == y[:, None]
-    return logits.masked_fill(own, -torch.inf).argsort(dim=1, descending=True, stable=True)[:, :-1]

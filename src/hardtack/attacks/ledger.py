@@ -26,8 +26,16 @@ class Images(NamedTuple):
         return Images(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
-_IMAGES = ("x_adv", "logits", "margin", "first_loss", "top_loss", "zero_gradient", "not_finite", "unverified")
-_TRIES = ("used", "won", "step", "target")
+def ranking(logits: Tensor, y: Tensor) -> Tensor:
+    """The wrong classes of each image, likeliest first: N×(classes−1)."""
+    own = torch.arange(logits.shape[1], device=logits.device) == y[:, None]
+    return logits.masked_fill(own, -torch.inf).argsort(dim=1, descending=True, stable=True)[:, :-1]
+
+
+_IMAGES = (
+    "x_adv", "logits", "margin", "first_loss", "top_loss", "zero_gradient", "not_finite", "unverified", "ranks",
+)  # fmt: skip
+_TRIES = ("used", "won", "step", "target", "nearest")
 
 
 class Ledger:
@@ -39,12 +47,14 @@ class Ledger:
         no = torch.zeros(n, dtype=torch.bool, device=device)
         self.x_adv = images.x.clone()  # the image that fooled the model, or the closest to it
         self.logits = images.clean.clone()  # there
+        self.ranks = ranking(images.clean, images.y)  # of target classes, as the round under way sees them
         self.margin, self.first_loss, self.top_loss = never, never.clone(), never.clone()
         self.zero_gradient, self.not_finite, self.unverified = no, no.clone(), no.clone()
         self.used = np.full((n, max(tries, 1)), -1, dtype=np.int32)
         self.won = np.full(n, -1, dtype=np.int32)  # the try that fooled the model, the first in order
         self.step = np.full(n, -1, dtype=np.int32)
         self.target = np.full(n, -1, dtype=np.int32)
+        self.nearest = np.full(n, max(tries, 1), dtype=np.int32)  # the try that came closest, the first in order
 
     @property
     def fallen(self) -> np.ndarray:
@@ -56,24 +66,27 @@ class Ledger:
         counted = (self.used >= 0) & ((self.won < 0)[:, None] | (order <= self.won[:, None]))
         return np.where(counted, self.used, 0).sum(axis=1)
 
-    def learn(self, rows: Tensor, slots: Tensor, state: dict[str, Tensor]) -> None:
-        """What failed tries saw: their closest image, where it is nearer than what is known."""
-        margin = state["margin"][slots]
-        self.margin.scatter_reduce_(0, rows, margin, "amax")  # several tries of an image may end together
-        nearest = (margin == self.margin[rows]) & margin.isfinite()
-        self.x_adv[rows[nearest]] = state["closest"][slots[nearest]]
-        self.logits[rows[nearest]] = state["logits"][slots[nearest]]
+    def learn(self, rows: Tensor, orders: np.ndarray, slots: Tensor, state: dict[str, Tensor]) -> None:
+        """What failed tries saw, one of each image: the closest image, where it is nearer than what is known."""
+        margin, at = state["margin"][slots], rows.cpu().numpy()
+        earlier = torch.as_tensor(orders < self.nearest[at], device=rows.device)
+        known = self.margin[rows]
+        nearer = (margin > known) | ((margin == known) & earlier & margin.isfinite())
+        self.margin[rows] = torch.where(nearer, margin, known).to(known.dtype)
+        self.x_adv[rows[nearer]] = state["closest"][slots[nearer]]
+        self.logits[rows[nearer]] = state["logits"][slots[nearer]]
+        took = nearer.cpu().numpy()
+        self.nearest[at[took]] = orders[took]
         self.observe(rows, slots, state)
 
     def observe(self, rows: Tensor, slots: Tensor, state: dict[str, Tensor]) -> None:
-        """Signs of trouble, which any try may show."""
+        """Signs of trouble, which any try may show; one try of each image at a time."""
         for flag in ("zero_gradient", "not_finite"):
-            getattr(self, flag).index_put_((rows[state[flag][slots]],), torch.tensor(True, device=rows.device))
-        rose = (state["top_loss"] - state["first_loss"])[slots]
-        known = self.top_loss[rows] - self.first_loss[rows]
-        more = ~(rose <= known)  # also where nothing is known yet
-        self.first_loss[rows] = torch.where(more, state["first_loss"][slots], self.first_loss[rows])
-        self.top_loss[rows] = torch.where(more, state["top_loss"][slots], self.top_loss[rows])
+            getattr(self, flag)[rows] |= state[flag][slots]
+        first, top = state["first_loss"][slots], state["top_loss"][slots]
+        rose, known = (_rise(*pair) for pair in ((first, top), (self.first_loss[rows], self.top_loss[rows])))
+        self.first_loss[rows] = torch.where(rose > known, first, self.first_loss[rows])
+        self.top_loss[rows] = torch.where(rose > known, top, self.top_loss[rows])
 
     def enter(self, rows: np.ndarray, orders: np.ndarray, targets: np.ndarray, slots: Tensor, state: Any) -> None:
         """Confirmed successes, one for each of `rows`."""
@@ -96,3 +109,8 @@ class Ledger:
             setattr(self, name, torch.from_numpy(arrays[name]).to(kept.device, kept.dtype))
         for name in _TRIES:
             setattr(self, name, np.array(arrays[name]))
+
+
+def _rise(first: Tensor, top: Tensor) -> Tensor:
+    """By how much a loss rose; −inf where it was never a number."""
+    return (top - first).nan_to_num(-torch.inf, torch.inf, -torch.inf)
