@@ -129,7 +129,7 @@ def _broken(
             confirmed += int(holds.sum())
             failed += [one for one, fine in zip(index[part], holds.tolist(), strict=True) if not fine]
             if eight:
-                held, fooled = _judged(judge, (x_adv * 255).round() / 255, x, clean.y, threats)
+                held, fooled = _judged(judge, _eight_bits(x_adv, x, threats), x, clean.y, threats)
                 rounded = [rounded[0] + int(fooled.sum()), rounded[1] + int(held.sum())]
     wrong = []
     if missing:
@@ -148,6 +148,14 @@ def _judged(judge: Judge, x_adv: Tensor, x: Tensor, y: Tensor, threats: list[Thr
         rows = torch.tensor([one == threat for one in threats], device=x.device)
         inside[rows] = threat.contains(x_adv[rows], x[rows])
     return fooled & inside, fooled
+
+
+def _eight_bits(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
+    """As a file would keep it: to the nearest grey level, or where that leaves the ball, to the next towards x."""
+    nearest = (x_adv * 255).round() / 255
+    inwards = torch.where(x_adv > x, (x_adv * 255).floor(), (x_adv * 255).ceil()) / 255
+    inside = torch.stack([one.contains(a[None], b[None])[0] for one, a, b in zip(threats, nearest, x, strict=True)])
+    return torch.where(inside.reshape(-1, 1, 1, 1), nearest, inwards)
 
 
 def _recount(result: Result, columns: dict[str, np.ndarray]) -> list[str]:
