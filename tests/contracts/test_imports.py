@@ -33,7 +33,9 @@ ALLOWED = {
     "evaluation": BASE | INPUTS | {"attacks", "results"},
     "report": BASE | {"results"},
 }
-FREE = {"__init__", "__main__", "api", "cli", "demo", "craft", "listing", "doctor", "recipes"}
+FREE = {
+    "__init__", "__main__", "api", "cli", "demo", "craft", "listing", "doctor", "recipes", "verify", "selftest", "plan",
+}  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}
 # base modules that themselves import torch and so are closed to the rooms that must not
