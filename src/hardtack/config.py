@@ -197,6 +197,15 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if isinstance(value, str) and "name" in _hints(cls):
             value = {"name": value}
         return build(cls, value, path=path)
+    several = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
+    if len(several) == 2 and several[1] is Ellipsis and dataclasses.is_dataclass(several[0]):
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            raise UserError(f"'{path}': expected a list, found {value!r}")
+        return tuple(_value(several[0], item, f"{path}[{number}]") for number, item in enumerate(items))
+    if (each := _each(hint)) is not None:
+        several = value if isinstance(value, list | tuple) else [value]  # union=l2:0.5 names one
+        return tuple(_value(each, item, path) for item in several)
     if isinstance(value, bool) and _is_number(hint):  # to Python True is 1; to a person it is a mistake
         raise UserError(f"'{path}': input should be a number, found {value!r}")
     try:
@@ -205,6 +214,13 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         raise UserError(f"'{path}': {_first_fault(error)}, found {value!r}") from None
     except UserError as error:
         raise UserError(f"'{path}': {error}") from None
+
+
+def _each(hint: Any) -> type | None:
+    """The dataclass of which `hint` wants any number, such as `tuple[Threat, ...]`."""
+    inner = typing.get_args(hint)
+    several = typing.get_origin(hint) is tuple and len(inner) == 2 and inner[1] is Ellipsis
+    return inner[0] if several and dataclasses.is_dataclass(inner[0]) else None
 
 
 def _parsed(cls: Any, text: str, path: str) -> Any:

@@ -225,7 +225,7 @@ def _counts(names: np.ndarray) -> dict[str, int]:
 
 def _write(folder: Path, identity: Identity, examples: Columns, results: list[Result]) -> None:
     store = ChunkStore(folder, identity.id)
-    if examples and identity.trials and identity.suite != "sweep":
+    if examples and identity.trials and identity.suite not in ("sweep", "curve"):
         facts = {"threat": np.array(str(identity.trials[-1].threat)), "classes": np.array(identity.classes)}
         pictures = {**examples, "x": eight_bits(examples["x"]), "x_exact": examples["x"]}
         write_arrays(_examples_path(store), {**pictures, **facts})

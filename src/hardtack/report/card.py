@@ -128,7 +128,7 @@ def _commands(run: Run) -> list[str]:
         words = ["hardtack evaluate", folder, f"suite={result.suite}"]
         if result.checkpoint in ("best", "last"):
             words.append(f"checkpoint={result.checkpoint}")
-        if result.threat and result.suite != "sweep":
+        if result.threat and result.suite not in ("sweep", "curve"):
             words.append(f"threat={result.threat}")
         for key in ("steps", "restarts", "loss"):
             if result.attack_settings.get(key) is not None:

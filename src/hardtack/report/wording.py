@@ -12,6 +12,7 @@ NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
 METRICS = {
     "clean_accuracy": "Clean accuracy",
     "robust_accuracy": "Robust accuracy",
+    "worst_case_accuracy": "Worst case over all threats",
 }
 
 
@@ -40,9 +41,11 @@ def interval(result: Result) -> str:
 
 
 def threat_name(threat: str | None) -> str:
-    """`linf:8/255` as `ℓ∞ ≤ 8/255`."""
+    """`linf:8/255` as `ℓ∞ ≤ 8/255`; a union of threats with all of its parts."""
     if not threat:
         return ""
+    if "+" in threat:
+        return " ∪ ".join(threat_name(part) for part in threat.split("+"))
     norm, colon, eps = threat.partition(":")
     return f"{NORMS.get(norm, norm)} ≤ {eps}" if colon else threat
 

@@ -17,7 +17,7 @@ from hardtack.results.record import Result, same_table
 from hardtack.results.runs import Run, parse_threat
 
 CLEAN = "clean_accuracy"
-SWEEP = "sweep"
+SWEEPS = ("sweep", "curve")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
     shown: set[tuple[Any, ...]] = set()
     for run in runs:
         for result in _oldest_first(run.results):
-            if result.metric == CLEAN or result.suite == SWEEP:
+            if result.metric == CLEAN or result.suite in SWEEPS:
                 continue
             rows = groups[same_table(result)]
             clean = _clean_beside(result, run.results)
@@ -109,7 +109,7 @@ def curves(runs: Sequence[Run]) -> list[CurveSet]:
     for run in runs:
         sweeps: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
         for result in _oldest_first(run.results):
-            if result.suite == SWEEP and result.metric != CLEAN and result.threat:
+            if result.suite in SWEEPS and result.metric != CLEAN and result.threat:
                 try:
                     norm, eps = parse_threat(result.threat)
                 except UserError:

@@ -102,7 +102,7 @@ def comparable(result: Result) -> tuple[Any, ...]:
 
 def same_table(result: Result) -> tuple[Any, ...]:
     """`comparable` without the threat: the columns of one table differ in nothing else."""
-    settings = {key: value for key, value in result.attack_settings.items() if key not in INCIDENTAL_SETTINGS}
+    settings = _essential(result.attack_settings)
     return (
         result.metric,
         result.suite,
@@ -115,6 +115,13 @@ def same_table(result: Result) -> tuple[Any, ...]:
         result.data_description,
         str(result.extra.get("source", "")),
     )
+
+
+def _essential(settings: Any) -> Any:
+    """Settings, and those of every stage of a list, without the incidental ones."""
+    if isinstance(settings, dict):
+        return {key: _essential(value) for key, value in settings.items() if key not in INCIDENTAL_SETTINGS}
+    return [_essential(item) for item in settings] if isinstance(settings, list) else settings
 
 
 def _is_required(item: dataclasses.Field[Any]) -> bool:

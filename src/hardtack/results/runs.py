@@ -76,7 +76,8 @@ def parse_threat(text: str) -> tuple[str, float]:
     try:
         if not colon:
             raise ValueError
-        return norm, float(Fraction(eps))
+        numerator, _, denominator = eps.partition("/")
+        return norm, float(Fraction(numerator) / Fraction(denominator or "1"))
     except (ValueError, ZeroDivisionError):
         raise UserError(f"threat '{text}' is not of the form norm:eps, for example linf:8/255") from None
 

@@ -299,3 +299,19 @@ def test_text_that_looks_like_a_number_stays_text(tmp_path):
     values = {"a": "1e3", "b": "yes", "c": "5", "d": "null", "e": "ä ×", "f": 1e-05, "g": None, "h": [1, 2.5]}
     write_yaml(tmp_path / "a.yaml", values)
     assert read_yaml(tmp_path / "a.yaml") == values
+
+
+def test_a_list_of_things_that_are_written_as_text():
+    from hardtack.evaluation import EvaluationConfig
+    from hardtack.threats import Threat
+
+    wanted = (Threat.parse("l2:1"), Threat.parse("l1:5"))
+    for union in (["l2:1", "l1:5"], "l2:1,l1:5", list(wanted)):
+        assert build(EvaluationConfig, {"union": union}).union == wanted
+    for bad, words in (
+        ("l2", r"union\[0\].*norm:eps"),
+        ({"l2": 1}, "expected a list"),
+        (["l2:1", "l3:2"], r"union\[1\]"),
+    ):
+        with pytest.raises(UserError, match=words):
+            build(EvaluationConfig, {"union": bad})
