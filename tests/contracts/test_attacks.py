@@ -30,7 +30,8 @@ QUICK = {
     "apgd": {"steps": 8}, "apgd_ce": {"steps": 8}, "apgd_dlr": {"steps": 8}, "apgd_t": {"steps": 5},
     "cw": {"steps": 8}, "cw_search": {"steps": 6, "searches": 2}, "fmn": {"steps": 8},
     "fab": {"steps": 4}, "fab_t": {"steps": 4}, "square": {"steps": 30},
-    "patch_fool": {"steps": 12, "patch_size": 2, "choose": "random", "attention_weight": 0.0}, "occlusion": {"tries": 6, "patch_size": 2},
+    "patch_fool": {"steps": 12, "patch_size": 2, "choose": "random", "attention_weight": 0.0},
+    "occlusion": {"tries": 6, "patch_size": 2},
 }  # fmt: skip
 # Nothing random unless targets are drawn: these search from the image itself.
 WITHOUT_CHANCE = {"cw", "cw_search", "fab", "fab_t", "fgsm", "fmn"}

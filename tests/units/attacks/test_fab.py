@@ -300,6 +300,19 @@ def test_a_model_that_hides_its_gradient_is_flagged():
         assert outcome.zero_gradient.all() and not outcome.fooled.any() and torch.equal(outcome.x_adv, x)
 
 
+@pytest.mark.parametrize("settings", [{}, {"targets": 2}, {"fused": True, "targets": 2}])
+def test_a_step_is_one_graph(settings):
+    """No value is looked at on the way: what torch.compile traces whole, a CUDA graph can replay."""
+    model, x = Smooth().requires_grad_(False), images("active box", 3)
+    y = model(x).argmax(dim=1)
+    attack = FAB(threat=Threat("l2", "0.5"), **settings)
+    state = attack.begin(work_of(model, x, y, steps=3, target=(y + 1) % 4))
+    compiled = torch.compile(lambda state: attack.step(model, state), fullgraph=True, dynamic=False, backend="eager")
+    made, expected = compiled(state), attack.step(model, state)
+    assert made.keys() == expected.keys()
+    assert all(torch.allclose(made[name].float(), expected[name].float(), atol=1e-5) for name in made)
+
+
 @pytest.mark.parametrize(
     "bad", [{"steps": 0}, {"candidates": 0}, {"beta": 1.5}, {"alpha_max": -1.0}, {"overshoot": 0.5}]
 )

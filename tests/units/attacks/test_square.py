@@ -304,6 +304,19 @@ def test_neither_slots_nor_order_matter(norm):
     assert not torch.allclose(other.x_adv, whole.x_adv, atol=1e-5)
 
 
+@every_norm
+def test_a_step_is_one_graph(norm):
+    """No value is looked at on the way: what torch.compile traces whole, a CUDA graph can replay."""
+    model, x = Net().requires_grad_(False), images(3)
+    y = model(x).argmax(dim=1)
+    attack = make(norm, steps=9)
+    state = begun(attack, model, x, y) | {"t": torch.tensor([0, 1, 9])}
+    compiled = torch.compile(lambda state: attack.step(model, state), fullgraph=True, dynamic=False, backend="eager")
+    made, expected = compiled(state), attack.step(model, state)
+    assert made.keys() == expected.keys()
+    assert all(torch.allclose(made[name].float(), expected[name].float(), atol=1e-5) for name in made)
+
+
 @pytest.mark.parametrize("bad", [{"steps": 0}, {"restarts": 0}, {"p_init": 0.0}, {"p_init": 1.5}])
 def test_settings_that_make_no_sense_are_refused(bad):
     with pytest.raises(UserError, match=next(iter(bad))):
