@@ -1,0 +1,296 @@
+"""`hardtack plan`: what an evaluation will cost, before it is paid for.
+
+The passes of an image that survives everything follow from the attacks alone, to the pass. How many images survive,
+how long a pass takes and how much memory it needs are tried out in a few seconds on a few of the user's own images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hardtack.api import load_target
+from hardtack.attacks import untouched
+from hardtack.attacks.agenda import Round
+from hardtack.attacks.ensemble import Stage
+from hardtack.attacks.search import Cost
+from hardtack.attacks.siege import counted
+from hardtack.calibrate import Calibration, calibrate
+from hardtack.config import build, parse_words
+from hardtack.data import Dataset
+from hardtack.evaluation.chunks import check_pair, count
+from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials
+from hardtack.runtime import Runtime
+
+# of the official implementation, for an image that survives: clean logits again at the start of every attack and of
+# every target, the search, and a check at the end
+OFFICIAL = {
+    "clean": Cost(1, 0),
+    "apgd_ce": Cost(1 + 101 + 1, 101),
+    "apgd_t": Cost(1 + 9 * (1 + 101) + 1, 9 * 101),
+    "fab_t": Cost(1 + 9 * (2 + 2 * 100 + 1) + 1, 9 * 100),
+    "square": Cost(1 + 1 + 5000 + 1 + 1, 0),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan:
+    """What a stage spends on one image. The check of what it found is not in it."""
+
+    name: str
+    tries: str  # in words: 9 × 101
+    most: Cost  # the image survives
+    least: Cost  # it falls at the first look
+    rounds: tuple[tuple[Round, Cost], ...] = ()  # of a search in rounds, the most of each
+    suspects: bool = False
+    known: bool = True
+
+
+def passes(
+    stages: Sequence[Stage], classes: int, *, every: int = 1, shape: tuple[int, ...] = (3, 8, 8)
+) -> list[StagePlan]:
+    """The passes of one image through the model, stage by stage. A pool looks at it `every` so many of them."""
+    return [
+        _pooled(stage, classes, every) if hasattr(stage.attack, "begin") else _called(stage, classes, shape)
+        for stage in stages
+    ]
+
+
+def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
+    attack = stage.attack
+    cost, rounds = attack.cost(classes), stage.rounds or (Round(tuple(attack.tries(classes))),)
+    lengths = [[attack.length(one.steps) for one in part.tries] for part in rounds]
+    each = tuple((part, cost.times(sum(own))) for part, own in zip(rounds, lengths, strict=True))
+    words = [
+        " + ".join(f"{own.count(length)} × {length}" for length in sorted(set(own)))
+        + (" if near" if part.enters else "")
+        for part, own in zip(rounds, lengths, strict=True)
+    ]
+    return StagePlan(
+        name=stage.name, tries=" + ".join(words), most=cost.times(sum(map(sum, lengths))),
+        least=cost.times(min(every, lengths[0][0])), rounds=each, suspects=stage.suspects,
+    )  # fmt: skip
+
+
+def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
+    """An attack that is called on whole batches, counted on a small stand-in for the model."""
+    attack, pixels = stage.attack, torch.Size(shape).numel()
+    model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, pixels, classes))
+    for parameter in model.parameters():
+        parameter.data = torch.arange(parameter.numel()).sin().reshape(parameter.shape)
+    x = torch.full((1, *shape), 0.5)
+    try:
+        with untouched(model), counted(model) as spent:
+            call = getattr(attack, "search", attack)
+            call(model, x, model(x).argmax(dim=1), **({"verdict": True} if hasattr(attack, "search") else {}))
+        cost, known = Cost(spent[0] - 1, spent[1]), True
+    except Exception:  # whatever stops an attack on a stand-in: its cost is then not known beforehand
+        cost, known = Cost(), False
+    tries = f"{getattr(attack, 'restarts', 1)} × {getattr(attack, 'steps', '?')} steps"
+    return StagePlan(name=stage.name, tries=tries, most=cost, least=cost, suspects=stage.suspects, known=known)
+
+
+# ---------------------------------------------------------------- the bill
+
+
+@dataclass(frozen=True)
+class Bill:
+    """Passes of images, and the seconds they take."""
+
+    forwards: float = 0.0
+    backwards: float = 0.0
+    seconds: float = 0.0
+
+    def plus(self, other: Bill, times: float = 1.0) -> Bill:
+        return Bill(
+            self.forwards + times * other.forwards,
+            self.backwards + times * other.backwards,
+            self.seconds + times * other.seconds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is known beforehand. `least`: all that is right falls at the first look; `most`: nothing falls."""
+
+    title: str
+    images: int
+    shape: tuple[int, ...]
+    classes: int
+    stages: tuple[tuple[str, StagePlan], ...]  # with the threat
+    tried: Calibration
+    least: Bill
+    expected: Bill
+    most: Bill
+    official: bool = False  # the same stages as the official implementation's
+    keep: bool = True
+
+    @property
+    def per_survivor(self) -> Cost:
+        """Passes of an image that survives everything, its clean prediction and a check for each stage included."""
+        total = Cost(1 + len(self.stages), 0)
+        for _, stage in self.stages:
+            total = total.plus(stage.most)
+        return total
+
+    @property
+    def disk_mb(self) -> tuple[float, float]:
+        """Of the adversarial images kept: expected, and at the most."""
+        image = torch.Size(self.shape).numel() * 4 / 2**20 * self.images * bool(self.stages) * self.keep
+        fallen = self.tried.clean * (1 - self.tried.survivors[-1]) if self.tried.survivors else 0.0
+        return image * fallen, image
+
+    def __str__(self) -> str:
+        return "\n".join([*self._head(), *self._stages(), *self._bills(), *self._official()])
+
+    def _head(self) -> list[str]:
+        tried, size = self.tried, "×".join(map(str, self.shape))
+        forwards, gradients = 1 / tried.forward_s, 1 / tried.gradient_s
+        lines = [
+            f"plan: {self.title}, {self.images:,} images {size}, {self.classes} classes",
+            f"  tried out: {tried.clean:.0%} of {tried.clean_images} clean images are right",
+            f"  {tried.device}, batch {tried.batch_size}, {tried.precision} search: {forwards:,.0f} forwards/s, "
+            f"{gradients:,.0f} forward+gradient/s, about {tried.memory_mb:,.0f} MB at the peak",
+        ]
+        if tried.attacked:
+            stand = ", ".join(f"{share:.0%}" for share in tried.survivors)
+            lines[1] += f"; of {tried.attacked} of those, {stand} stand after ten steps of the first attack"
+        return lines
+
+    def _stages(self) -> list[str]:
+        rows = [("stage", "tries × passes", "an image that survives", "falls at once")]
+        for threat, stage in self.stages:
+            only = " (gradients tell nothing)" if stage.suspects else ""
+            unknown = "not known beforehand"
+            most, least = (_cost(stage.most), _cost(stage.least)) if stage.known else (unknown, unknown)
+            rows.append((f"{stage.name} {threat}", stage.tries + only, most, least))
+        rows.append(("clean, checks", f"1 + {len(self.stages)}", _cost(Cost(1 + len(self.stages))), ""))
+        rows.append(("sum", "", _cost(self.per_survivor), ""))
+        return ["", *_table(rows)]
+
+    def _bills(self) -> list[str]:
+        rows = [("all images", "forwards", "backwards", "time")]
+        bills = {"all fall at once": self.least, "expected (an estimate)": self.expected, "none falls": self.most}
+        for name, bill in bills.items() if self.stages else [("in all", self.most)]:
+            rows.append((name, f"{bill.forwards:,.0f}", f"{bill.backwards:,.0f}", _duration(bill.seconds)))
+        expected, most = self.disk_mb
+        kept = f"  disk: about {expected:,.1f} MB of adversarial images, at the most {most:,.1f} MB (keep=true)"
+        unknown = [f"  without {stage.name}, whose passes are not known" for _, stage in self.stages if not stage.known]
+        return ["", *_table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
+
+    def _official(self) -> list[str]:
+        if not self.official:
+            return []
+        total = Cost()
+        for cost in OFFICIAL.values():
+            total = total.plus(cost)
+        each = ", ".join(f"{name} {cost.forwards:,}/{cost.backwards:,}" for name, cost in OFFICIAL.items())
+        spared = total.forwards - self.per_survivor.forwards
+        return [
+            f"  official implementation: {_cost(total)} for an image that survives ({each})",
+            f"  left out here: {spared} clean logits and checks made again; and whatever it spends on images that have",
+            "  fallen: it ends an attack with its last step, this one at the first success",
+        ]
+
+
+def _cost(cost: Cost) -> str:
+    return f"{cost.forwards:,} F" + (f" + {cost.backwards:,} B" if cost.backwards else "")
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+# ---------------------------------------------------------------- the command, and its Python form
+
+
+@dataclass(frozen=True)
+class Plans:
+    """One for each suite named."""
+
+    parts: tuple[Plan, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.parts))
+
+
+def plan(run: str | Path | None, words: Iterable[str] = ()) -> Plans:
+    """Words are those of `evaluate`."""
+    target, job = load_target(run, parse_words(words))
+    return Plans(
+        tuple(plan_evaluation(target.model, target.data, config=one, runtime=job.runtime) for one in job.configs())
+    )
+
+
+def plan_evaluation(
+    model: nn.Module,
+    data: Dataset | tuple[torch.Tensor, torch.Tensor],
+    *,
+    config: EvaluationConfig | None = None,
+    runtime: Runtime | None = None,
+    **settings: Any,
+) -> Plan:
+    """What `evaluate` with the same arguments will cost."""
+    check_pair(data)
+    config, runtime = config or build(EvaluationConfig, settings), runtime or Runtime()
+    trials = [trial for trial in make_trials(config, runtime.seed) if trial.threat.eps > 0]
+    tried = calibrate(model, data, trials, config, runtime)
+    each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
+    n = count(data)
+    clean = Bill(n, 0, n * tried.forward_s)
+    least = most = expected = clean
+    for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):
+        low, high, likely = _bill(trial, stages, tried, number)
+        enters = tried.clean if not trial.follows or number == 0 else tried.clean * tried.survivors[number - 1]
+        least = least.plus(low, 0 if trial.follows and number else n * tried.clean)
+        most, expected = most.plus(high, n), expected.plus(likely, n * enters)
+    exact = config.suite == "autoattack" and config.version == "standard" and config.tier in ("exact", "verified")
+    return Plan(
+        title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
+        else config.suite, images=n, shape=tried.shape, classes=tried.classes, tried=tried,
+        stages=tuple((str(trial.threat), one) for trial, part in zip(trials, each, strict=True) for one in part),
+        least=least, expected=expected, most=most, keep=config.keep,
+        official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
+    )  # fmt: skip
+
+
+def _bill(trial: Trial, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:
+    """For one image that the model gets right: at the least, at the most, and what is to be expected."""
+    check, stand = Bill(1, 0, tried.forward_s), tried.survivors[number]
+    low = high = likely = Bill()
+    for place, (stage, planned) in enumerate(zip(trial.stages, stages, strict=True)):
+        each_s = tried.pass_s(number, place, planned.most)
+        high = high.plus(_priced(planned.most, each_s)).plus(check)
+        meant = _priced(planned.most, each_s)
+        if place > 0:
+            share = stand * (tried.suspects[number] if stage.suspects else 1.0)
+            likely = likely.plus(meant, share).plus(check, share)
+            continue
+        low = low.plus(_priced(planned.least, each_s)).plus(check)
+        early = _priced(Cost(*tried.early[number]), each_s) if planned.rounds else meant  # type: ignore[arg-type]
+        if len(planned.rounds) > 1:
+            shares = zip(planned.rounds, tried.rounds[number], strict=True)
+            meant = Bill()
+            for (_, cost), share in shares:
+                meant = meant.plus(_priced(cost, each_s), share)
+        likely = likely.plus(meant, stand).plus(early, 1 - stand).plus(check)
+    return low, high, likely
+
+
+def _priced(cost: Cost, each_s: float) -> Bill:
+    return Bill(cost.forwards, cost.backwards, cost.forwards * each_s)
