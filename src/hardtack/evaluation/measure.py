@@ -199,12 +199,18 @@ class _Page:
 
     def write(self, number: int, siege: Siege) -> None:
         if self.notebook is not None and time.monotonic() - self._written > NOTE_EVERY_S:
-            self.notebook.write({**self.known, **{f"{number}.{k}": v for k, v in siege.arrays().items()}})
+            self.notebook.write(self._with(number, siege))
             self._written = time.monotonic()
 
     def turn(self, number: int, siege: Siege) -> None:
         if self.notebook is not None:
-            self.known |= {f"{number}.{k}": v for k, v in siege.arrays().items()}
+            self.known = self._with(number, siege)
+
+    def _with(self, number: int, siege: Siege) -> dict[str, np.ndarray]:
+        """All sieges; of this one nothing that an older page said, whose ledger may be of another stage."""
+        prefix = f"{number}."
+        others = {name: value for name, value in self.known.items() if not name.startswith(prefix)}
+        return others | {f"{prefix}{name}": value for name, value in siege.arrays().items()}
 
 
 _SHOWN = ("index", "label", "clean_prediction", "adversarial_prediction", "size")

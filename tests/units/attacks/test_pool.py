@@ -23,6 +23,7 @@ from hardtack.attacks.search import Cost, Try, common, success_margin, watch
 from hardtack.errors import UserError
 from hardtack.runtime import Runtime
 from hardtack.threats import Threat
+from row_models import Rows, row_pair
 
 CPU = Runtime(device="cpu", compile=False)
 SIZES = (1, 3, 7, 64)
@@ -259,27 +260,9 @@ def test_a_judge_that_answers_nan_confirms_nothing():
 # ---------------------------------------------------------------- real searches, row by row
 
 
-class Rows(nn.Module):
-    """Waves of a random projection, five classes; every logit is a sum over its own row of numbers alone."""
-
-    def __init__(self, classes=5, seed=0, rough=1.0):
-        super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.first = torch.randn(16, 48, generator=generator) * rough / 48**0.5
-        self.last = torch.randn(classes, 16, generator=generator)
-        self.calls = []
-
-    def forward(self, x):
-        self.calls.append(len(x))
-        hidden = (6 * (x.flatten(1)[:, None] * self.first).sum(dim=-1)).sin()
-        return (hidden[:, None] * self.last).sum(dim=-1)
-
-
-def row_images(model, count=24, seed=3):
-    x = torch.rand(count, 3, 4, 4, generator=torch.Generator().manual_seed(seed))
-    with torch.no_grad():
-        clean = model(x)
-    return Images(x, clean.argmax(dim=1), torch.arange(count) + 100, clean)
+def row_images(model, count=24):
+    x, y = row_pair(model, count)
+    return Images(x, y, torch.arange(count) + 100, model(x))
 
 
 SEARCHES = {
@@ -421,8 +404,9 @@ def test_fast_rounds_spend_long_searches_on_near_images_only():
     images = row_images(Rows(rough=0.3))
     ledger = pool(Rows(rough=0.3), 24).run(search.attack, images, list(search.rounds))
     clean = -success_margin(images.clean, images.y, images.y, reach=False)
-    tried = (ledger.used[:, 10:] >= 0).any(axis=1)
-    far = ~ledger.fallen & (-ledger.margin > 0.25 * clean).numpy()
+    last = search.rounds[-1]
+    tried = (ledger.used[:, -len(last.tries) :] >= 0).any(axis=1)
+    far = ~ledger.fallen & (-ledger.margin > last.enters.share * clean).numpy()
     assert far.any() and not tried[far].any()
 
 
