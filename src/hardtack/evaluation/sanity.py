@@ -170,7 +170,8 @@ def fallbacks(num_classes: int, attacks: Sequence[Any]) -> list[Flag]:
 def black_box_flags(broken_by: Mapping[str, int], stages: Sequence[str], n: int) -> list[Flag]:
     """Square succeeding after white-box attacks have failed: their gradients led astray."""
     fallen = sum(count for name, count in broken_by.items() if name.split()[0] == "square")
-    if fallen <= 0.002 * n or "square" not in stages[1:]:
+    last = max((place for place, name in enumerate(stages) if name == "square"), default=0)
+    if fallen <= 0.002 * n or all(name == "square" for name in stages[:last]):
         return []
     message = f"Square broke {fallen} images ({fallen / n:.2%}) that gradient attacks had left standing"
     return [flag("red", "masked_gradients", message + ": gradients may be masked; try tier=max")]

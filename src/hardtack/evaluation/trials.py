@@ -71,6 +71,7 @@ class Trial:
     follows: bool = False  # begins with the images that the trial before left standing
     radii: tuple[Threat, ...] = ()
     title: str = ""
+    protocol: tuple[tuple[str, str], ...] = ()  # what stands for the stages where they have a name of their own
 
     @property
     def words(self) -> str:
@@ -88,8 +89,13 @@ class Trial:
     @property
     def settings(self) -> dict[str, Any]:
         if self.title:
-            return {"stages": [_plain_stage(stage) for stage in self.stages]}
+            return dict(self.protocol) or {"stages": self.details}
         return {key: value for key, value in plain(self.stages[0].attack).items() if key != "threat"}
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        """Every stage with all of its settings."""
+        return [_plain_stage(stage) for stage in self.stages]
 
 
 def _plain_stage(stage: Stage) -> dict[str, Any]:
@@ -111,10 +117,11 @@ def _clean(config: EvaluationConfig, seed: int) -> list[Trial]:
 
 def _pgd(config: EvaluationConfig, seed: int) -> list[Trial]:
     """Robust accuracy under projected gradient ascent: 20 steps, or any attack with attack=NAME attack.KEY=VALUE."""
-    return [
-        Trial(threat=attack.threat, stages=(Stage(attack),))
-        for attack in (_attack(config.attack, threat, seed) for threat in [config.threat, *config.union])
-    ]
+    threats = list(dict.fromkeys([config.threat, *config.union]))
+    made = [_attack(config.attack, threat, seed) for threat in threats]
+    if len(made) > 1:
+        made = [_fits(attack, threat or DEFAULT_THREAT) for attack, threat in zip(made, threats, strict=True)]
+    return [Trial(threat=attack.threat, stages=(Stage(attack),)) for attack in made]
 
 
 def _sweep(config: EvaluationConfig, seed: int) -> list[Trial]:
@@ -132,7 +139,7 @@ def _autoattack(config: EvaluationConfig, seed: int) -> list[Trial]:
     title = f"autoattack {config.version} tier={config.tier}"
     return [
         Trial(
-            threat=threat, title=title,
+            threat=threat, title=title, protocol=(("version", config.version), ("tier", config.tier)),
             stages=tuple(autoattack(threat, version=config.version, tier=config.tier, seed=seed)),
         )
         for threat in _threats(config)
@@ -145,7 +152,7 @@ def _attacks(config: EvaluationConfig, seed: int) -> list[Trial]:
         raise UserError("suite=attacks needs a list: attacks=[apgd_ce,square] (hardtack list attacks shows them)")
     trials = []
     for threat in _threats(config):
-        stages = tuple(Stage(_attack(given, threat, seed)) for given in config.attacks)
+        stages = tuple(Stage(_fits(_attack(given, threat, seed), threat)) for given in config.attacks)
         trials.append(Trial(threat=threat, stages=stages, title="+".join(stage.name for stage in stages)))
     return trials
 
@@ -155,7 +162,7 @@ def _curve(config: EvaluationConfig, seed: int) -> list[Trial]:
     radii = tuple(_threats(config)[0].scaled(factor) for factor in _factors(config))
     given = config.attack or "fmn"
     attack = _attack({"name": "fmn", **given} if isinstance(given, Mapping) else given, radii[-1], seed)
-    return [Trial(threat=radii[-1], stages=(Stage(attack),), radii=radii[:-1])]
+    return [Trial(threat=radii[-1], stages=(Stage(_fits(attack, radii[-1])),), radii=radii[:-1])]
 
 
 SUITES = {
@@ -190,7 +197,7 @@ def _factors(config: EvaluationConfig) -> list[Fraction]:
 def _attack(given: Any, threat: Threat | None, seed: int) -> Any:
     """An attack from its name or settings (pgd unless named); a value made in Python brings its own threat."""
     if not isinstance(given, Mapping | str):
-        if not hasattr(given, "threat"):
+        if not hasattr(given, "threat") or not dataclasses.is_dataclass(given):
             raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
         return given
     settings = {"name": "pgd", **({"name": given} if isinstance(given, str) else given)}
@@ -201,6 +208,14 @@ def _attack(given: Any, threat: Threat | None, seed: int) -> Any:
         settings = {"steps": 20, **settings}
     attack = choose(attacks, settings, path="attack")
     return dataclasses.replace(attack, seed=seed) if "seed" not in settings and hasattr(attack, "seed") else attack
+
+
+def _fits(attack: Any, threat: Threat) -> Any:
+    """The attack, where it is made for this threat: its images are judged by its own ball, and reported at this one."""
+    if attack.threat != threat:
+        name = attacks.name_of(attack) or type(attack).__name__
+        raise UserError(f"{name} is made for {attack.threat}, but the verdict is to be about {threat}")
+    return attack
 
 
 def _has_threat(make: Any) -> bool:
@@ -238,5 +253,5 @@ def default_batch(image_shape: Sequence[int], device: str) -> int:
     """Slots that keep a device busy without much memory."""
     small = image_shape[-1] * image_shape[-2] <= 64 * 64
     if device == "cuda":
-        return 512 if small else 128
+        return 1024 if small else 128
     return 256 if small else 16
