@@ -71,13 +71,15 @@ class Pool:
                 self._work(attack, agenda, tell)
             except torch.OutOfMemoryError:
                 agenda.put_back()
-                if self.batch_size == 1:
-                    raise UserError("the model does not fit into memory with a single image") from None
-            else:
-                break
-            self.batch_size = max(1, self.batch_size // 2)
-            torch.cuda.empty_cache()
+                self.halve()
         return ledger
+
+    def halve(self) -> None:
+        """Memory has run out."""
+        if self.batch_size == 1:
+            raise UserError("the model does not fit into memory with a single image") from None
+        self.batch_size //= 2
+        torch.cuda.empty_cache()
 
     def _work(self, attack: Search, agenda: Agenda, tell: Callable[[Progress, Ledger], None] | None) -> None:
         slots = Slots(attack, self._step(attack), self.runtime, self.precision)
@@ -89,7 +91,7 @@ class Pool:
                     agenda.seat(items, *slots.seat(agenda.work(items), self.batch_size))
             if not agenda.busy:
                 continue
-            passes = agenda.until_a_look(self.every)
+            passes = agenda.until_a_look(self.every * attack.patience)
             slots.advance(passes)
             agenda.grow_older(passes)
             self.spent = self.spent.plus(cost.times(passes * agenda.busy))
@@ -105,7 +107,7 @@ class Pool:
 
     def _look(self, attack: Search, agenda: Agenda, slots: Slots) -> None:
         """Judge the claims of the items whose time has come, and clear the slots of those that are over."""
-        due = agenda.due(self.every)
+        due = agenda.due(self.every * attack.patience)
         if not len(due):
             return
         margin, done = slots.read()

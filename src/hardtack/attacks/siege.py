@@ -66,7 +66,7 @@ class Siege:
                     self._batches(stage, rows, model, pool, judge)
             self.stage, self.ledger = number + 1, None
             if tell is not None:
-                tell(self._news(1.0))
+                tell(self._news(0.0))
 
     def _rows(self, stage: Stage) -> Tensor:
         standing = self.standing
@@ -108,10 +108,16 @@ class Siege:
     _watched: Ledger | None = None
 
     def _batches(self, stage: Stage, rows: Tensor, model: nn.Module, pool: Pool, judge: Judge) -> None:
-        for part in rows.split(max(1, pool.batch_size)):
+        while len(rows):
+            part = rows[: max(1, pool.batch_size)]
             images = self.images.of(part)
-            with counted(model) as spent, pool.runtime.arithmetic(pool.precision):
-                found = _search(stage.attack, model, images)
+            try:
+                with counted(model) as spent, pool.runtime.arithmetic(pool.precision):
+                    found = _search(stage.attack, model, images)
+            except torch.OutOfMemoryError:
+                pool.halve()
+                continue
+            rows = rows[len(part) :]
             verdict = judge(found.x_adv, images.x, images.y, stage.attack, images.target)
             self._enter(
                 part, verdict.wrong, found.x_adv, judge, stage, predicted=verdict.predicted,
@@ -148,7 +154,7 @@ class Siege:
     def _news(self, done: float, standing: int | None = None) -> News:
         number = min(self.stage, len(self.stages) - 1)
         alive = int(self.standing.sum()) if standing is None else standing
-        return News(number, self.stages[number].name, alive, (min(self.stage, number) + done) / len(self.stages))
+        return News(number, self.stages[number].name, alive, (self.stage + done) / len(self.stages))
 
     # ------------------------------------------------------------ on paper
 
