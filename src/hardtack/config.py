@@ -203,9 +203,6 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         if not isinstance(items, list | tuple):
             raise UserError(f"'{path}': expected a list, found {value!r}")
         return tuple(_value(several[0], item, f"{path}[{number}]") for number, item in enumerate(items))
-    if (each := _each(hint)) is not None:
-        several = value if isinstance(value, list | tuple) else [value]  # union=l2:0.5 names one
-        return tuple(_value(each, item, path) for item in several)
     if isinstance(value, bool) and _is_number(hint):  # to Python True is 1; to a person it is a mistake
         raise UserError(f"'{path}': input should be a number, found {value!r}")
     try:
@@ -214,13 +211,6 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         raise UserError(f"'{path}': {_first_fault(error)}, found {value!r}") from None
     except UserError as error:
         raise UserError(f"'{path}': {error}") from None
-
-
-def _each(hint: Any) -> type | None:
-    """The dataclass of which `hint` wants any number, such as `tuple[Threat, ...]`."""
-    inner = typing.get_args(hint)
-    several = typing.get_origin(hint) is tuple and len(inner) == 2 and inner[1] is Ellipsis
-    return inner[0] if several and dataclasses.is_dataclass(inner[0]) else None
 
 
 def _parsed(cls: Any, text: str, path: str) -> Any:
