@@ -29,7 +29,7 @@ from hardtack.attacks.judge import Judge
 from hardtack.config import build, parse_words
 from hardtack.data import Dataset
 from hardtack.errors import UserError
-from hardtack.evaluation.chunks import check_pair, head
+from hardtack.evaluation.chunks import check_pair, count, head
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs
 from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials
@@ -125,19 +125,17 @@ def selftest(run: str | Path | None, words: Iterable[str] = ()) -> SelfTest:
     values = parse_words(words)
     inner = values.pop("inner", INNER)
     target, job = load_target(run, {**_defaults(values), "n": IMAGES, **values})
-    configs = job.configs()
-    if len(configs) > 1:
+    config, *more = job.configs()
+    if more:
         raise UserError(f"selftest takes one suite at a time, found suite={job.suite}")
-    return test_attacks(target.model, target.data, config=configs[0], runtime=job.runtime, inner=inner)
+    return test_attacks(target.model, target.data, config=config, runtime=job.runtime, n=len(target.data), inner=inner)
 
 
 def _defaults(values: dict[str, Any]) -> dict[str, Any]:
     """What no word says: an attack by itself is meant to be tested by itself."""
-    if "suite" in values:
-        return {}
-    if "attacks" in values:
+    if "suite" in values or "attacks" in values:
         return {"suite": "attacks"}
-    return {"suite": "pgd"} if "attack" in values else {"suite": "autoattack", "tier": values.get("tier", "fast")}
+    return {"suite": "pgd"} if "attack" in values else {"suite": "autoattack", "tier": "fast"}
 
 
 def test_attacks(
@@ -146,11 +144,12 @@ def test_attacks(
     *,
     config: EvaluationConfig | None = None,
     runtime: Runtime | None = None,
+    n: int = IMAGES,
     inner: int = INNER,
     quiet: bool = False,
     **settings: Any,
 ) -> SelfTest:
-    """Test the attacks of an evaluation on all images of a data set or pair (x, y); settings are EvaluationConfig's.
+    """Test the attacks of an evaluation beside the first `n` images; settings are EvaluationConfig's.
 
     The images' labels play no part: the planted classes take their place.
     """
@@ -163,12 +162,12 @@ def test_attacks(
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
     model.to(device)
     try:
-        x, y = head(data, device, first=len(data[1]) if isinstance(data, tuple) else len(data))
+        x, y = head(data, device, first=min(n, count(data)))
         check_inputs(x, y)
         x, index = x.clamp(0, 1), torch.arange(len(x), device=device)
+        found: list[_Found] = []
         with untouched(model), Meter("selftest", total=len(x), quiet=quiet) as meter:
             twin, layer = _with_new_head(model, x[:2], runtime)
-            found = []
             for image, key in zip(x.split(1), index.split(1), strict=True):
                 if _plant(twin, layer, image, key, trial.threat, runtime, inner):
                     found.append(_attack(twin, image, key, trial, config, runtime, meter))
@@ -294,9 +293,8 @@ def _attack(
     """The attacks of the trial, as an evaluation would send them; then as many random points."""
     measure = Measure(twin, [dataclasses.replace(trial, follows=False)], config, runtime, like=x)
     columns, _, _ = measure(x, torch.zeros_like(index), index, wanted=0, notebook=None, meter=meter)
-    count = min(max(int(columns["forwards"][0]), 1), _MOST_RANDOM)
-    keys = randomness.fold(index.expand(count), runtime.seed, torch.arange(count, device=x.device), 1)
-    points = trial.threat.random_point(x.expand(count, *x.shape[1:]), keys)
-    lucky = bool(measure.judge.logits(points).argmax(dim=1).any())
-    fell, blind = not columns["robust"][0], bool(columns["zero_gradient"][0] | columns["not_finite"][0])
-    return _Found(fell, lucky, blind, bool(columns["flat_loss"][0]))
+    tries = min(max(int(columns["forwards"][0]), 1), _MOST_RANDOM)
+    keys = randomness.fold(index.expand(tries), runtime.seed, torch.arange(tries, device=x.device), 1)
+    points = trial.threat.random_point(x.expand(tries, *x.shape[1:]), keys)
+    lucky, blind = measure.judge.logits(points).argmax(dim=1).any(), columns["zero_gradient"] | columns["not_finite"]
+    return _Found(not columns["robust"][0], bool(lucky), bool(blind[0]), bool(columns["flat_loss"][0]))

@@ -1,6 +1,8 @@
 """Planted adversarial examples: good attacks find them, bad ones and blind ones do not."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -157,3 +159,10 @@ def test_the_command(tmp_path, capsys):
     assert main(["selftest", *words, "attack=fgsm", "attack.relative_step=0.05"]) == 1
     assert "FAILED" in capsys.readouterr().out
     assert not (tmp_path / "runs").exists()
+
+
+def test_every_flag_is_explained():
+    root = Path(__file__).parents[3]
+    codes = re.findall(r'flag\("(red|yellow)", "(\w+)"', (root / "src/hardtack/evaluation/sanity.py").read_text())
+    page = (root / "docs/trust.md").read_text()
+    assert len(codes) > 10 and all(f"| `{code}` | {level} |" in page for level, code in codes)
