@@ -38,10 +38,10 @@ from hardtack.attacks.ledger import Images
 from hardtack.attacks.pool import Pool
 from hardtack.attacks.search import Try
 from hardtack.data import batches
-from hardtack.results import wilson
+from hardtack.results import read_results, wilson
 from hardtack.threats import Threat
 
-SLOTS = 512
+SLOTS = 1024
 NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 
 
@@ -104,7 +104,8 @@ def pool_share(search: nn.Module, judge: Judge, images: Images, threat: Threat, 
     return {"items": 9 * len(images.x), "gradients_per_s": rate, "pool_share": rate / most}
 
 
-def fresh(arguments: argparse.Namespace, tier: str) -> float:
+def fresh(arguments: argparse.Namespace, tier: str) -> dict[str, Any]:
+    """The same evaluation in a process of its own, from the command line: its whole life, and what it found."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "hardtack", "evaluate", arguments.run, "suite=autoattack", f"tier={tier}",
@@ -112,7 +113,23 @@ def fresh(arguments: argparse.Namespace, tier: str) -> float:
         ]  # fmt: skip
         began = time.perf_counter()
         subprocess.run(command, check=True, capture_output=True)
-        return time.perf_counter() - began
+        life = time.perf_counter() - began
+        result = read_results(folder)[-1]
+        return {
+            "fresh_s": life,
+            "robust_accuracy": result.value,
+            "seconds": result.seconds,
+            "stages_s": result.extra["seconds"],
+        }
+
+
+def tier_facts(measured: ht.Evaluation, seconds: float) -> dict[str, Any]:
+    last = measured.results[-1]
+    return {
+        "robust_accuracy": measured.robust_accuracy, "clean_accuracy": measured.clean_accuracy, "seconds": seconds,
+        "n": last.n, "stages_s": last.extra["seconds"], "broken_by": last.extra["broken_by"],
+        "forwards": last.extra["forwards"], "backwards": last.extra["backwards"], "precision": last.precision,
+    }  # fmt: skip
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -136,39 +153,49 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         reference, seconds = official(model, x, y, threat)
         low, high = wilson(int(reference.sum()), len(y))
         say(official={"robust_accuracy": reference.float().mean().item(), "low": low, "high": high, "seconds": seconds})
-    for tier in arguments.tiers.split(","):
-        run = lambda: ht.evaluate(model, (x, y), suite="autoattack", threat=threat, tier=tier, quiet=True)  # noqa: B023, E731
+    limits = dict(word.split("=") for word in arguments.limits.split(",") if word)
+    for word in arguments.tiers.split(","):
+        tier, _, compiled = word.partition(":")
+        n = int(limits.get(tier, len(y)))
+        how = {
+            "suite": "autoattack",
+            "threat": threat,
+            "tier": tier,
+            "runtime": ht.Runtime(compile=True if compiled else None),
+        }
+        run = lambda: ht.evaluate(model, (x[:n], y[:n]), quiet=True, **how)  # noqa: B023, E731
         measured, seconds = timed(run)
         robust = torch.from_numpy(measured.robust).cuda()
-        facts: dict[str, Any] = {
-            "robust_accuracy": measured.robust_accuracy, "seconds": seconds, "clean_accuracy": measured.clean_accuracy,
-            "broken_by": measured.results[-1].extra["broken_by"], "forwards": measured.results[-1].extra["forwards"],
-            "backwards": measured.results[-1].extra["backwards"], "precision": measured.results[-1].precision,
-        }  # fmt: skip
-        if tier in arguments.again.split(","):
+        facts = tier_facts(measured, seconds)
+        if word in arguments.again.split(","):
             facts["again_s"] = timed(run)[1]
         if reference is not None:
             facts |= {
-                "agreement": (robust == reference).float().mean().item(),
-                "only_ours_broke": int((reference & ~robust).sum()),
-                "only_official_broke": int((robust & ~reference).sum()),
-                "times_faster": found["official"]["seconds"] / facts.get("again_s", seconds),
-            }  # fmt: skip
-        if tier in arguments.fresh.split(","):
-            facts["fresh_s"] = fresh(arguments, tier)
-            if reference is not None:
-                facts["times_faster_fresh"] = found["official"]["seconds"] / facts["fresh_s"]
-        tiers[tier] = facts
-        print(tier, json.dumps(facts), flush=True)
+                "agreement": (robust == reference[:n]).float().mean().item(),
+                "official_robust_accuracy": reference[:n].float().mean().item(),
+                "only_ours_broke": int((reference[:n] & ~robust).sum()),
+                "only_official_broke": int((robust & ~reference[:n]).sum()),
+            }
+            if n == len(y):
+                facts["times_faster"] = found["official"]["seconds"] / facts.get("again_s", seconds)
+        tiers[word] = facts
+        print(word, json.dumps(facts), flush=True)
+    for tier in arguments.fresh.split(",") if arguments.fresh else []:
+        facts = fresh(arguments, tier)
+        if reference is not None:
+            facts["times_faster"] = found["official"]["seconds"] / facts["fresh_s"]
+        tiers[f"{tier}, fresh process"] = facts
+        print("fresh", tier, json.dumps(facts), flush=True)
     with untouched(model):
-        standing = robust.nonzero()[:, 0]
+        standing = robust.nonzero()[:, 0]  # of the tier that came last
         judge = Judge(model, runtime)
         images = Images(x, y, torch.arange(len(y), device="cuda"), judge.logits(x)).of(standing)
         say(pool=pool_share(search, judge, images, threat, found["ceiling"]["gradients_per_s"]))
         if arguments.compiled:
             compile_blocks(search)
-            (best, seconds) = timed(lambda: ceiling(search, x, y))
+            best, seconds = timed(lambda: ceiling(search, x, y))
             say(compiled={"ceiling": best, "compile_s": seconds})
+            pool_share(search, judge, images, threat, best["gradients_per_s"])  # compiles for the pool's own shapes
             say(compiled_pool=pool_share(search, judge, images, threat, best["gradients_per_s"]))
     return found | {"tiers": tiers}
 
@@ -179,7 +206,8 @@ def main() -> None:
     parser.add_argument("--threat", default="linf:8/255")
     parser.add_argument("-n", type=int, default=1000, help="the first images of the test set")
     parser.add_argument("--root", default="data", help="where the data lies")
-    parser.add_argument("--tiers", default="exact,verified,fast")
+    parser.add_argument("--tiers", default="exact,verified,fast", help="TIER:compiled compiles from the start")
+    parser.add_argument("--limits", default="", help="exact=500: that tier on the first 500 images only")
     parser.add_argument("--again", default="fast", help="tiers that are called twice")
     parser.add_argument("--fresh", default="", help="tiers that are also timed in a process of their own")
     parser.add_argument("--official", action=argparse.BooleanOptionalAction, default=True)

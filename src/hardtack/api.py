@@ -255,10 +255,10 @@ def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset
     if job.data is None:
         raise UserError("this run folder does not say which data it was trained on; give data=NAME")
     config = job.data
-    if model is not None and model.image_size is not None and config.image_size is None:
-        data = load_data(config, job.split)
-        if data.image_shape[-1] != model.image_size:
-            data = load_data(dataclasses.replace(config, image_size=model.image_size), job.split)
-    else:
-        data = load_data(config, job.split)
-    return data if job.n is None else data.first(job.n)
+    if job.n is not None:  # so that no more images are decoded than are looked at
+        config = dataclasses.replace(config, limit=min(job.n, config.limit or job.n))
+    data = load_data(config, job.split)
+    size = model.image_size if model is not None and config.image_size is None else None
+    if size is not None and data.image_shape[-1] != size:
+        data = load_data(dataclasses.replace(config, image_size=size), job.split)
+    return data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ class Pooled:
     An image that was not fooled comes back as the closest the search came to fooling the model.
     """
 
+    patience: ClassVar[int] = 1
     seed: int
     reach: bool
     steps: int

@@ -8,7 +8,7 @@ count their own passes in `t`, so that items of any age share a batch, and a ste
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,7 @@ class Search(Protocol):
     threat: Any
     seed: int
     reach: bool  # only the target class counts as a success
+    patience: ClassVar[int]  # looks at its items may be so many times rarer
 
     def tries(self, classes: int) -> list[Try]: ...  # of every image, in their order
 

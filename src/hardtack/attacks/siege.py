@@ -8,6 +8,7 @@ moment and taken up again.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -53,17 +54,19 @@ class Siege:
         self.zero_gradient, self.unverified, self.not_finite, self.attacked = no, no.clone(), no.clone(), no.clone()
         self.flat = ~no
         self.ledger: dict[str, Any] | None = None  # of the stage under way, as arrays
+        self.seconds: dict[str, float] = {}  # that each stage took
 
     def run(self, model: nn.Module, pool: Pool, judge: Judge, tell: Callable[[News], None] | None = None) -> None:
         """Make the stages that are left. `model` is what batch attacks are called on; the pool brings its own."""
         for number in range(self.stage, len(self.stages)):
             self.stage, stage = number, self.stages[number]
-            rows = self._rows(stage)
+            rows, began = self._rows(stage), time.monotonic()
             if len(rows) and stage.attack.threat.eps > 0:
                 if hasattr(stage.attack, "begin"):
                     self._pooled(stage, rows, pool, judge, tell)
                 else:
                     self._batches(stage, rows, model, pool, judge)
+            self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + time.monotonic() - began
             self.stage, self.ledger = number + 1, None
             if tell is not None:
                 tell(self._news(0.0))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,8 @@ class Square(Pooled):
     is not rescaled). `official` repeats the published implementation in never placing a window at the last row or
     column. Only a larger margin is accepted: a success always has one, as the search ends with it.
     """
+
+    patience: ClassVar[int] = 5  # a query is cheap and seldom the last
 
     threat: Threat
     steps: int = 5000
@@ -183,17 +186,9 @@ def _placed(table: Tensor, level: Tensor, top: Tensor, left: Tensor, turned: Ten
 # ---------------------------------------------------------------- tables
 
 
-# torch.compile would trace through the cache and build the tables anew in every step
-@torch.compiler.assume_constant_result
+@functools.lru_cache(maxsize=16)
 def _tables(norm: str, height: int, width: int, p_init: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """When windows are halved; their sides before and after; in l2 and l1 the bump of each side."""
-    return _cached_tables(norm, height, width, p_init, device)
-
-
-@functools.lru_cache(maxsize=16)
-def _cached_tables(
-    norm: str, height: int, width: int, p_init: float, device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
     sides = window_sides(norm, height, width, p_init)
     bumps = torch.zeros(len(sides), max(sides), max(sides))
     for level, side in enumerate(sides if norm != "linf" else ()):

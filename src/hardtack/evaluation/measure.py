@@ -46,6 +46,7 @@ class Measure:
         self.judge = Judge(model, runtime, votes=votes(config), batch_size=self.batch_size)
         self.precision = search_precision(config, runtime, like[0].numel())
         self._pool: Pool | None = None
+        self.seconds: dict[str, float] = {}  # by attack, in this process
 
     @property
     def pooled(self) -> bool:
@@ -88,6 +89,8 @@ class Measure:
                 siege.restore(kept)
             siege.run(self.model, self.pool(images), self.judge, self._teller(siege, number, page, meter))
             whole.enter(number, trial, siege)
+            for name, seconds in siege.seconds.items():
+                self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)
             page.turn(number, siege)
             for radius in trial.radii:
                 verdict[f"robust@{radius}"] = correct & ~whole.fell_within(radius.radius)
@@ -128,7 +131,7 @@ class Measure:
 
     def known(self, identity: Any) -> Any:
         """The identity with what was settled while measuring."""
-        return dataclasses.replace(identity, precision=self.precision)
+        return dataclasses.replace(identity, precision=self.precision, seconds=self.seconds)
 
     def _name(self, code: int) -> str | None:
         if code < 0:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class Identity:
     classes: tuple[str, ...]
     runtime: Runtime
     precision: str = "fp32"  # of the search
+    seconds: dict[str, float] = field(default_factory=dict)  # by attack
 
 
 def identify(
@@ -69,7 +70,7 @@ def identify(
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
     facts = [
-        name, description, config.suite, [[str(t.threat), t.words, t.settings, *map(str, t.radii)] for t in trials],
+        name, description, config.suite, [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
         config.examples, config.keep, runtime.seed, runtime.precision, hardtack.__version__,
         *(_contents(model, data) if kept else ()),
     ]  # fmt: skip
@@ -166,6 +167,8 @@ def summarise(
     results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
     for trial in identity.trials:
         words = {"attack": trial.words, "attack_settings": trial.settings}
+        if trial.protocol:
+            words["extra"] = {**common["extra"], "stages": trial.details}
         for threat in (*trial.radii, trial.threat):
             verdicts = columns[f"robust@{threat}"]
             results.append(_result("robust_accuracy", verdicts, flags, {**common, **words, "threat": str(threat)}))
@@ -212,7 +215,7 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "extra": {
             "unverified": int(columns["unverified"].sum()), "words": list(subject.words),
             "forwards": int(columns["forwards"].sum()), "backwards": int(columns["backwards"].sum()),
-            "broken_by": _counts(columns["broken_by"]),
+            "broken_by": _counts(columns["broken_by"]), "seconds": identity.seconds,
         },
     }  # fmt: skip
 

@@ -70,7 +70,8 @@ def _run(number: int, run: Run, output: Path) -> dict[str, Any]:
 def _headlines(tables: list[Table], warnings: list[dict[str, Any]], order: Mapping[str, int]) -> list[dict[str, Any]]:
     cards = []
     several = len(order) > 1
-    robust = next((table for table in tables if table.metric == "robust_accuracy"), None)
+    worst = next((table for table in tables if table.metric == "worst_case_accuracy"), None)
+    robust = worst or next((table for table in tables if table.metric == "robust_accuracy"), None)
     if robust is not None:
         threat = robust.threats[0]
         best = robust.rows[0]
