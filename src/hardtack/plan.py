@@ -20,9 +20,9 @@ from hardtack.attacks.agenda import Round
 from hardtack.attacks.ensemble import Stage
 from hardtack.attacks.search import Cost
 from hardtack.attacks.siege import counted
-from hardtack.calibrate import Calibration, calibrate
 from hardtack.config import build, parse_words
 from hardtack.data import Dataset
+from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.chunks import check_pair, count
 from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials
 from hardtack.runtime import Runtime
