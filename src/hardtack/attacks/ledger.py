@@ -74,7 +74,7 @@ class Ledger:
         nearer = (margin > known) | ((margin == known) & earlier & margin.isfinite())
         self.margin[rows] = torch.where(nearer, margin, known).to(known.dtype)
         self.x_adv[rows[nearer]] = state["closest"][slots[nearer]]
-        self.logits[rows[nearer]] = state["logits"][slots[nearer]]
+        self.logits[rows[nearer]] = state["logits"][slots[nearer]].to(self.logits.dtype)
         took = nearer.cpu().numpy()
         self.nearest[at[took]] = orders[took]
         self.observe(rows, slots, state)
@@ -83,7 +83,7 @@ class Ledger:
         """Signs of trouble, which any try may show; one try of each image at a time."""
         for flag in ("zero_gradient", "not_finite"):
             getattr(self, flag)[rows] |= state[flag][slots]
-        first, top = state["first_loss"][slots], state["top_loss"][slots]
+        first, top = (state[name][slots].to(self.top_loss.dtype) for name in ("first_loss", "top_loss"))
         rose, known = (_rise(*pair) for pair in ((first, top), (self.first_loss[rows], self.top_loss[rows])))
         self.first_loss[rows] = torch.where(rose > known, first, self.first_loss[rows])
         self.top_loss[rows] = torch.where(rose > known, top, self.top_loss[rows])
@@ -91,8 +91,9 @@ class Ledger:
     def enter(self, rows: np.ndarray, orders: np.ndarray, targets: np.ndarray, slots: Tensor, state: Any) -> None:
         """Confirmed successes, one for each of `rows`."""
         index = torch.as_tensor(rows, device=slots.device)
-        self.x_adv[index], self.logits[index] = state["closest"][slots], state["logits"][slots]
-        self.margin[index] = state["margin"][slots]
+        self.x_adv[index] = state["closest"][slots]
+        self.logits[index] = state["logits"][slots].to(self.logits.dtype)
+        self.margin[index] = state["margin"][slots].to(self.margin.dtype)
         self.won[rows], self.target[rows] = orders, targets
         self.step[rows] = state["found_at"][slots].cpu().numpy()
 

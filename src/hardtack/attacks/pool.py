@@ -51,6 +51,7 @@ class Pool:
     every: int = 5  # passes of an item between two looks at it
     spent: Cost = field(default_factory=Cost)  # passes of items
     slot_passes: int = 0  # passes of slots, empty ones included
+    recorded_s: float = 0.0  # spent on recording graphs, compilation included
 
     def run(
         self,
@@ -97,6 +98,7 @@ class Pool:
             self.spent = self.spent.plus(cost.times(passes * agenda.busy))
             self.slot_passes += passes * slots.width
             self._look(attack, agenda, slots)
+            self.recorded_s, slots.recorded_s = self.recorded_s + slots.recorded_s, 0.0
             waits = bool(agenda.waiting)
             agenda.move(slots.shrink(agenda.occupied(), more_to_come=waits, left=agenda.longest() if not waits else 0))
             if time.monotonic() - told > 0.5:

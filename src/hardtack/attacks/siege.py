@@ -22,12 +22,11 @@ from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images, Ledger
 from hardtack.attacks.outcome import Outcome, nothing_yet
 from hardtack.attacks.pool import Pool, Progress
-from hardtack.attacks.search import Cost
 from hardtack.attacks.untouched import call
 
 _KEPT = (
     "standing", "broken_by", "target", "step", "prediction", "forwards", "backwards", "x_adv", "zero_gradient", "flat",
-    "unverified", "not_finite", "attacked",
+    "unverified", "not_finite", "attacked", "silent",
 )  # fmt: skip
 
 
@@ -52,7 +51,7 @@ class Siege:
         self.forwards, self.backwards = none * 0, none * 0
         self.x_adv = images.x.clone()
         self.zero_gradient, self.unverified, self.not_finite, self.attacked = no, no.clone(), no.clone(), no.clone()
-        self.flat = ~no
+        self.flat, self.silent = ~no, no.clone()
         self.ledger: dict[str, Any] | None = None  # of the stage under way, as arrays
         self.seconds: dict[str, float] = {}  # that each stage took
 
@@ -115,7 +114,8 @@ class Siege:
             part = rows[: max(1, pool.batch_size)]
             images = self.images.of(part)
             try:
-                with counted(model) as spent, pool.runtime.arithmetic(pool.precision):
+                seen = _Seen(images, stage.attack.threat)
+                with counted(model, seen) as spent, pool.runtime.arithmetic(pool.precision):
                     found = _search(stage.attack, model, images)
             except torch.OutOfMemoryError:
                 pool.halve()
@@ -130,6 +130,7 @@ class Siege:
             self.zero_gradient[part] |= found.zero_gradient
             self.not_finite[part] |= found.not_finite | ~verdict.finite
             self.unverified[part] |= found.fooled & ~verdict.wrong
+            self.silent[part] |= seen.wrong & ~verdict.wrong
             self.flat[part] &= found.first_loss.isfinite() & (found.best_loss <= found.first_loss)
 
     def _enter(
@@ -184,8 +185,24 @@ def _search(attack: Any, model: nn.Module, images: Images) -> Outcome:
     return nothing_yet(images.x)._replace(x_adv=x_adv.detach())
 
 
+class _Seen:
+    """Which images a model was shown in a form that fools it, while an attack was at work."""
+
+    def __init__(self, images: Images, threat: Any) -> None:
+        self.images, self.threat = images, threat
+        self.wrong = torch.zeros_like(images.y, dtype=torch.bool)
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, logits: Tensor) -> None:
+        if x.shape != self.images.x.shape or logits.ndim != 2:  # the attack has an order of its own
+            return
+        goal, predicted = self.images.target, logits.argmax(dim=1)
+        there = predicted != self.images.y if goal is None else predicted == goal
+        self.wrong |= there & logits.isfinite().all(dim=1) & self.threat.contains(x, self.images.x)
+
+
 @contextlib.contextmanager
-def counted(model: nn.Module) -> Iterator[list[int]]:
+def counted(model: nn.Module, seen: Callable[[Tensor, Tensor], None] | None = None) -> Iterator[list[int]]:
     """Images that go through the model inside the block: [forwards, of those with a gradient to come]."""
     passes = [0, 0]
 
@@ -193,13 +210,11 @@ def counted(model: nn.Module) -> Iterator[list[int]]:
         if given and isinstance(given[0], Tensor):
             passes[0] += len(given[0])
             passes[1] += len(given[0]) if given[0].requires_grad else 0
+            if seen is not None and isinstance(out, Tensor):
+                seen(given[0].detach(), out.detach().float())
 
     handle = model.register_forward_hook(count)
     try:
         yield passes
     finally:
         handle.remove()
-
-
-def total_cost(siege: Siege) -> Cost:
-    return Cost(int(siege.forwards.sum()), int(siege.backwards.sum()))

@@ -31,6 +31,7 @@ class Slots:
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graphed = runtime.torch_device.type == "cuda" and runtime.compile is not False
         self._recording_s = self.passing_s = 0.0  # what a recording and a pass take
+        self.recorded_s = 0.0  # what all recordings took
         self._passes, self._since = 0, time.monotonic()
 
     def worth_filling(self, running: int, waiting: int, batch_size: int) -> bool:
@@ -132,3 +133,4 @@ class Slots:
             self._once(self.state)
         self._graph = graph
         self._recording_s = time.monotonic() - began
+        self.recorded_s += self._recording_s

@@ -131,7 +131,8 @@ class Measure:
 
     def known(self, identity: Any) -> Any:
         """The identity with what was settled while measuring."""
-        return dataclasses.replace(identity, precision=self.precision, seconds=self.seconds)
+        recorded = {"recording": round(self._pool.recorded_s, 3)} if self._pool and self._pool.recorded_s else {}
+        return dataclasses.replace(identity, precision=self.precision, seconds={**self.seconds, **recorded})
 
     def _name(self, code: int) -> str | None:
         if code < 0:
@@ -154,6 +155,7 @@ class _Whole:
         self.size = torch.full((len(none),), torch.nan, device=none.device)
         self.forwards, self.backwards = none * 0, none * 0
         self.attacked, self.zero, self.flat, self.unverified, self.not_finite = (no.clone() for _ in range(5))
+        self.silent = no.clone()
 
     def enter(self, number: int, trial: Trial, siege: Siege) -> None:
         attacked, fell = siege.attacked, siege.attacked & ~siege.standing
@@ -172,7 +174,7 @@ class _Whole:
         self.zero = self.zero | siege.zero_gradient
         self.flat = torch.where(attacked, siege.flat, self.flat)
         self.unverified, self.not_finite = self.unverified | siege.unverified, self.not_finite | siege.not_finite
-        self.attacked = self.attacked | attacked
+        self.attacked, self.silent = self.attacked | attacked, self.silent | siege.silent
 
     def fell_within(self, radius: float) -> Tensor:
         return (self.broken_by >= 0) & (self.size <= radius * (1 + 1e-6) + 2e-7)
@@ -184,7 +186,8 @@ class _Whole:
             "broken_at_step": self.step, "target": self.target, "size": self.size,
             "adversarial_prediction": self.prediction, "forwards": self.forwards, "backwards": self.backwards,
             "attacked": self.attacked, "zero_gradient": self.zero, "flat_loss": self.flat,
-            "unverified": self.unverified, "not_finite": self.not_finite, "x_adv": self.x_adv,
+            "unverified": self.unverified, "not_finite": self.not_finite, "silent_success": self.silent & self.standing,
+            "x_adv": self.x_adv,
         }  # fmt: skip
 
 

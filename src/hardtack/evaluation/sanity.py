@@ -126,6 +126,10 @@ def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
     if unverified > 0.01:
         message = f"on {unverified:.1%} of the attacked images the search claimed a success that fp32 did not confirm"
         flags.append(flag("yellow", "unverified", message + "; try runtime.precision=fp32"))
+    silent = int(columns["silent_success"].sum())
+    if silent:
+        message = f"on {silent} surviving images the model was fooled on the way, but the attack returned another image"
+        flags.append(flag("red", "silent_success", message + ": the attack keeps the wrong iterate"))
     flat = (columns["flat_loss"] & survivors).sum() / max(survivors.sum(), 1)
     if flat > 0.1:
         message = f"on {flat:.0%} of the surviving images the loss never rose above its start"

@@ -49,6 +49,8 @@ class Pixel(nn.Module):
 class Scripted:
     """Try k of image i succeeds at pass `table[i, k]`, with an image that tells which try made it."""
 
+    patience = 1
+
     threat, seed, reach = Threat("linf", 1), 0, False
 
     def __init__(self, table, length=12, ends=None):

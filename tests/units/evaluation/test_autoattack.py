@@ -446,11 +446,10 @@ def test_another_seed_is_the_same_measurement(short):
 
 
 def test_a_result_lists_its_stages(short):
-    settings = measure(Rows(classes=12), suite="autoattack", tier="exact").results[-1].attack_settings
-    assert [stage["name"] for stage in settings["stages"]] == ["apgd_ce", "apgd_t", "fab_t", "square"]
-    rounds = (
-        measure(Rows(classes=12), suite="autoattack", tier="fast").results[-1].attack_settings["stages"][0]["rounds"]
-    )
+    result = measure(Rows(classes=12), suite="autoattack", tier="exact").results[-1]
+    assert result.attack_settings == {"version": "standard", "tier": "exact"}
+    assert [stage["name"] for stage in result.extra["stages"]] == ["apgd_ce", "apgd_t", "fab_t", "square"]
+    rounds = measure(Rows(classes=12), suite="autoattack", tier="fast").results[-1].extra["stages"][0]["rounds"]
     assert len(rounds) > 1 and rounds[-1]["near"] < 1 and all(part["tries"] for part in rounds)
 
 

@@ -1,8 +1,8 @@
 """AutoAttack, official and ours: the same model, the same images, one process.
 
     hardtack train recipes/cifar10/vit_tiny_pgd_at.yaml data.root=~/data train.epochs=25 objective.warmup.epochs=5
-    python benchmarks/autoattack.py runs/vit_tiny_pgd_at --threat linf:8/255 -n 1000 --root ~/data \\
-        --output benchmarks/results/autoattack_vit_linf.json
+    python benchmarks/attack_engine.py runs/vit_tiny_pgd_at --threat linf:8/255 -n 1000 --root ~/data \\
+        --output benchmarks/results/attack_engine_vit_linf.json
 
 The official implementation takes part where it can be imported (`pip install` it from its repository). Every tier is
 timed from the call of `evaluate` to its return: `seconds` of a first call, in which CUDA graphs are recorded and, for
@@ -123,7 +123,7 @@ def fresh(arguments: argparse.Namespace, tier: str) -> dict[str, Any]:
         }
 
 
-def tier_facts(measured: ht.Evaluation, seconds: float) -> dict[str, Any]:
+def tier_facts(measured: Any, seconds: float) -> dict[str, Any]:
     last = measured.results[-1]
     return {
         "robust_accuracy": measured.robust_accuracy, "clean_accuracy": measured.clean_accuracy, "seconds": seconds,
@@ -139,7 +139,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     batch = next(batches(target.data, arguments.n, device="cuda"))
     x, y = batch.x, batch.y
     found: dict[str, Any] = {
-        "command": " ".join(["python", "benchmarks/autoattack.py", *sys.argv[1:]]),
+        "command": " ".join(["python", "benchmarks/attack_engine.py", *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
         "model": target.subject.model, "data": target.data.description, "n": len(y), "threat": str(threat),
     }  # fmt: skip
