@@ -21,6 +21,7 @@ from hardtack.attacks.judge import Judge
 from hardtack.config import merge, parse_words
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
+from hardtack.evaluation.trials import votes
 from hardtack.results import ChunkStore, Result, read_arrays, read_results, read_verdicts
 from hardtack.threats import Threat
 
@@ -75,12 +76,16 @@ def _verify(folder: Path, result: Result, given: dict[str, Any], *, eight: bool)
     if len(target.data) != len(place):
         wrong.append(f"the data has {len(target.data)} images, the evaluation {len(place)}")
     target.model.to(job.runtime.torch_device)
-    judge = Judge(target.model, job.runtime)
+    judge = Judge(target.model, job.runtime, votes=votes(job))
     with untouched(target.model):
         wrong += _clean(judge, target.data, columns, place)
         broken = _broken(judge, target.data, store, columns, place, eight=eight)
     claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
-    wrong += broken.wrong + [f"{one.metric} {one.threat}: {line}" for one in claimed for line in _recount(one, columns)]
+    wrong += (
+        _reasons(columns)
+        + broken.wrong
+        + [f"{one.metric} {one.threat}: {line}" for one in claimed for line in _recount(one, columns)]
+    )
     return Verification(
         result.evaluation, len(place), broken.images, broken.confirmed, tuple(wrong), broken.rounded if eight else None
     )
@@ -99,6 +104,17 @@ def _clean(judge: Judge, data: Dataset, columns: Columns, place: dict[int, int])
     return [text] if changed else []
 
 
+def _reasons(columns: Columns) -> list[str]:
+    """Whether the verdicts agree with each other: what is not robust has a reason, and a threat that it fell to."""
+    fell = columns["clean_correct"] & ~columns["robust"]
+    reason = np.array([by is not None for by in columns["broken_by"]])
+    each = [verdicts for name, verdicts in columns.items() if name.startswith("robust@")]
+    worst = np.logical_and.reduce(each) if each else columns["clean_correct"]
+    odd = np.flatnonzero((fell != reason) | (worst != columns["robust"]))
+    text = f"{len(odd)} verdicts contradict each other, the first at index {columns['index'][odd[:1]].tolist()}"
+    return [text] if len(odd) else []
+
+
 class _Broken(NamedTuple):
     images: int
     confirmed: int
@@ -114,8 +130,13 @@ def _broken(
     claimed = {index for index, row in place.items() if reasons[row] is not None}
     row_of = {int(index): row for row, index in enumerate(data.index)}
     missing, failed, confirmed, rounded = set(claimed), [], 0, [0, 0]
+    wrong = []
     for path in sorted(store.images.glob("*.npz")):
-        arrays = read_arrays(path)
+        try:
+            arrays = read_arrays(path)
+        except UserError as error:
+            wrong.append(str(error))
+            continue
         here = [n for n, index in enumerate(arrays["index"].tolist()) if index in claimed and index in row_of]
         index = arrays["index"][here].tolist()
         missing -= set(index)
@@ -131,7 +152,6 @@ def _broken(
             if eight:
                 held, fooled = _judged(judge, _eight_bits(x_adv, x, threats), x, clean.y, threats)
                 rounded = [rounded[0] + int(fooled.sum()), rounded[1] + int(held.sum())]
-    wrong = []
     if missing:
         wrong.append(f"{len(missing)} broken images were not kept (keep=false?), the first with index {min(missing)}")
     if failed:
@@ -142,7 +162,8 @@ def _broken(
 def _judged(judge: Judge, x_adv: Tensor, x: Tensor, y: Tensor, threats: list[Threat]) -> tuple[Tensor, Tensor]:
     """(misclassified, inside ball and box), (misclassified) for each image, each at its own threat."""
     logits = judge.logits(x_adv)
-    fooled = logits.isfinite().all(dim=1) & (logits.argmax(dim=1) != y)
+    good = logits.isfinite() | (logits.isneginf() & (judge.votes > 1))  # a probability that was 0 in every vote
+    fooled = good.all(dim=1) & (logits.argmax(dim=1) != y)
     inside = torch.zeros_like(fooled)
     for threat in set(threats):
         rows = torch.tensor([one == threat for one in threats], device=x.device)

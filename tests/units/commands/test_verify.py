@@ -1,0 +1,191 @@
+"""`hardtack verify` believes nothing: what was tampered with, lost or never kept is named, and so is the exit code."""
+
+import shutil
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import hardtack as ht
+from hardtack.cli import main
+from hardtack.results import read_arrays, read_results, read_verdicts, write_arrays, write_verdicts
+from tiny_runs import settings, write_data
+
+WORDS = [
+    "suite=attacks", "threat=linf:0.1", "chunk_size=5",
+    "attacks=[{name: apgd_ce, steps: 5}, {name: square, steps: 20}]",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A trained run and one evaluation of it, in which some images fall and some stand."""
+    base = tmp_path_factory.mktemp("verify")
+    file = write_data(base / "data.npz", test=16)
+    words = settings(base / "run", file, objective={"name": "standard"}, output=str(base / "run"))
+    words["train"] |= {"epochs": 6, "ema": 0.0}
+    ht.train(None, quiet=True, **words)
+    assert main(["evaluate", str(base / "run"), *WORDS]) == 0
+    (measured,) = {result.evaluation for result in read_results(base / "run")}
+    verdicts = read_verdicts(base / "run" / "verdicts" / f"{measured}.parquet")
+    broken = verdicts["clean_correct"] & ~verdicts["robust"]
+    assert broken.sum() >= 3 and len(list((base / "run" / "adversarial" / measured).glob("*.npz"))) >= 2
+    return base / "run", measured, int(broken.sum())
+
+
+@pytest.fixture
+def run(original, tmp_path):
+    """A copy to be tampered with: (folder, evaluation, how many images are broken)."""
+    folder, measured, broken = original
+    return shutil.copytree(folder, tmp_path / "run"), measured, broken
+
+
+def verify(run, *words, capsys):
+    capsys.readouterr()
+    code = main(["verify", str(run), *words])
+    shown = capsys.readouterr()
+    return code, shown.out + shown.err
+
+
+def kept(run):
+    return sorted((run[0] / "adversarial" / run[1]).glob("*.npz"))
+
+
+def test_an_honest_run_is_verified(run, capsys):
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 0 and f"{run[1]}: verified: {run[2]} of {run[2]} broken images, 16 clean" in text
+
+
+def test_rounding_to_eight_bits_is_told(run, capsys):
+    code, text = verify(run[0], "bits=8", capsys=capsys)
+    assert code == 0 and f"of {run[2]} still fool it" in text
+    assert verify(run[0], "bits=7", capsys=capsys)[0] == 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda x_adv: x_adv * 0 + 0.5, id="another image"),
+        pytest.param(lambda x_adv: x_adv * np.nan, id="not a number"),
+        pytest.param(lambda x_adv: (x_adv + 0.2).clip(0, 1), id="outside the ball"),
+        pytest.param(lambda x_adv: x_adv - 1, id="outside the box"),
+    ],
+)
+def test_a_changed_image_is_found(run, capsys, change):
+    path = kept(run)[0]
+    arrays = read_arrays(path)
+    arrays["x_adv"][:1] = change(arrays["x_adv"][:1])
+    write_arrays(path, arrays)
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and "NOT VERIFIED" in text and f"{run[2] - 1} of {run[2]}" in text
+    assert f"index [{arrays['index'][0]}]" in text
+
+
+def test_the_clean_image_in_the_place_of_the_adversarial_one_is_found(run, capsys, original):
+    path = kept(run)[0]
+    arrays = read_arrays(path)
+    clean = np.load(original[0].parent / "data.npz")["x_test"][arrays["index"][0]]
+    arrays["x_adv"][0] = clean.transpose(2, 0, 1).astype(np.float32) / 255
+    write_arrays(path, arrays)
+    assert verify(run[0], capsys=capsys)[0] == 1
+
+
+def test_a_damaged_file_is_named(run, capsys):
+    path = kept(run)[0]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and path.name in text and "fault of hardtack" not in text
+    path.write_bytes(content[: len(content) // 2])
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and path.name in text and "fault of hardtack" not in text
+
+
+def test_a_deleted_file_is_missed(run, capsys):
+    lost = len(read_arrays(kept(run)[0])["index"])
+    kept(run)[0].unlink()
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and f"{lost} broken images were not kept" in text
+
+
+def test_verdicts_that_are_gone_are_named(run, capsys):
+    (run[0] / "verdicts" / f"{run[1]}.parquet").unlink()
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 2 and "no verdict file" in text
+
+
+def test_changed_weights_are_found(run, capsys):
+    for path in (run[0] / "checkpoints").glob("*.safetensors"):
+        weights = load_file(path)
+        with safe_open(path, "np") as file:
+            metadata = file.metadata()
+        save_file({name: value * 1.5 for name, value in weights.items()}, path, metadata=metadata)
+        for side in path.parent.glob(path.name + ".sha256"):
+            side.unlink()
+    code, text = verify(run[0], capsys=capsys)
+    assert code in (1, 2) and ("weights are not those" in text or "sha256" in text)
+
+
+def test_a_number_that_the_verdicts_do_not_give_is_found(run, capsys):
+    path = run[0] / "results.jsonl"
+    value = next(r.value for r in read_results(run[0]) if r.metric == "robust_accuracy")
+    text = path.read_text().replace(f'"value": {value}', '"value": 0.99')
+    assert text != path.read_text()
+    path.write_text(text)
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and "stored 0.99" in text
+
+
+@pytest.mark.parametrize("robust", [True, False])
+def test_verdicts_without_evidence_are_found(run, capsys, robust):
+    """A row that counts as broken needs an image that broke it, and one with such an image is not robust."""
+    path = run[0] / "verdicts" / f"{run[1]}.parquet"
+    columns = {name: value.copy() for name, value in read_verdicts(path).items()}
+    rows = np.flatnonzero(columns["clean_correct"] & (columns["robust"] != robust))
+    if not len(rows):
+        pytest.skip("no image of this kind")
+    columns["robust"][rows[0]] = robust
+    write_verdicts(path, columns)
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and "NOT VERIFIED" in text
+
+
+def test_images_that_were_not_kept_cannot_be_verified(run, capsys):
+    assert main(["evaluate", str(run[0]), *WORDS, "keep=false"]) == 0
+    (new,) = {result.evaluation for result in read_results(run[0])} - {run[1]}
+    code, text = verify(run[0], f"evaluation={new}", capsys=capsys)
+    assert code == 1 and "keep=false" in text and f"0 of {run[2]} broken" in text
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and f"{run[1]}: verified" in text and f"{new}: NOT VERIFIED" in text, "one line for each"
+
+
+def test_other_data_is_found(run, capsys, tmp_path, original):
+    other = write_data(tmp_path / "other.npz", test=16, seed=9)
+    code, text = verify(run[0], f"data=npz:{other}", capsys=capsys)
+    assert code == 1 and "NOT VERIFIED" in text
+
+
+def test_every_suite_can_be_verified(run, capsys):
+    words = ["threat=linf:0.05", "attack.steps=3"]
+    assert main(["evaluate", str(run[0]), "suite=clean,pgd,sweep,curve", *words]) == 0
+    assert main(["evaluate", str(run[0]), *WORDS, "union=[l2:0.5]"]) == 0
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 0 and text.count(": verified:") == 6
+
+
+@pytest.mark.parametrize(
+    "word, told", [("evaluation=pgd-123", "there is no evaluation 'pgd-123'"), ("bits=x", "bits=8")]
+)
+def test_words_that_make_no_sense(run, capsys, word, told):
+    code, text = verify(run[0], word, capsys=capsys)
+    assert code == 2 and told in text
+
+
+def test_a_run_without_evaluations(run, capsys, tmp_path):
+    (run[0] / "results.jsonl").unlink()
+    assert verify(run[0], capsys=capsys)[0] == 2
+    code, text = verify(tmp_path / "nowhere", capsys=capsys)
+    assert code == 2 and "holds no evaluation" in text
+    assert main(["verify"]) == 2
