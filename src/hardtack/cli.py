@@ -167,7 +167,7 @@ def list_names(
     header, rows = LISTS[kind]()
     table = Table(*header, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(escape(cell) for cell in row))
     console.print(table, highlight=False)
 
 

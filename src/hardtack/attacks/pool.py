@@ -84,7 +84,7 @@ class Pool:
 
     def _work(self, attack: Search, agenda: Agenda, tell: Callable[[Progress, Ledger], None] | None) -> None:
         slots = Slots(attack, self._step(attack), self.runtime, self.precision)
-        cost, told = attack.cost(agenda.images.clean.shape[1]), time.monotonic()
+        cost, told, passed = attack.cost(agenda.images.clean.shape[1]), time.monotonic(), 0
         while agenda.waiting or agenda.busy:
             if agenda.waiting and slots.worth_filling(agenda.busy, len(agenda.waiting), self.batch_size):
                 items = agenda.take(self.batch_size - agenda.busy)
@@ -97,6 +97,7 @@ class Pool:
             agenda.grow_older(passes)
             self.spent = self.spent.plus(cost.times(passes * agenda.busy))
             self.slot_passes += passes * slots.width
+            passed += passes * agenda.busy
             self._look(attack, agenda, slots)
             self.recorded_s, slots.recorded_s = self.recorded_s + slots.recorded_s, 0.0
             waits = bool(agenda.waiting)
@@ -105,7 +106,7 @@ class Pool:
                 told = time.monotonic()
                 self._compile_if_it_pays(agenda, slots)
                 if tell is not None:
-                    tell(Progress(agenda.alive, agenda.passes_left(), self.spent.forwards), agenda.ledger)
+                    tell(Progress(agenda.alive, agenda.passes_left(), passed), agenda.ledger)
 
     def _look(self, attack: Search, agenda: Agenda, slots: Slots) -> None:
         """Judge the claims of the items whose time has come, and clear the slots of those that are over."""

@@ -158,7 +158,9 @@ class Siege:
     def _news(self, done: float, standing: int | None = None) -> News:
         number = min(self.stage, len(self.stages) - 1)
         alive = int(self.standing.sum()) if standing is None else standing
-        return News(number, self.stages[number].name, alive, (self.stage + done) / len(self.stages))
+        weights = [_weight(stage, self.images.clean.shape[1]) for stage in self.stages]
+        made = sum(weights[: self.stage]) + (done * weights[number] if self.stage == number else 0.0)
+        return News(number, self.stages[number].name, alive, made / max(sum(weights), 1.0))
 
     # ------------------------------------------------------------ on paper
 
@@ -183,6 +185,18 @@ def _search(attack: Any, model: nn.Module, images: Images) -> Outcome:
         return attack.search(model, images.x, images.y, keys=images.keys, verdict=True, **given)
     x_adv = call(attack, model, images.x, images.y, keys=images.keys)
     return nothing_yet(images.x)._replace(x_adv=x_adv.detach())
+
+
+def _weight(stage: Stage, classes: int) -> float:
+    """Work on an image that survives the stage, in forward passes; a backward pass counts as two."""
+    attack = stage.attack
+    if stage.suspects:
+        return 0.0
+    if not hasattr(attack, "begin"):
+        return 3.0 * getattr(attack, "steps", 1) * getattr(attack, "restarts", 1)
+    tries = [one for part in stage.rounds for one in part.tries] or attack.tries(classes)
+    cost = attack.cost(classes)
+    return float(sum(attack.length(one.steps) for one in tries) * (cost.forwards + 2 * cost.backwards))
 
 
 class _Seen:
