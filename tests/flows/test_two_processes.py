@@ -100,3 +100,21 @@ def test_two_processes_measure_what_one_measures(home, trained):
         assert np.array_equal(*sizes, equal_nan=True)
         tables = [table.drop_columns("size") for table in tables]
         assert tables[0].equals(tables[1]), "same rows, same order"
+
+
+def test_two_processes_besiege_what_one_besieges(home, trained):
+    """Each process has its own pool and its own chunk; no verdict depends on who shared a batch with whom."""
+    words = ["suite=autoattack", "tier=fast", "threat=linf:0.05", "union=[l2:0.4]", "examples=5"]
+    done = torchrun("evaluate", "run", *words, "output=together", cwd=home / "one")
+    alone = hardtack("evaluate", "run", *words, "output=apart", cwd=home / "one")
+    assert alone.returncode == 0, alone.stderr
+    assert done.stdout == alone.stdout and done.stdout.count("worst case accuracy") == 1
+    ours, theirs = (read_results(home / "one" / name) for name in ("together", "apart"))
+    assert [(r.evaluation, r.metric, r.value, r.threat) for r in ours] == [
+        (r.evaluation, r.metric, r.value, r.threat) for r in theirs
+    ]
+    assert 0 < ours[-1].value < ours[0].value, "something falls and something stands"
+    tables = [pq.read_table(home / "one" / name / ours[0].verdicts).to_pydict() for name in ("together", "apart")]
+    for column in ("index", "robust", "robust@linf:0.05", "robust@l2:0.4", "broken_by", "broken_at_step", "target"):
+        assert tables[0][column] == tables[1][column], column
+    assert len(list((home / "one" / "together" / "adversarial" / ours[0].evaluation).glob("*.npz"))) == 2
