@@ -107,7 +107,7 @@ def expected(table, length, every):
     return found
 
 
-def random_table(count=40, tries=4, seed=0):
+def random_table(count=25, tries=4, seed=0):
     generator = np.random.default_rng(seed)
     table = generator.integers(0, 12, (count, tries))
     return np.where(generator.random(table.shape) < 0.7, NEVER, table)
@@ -121,7 +121,7 @@ def outcome(ledger):
 @pytest.mark.parametrize("size", SIZES)
 def test_each_image_gets_what_its_own_row_of_the_table_says(size, every):
     table = random_table()
-    ledger = pool(Pixel(), size, every).run(Scripted(table), scripted_images(40))
+    ledger = pool(Pixel(), size, every).run(Scripted(table), scripted_images(25))
     assert outcome(ledger) == expected(table, 12, every)
     tries = np.where(ledger.won >= 0, 0.6 + 0.01 * ledger.won, 0.111)
     assert ledger.x_adv[:, 0, 0, 0].numpy() == pytest.approx(tries, abs=1e-6), "of a survivor, the closest it came"
@@ -536,7 +536,7 @@ def test_memory_that_ends_while_items_are_seated_loses_none_of_them():
             return super().begin(work)
 
     table = random_table()
-    ledger = pool(Pixel(), 16).run(Greedy(table), scripted_images(40))
+    ledger = pool(Pixel(), 16).run(Greedy(table), scripted_images(25))
     assert outcome(ledger) == expected(table, 12, 2)
 
 

@@ -236,7 +236,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_verdicts(tmp_path, notes_at_
     whole = Mortal()
     expected = measure(whole, data, folder=tmp_path / "whole", **settings)
     assert 0 < expected.robust_accuracy < 1
-    for number, limit in enumerate(np.linspace(14, whole.calls - 1, 5).astype(int).tolist()):
+    for number, limit in enumerate(np.linspace(14, whole.calls - 1, 4).astype(int).tolist()):
         folder, last = tmp_path / str(number), Mortal()
         with pytest.raises(RuntimeError, match="out of power"):
             measure(Mortal(limit), data, folder=folder, **settings)
