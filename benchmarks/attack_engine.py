@@ -41,7 +41,7 @@ from hardtack.data import batches
 from hardtack.results import read_results, wilson
 from hardtack.threats import Threat
 
-SLOTS = 1024
+SLOTS = 512
 NORMS = {"linf": "Linf", "l2": "L2", "l1": "L1"}
 
 

@@ -16,5 +16,5 @@ def run_demo(folder: str | Path = "runs/demo") -> Path:
     folder = Path(folder).expanduser()
     for name in RECIPES:
         run = train(f"digits/{name}", output=str(folder / name))
-        evaluate_run(run, suite="pgd,sweep", threat=THREAT)
+        evaluate_run(run, suite="autoattack,sweep", tier="fast", threat=THREAT)
     return write_report([folder], folder / "report.html")

@@ -23,7 +23,7 @@ def cross_entropy(logits: Tensor, y: Tensor, reference: Tensor | None = None) ->
 
 def margin(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """Largest other logit minus the label's: positive exactly when the image is misclassified."""
-    label = F.one_hot(y, logits.shape[1]).bool()
+    label = torch.arange(logits.shape[1], device=logits.device) == y[:, None]
     others = logits.masked_fill(label, -torch.inf).amax(dim=1)
     return others - logits.masked_fill(~label, -torch.inf).amax(dim=1)
 

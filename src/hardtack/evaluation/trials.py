@@ -253,5 +253,5 @@ def default_batch(image_shape: Sequence[int], device: str) -> int:
     """Slots that keep a device busy without much memory."""
     small = image_shape[-1] * image_shape[-2] <= 64 * 64
     if device == "cuda":
-        return 1024 if small else 128
+        return 512 if small else 128
     return 256 if small else 16

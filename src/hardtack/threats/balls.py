@@ -47,7 +47,9 @@ def _like(rows: Tensor, x: Tensor) -> Tensor:
 
 
 def _column(eps: Eps, x: Tensor) -> Tensor:
-    return torch.as_tensor(eps, dtype=x.dtype, device=x.device).reshape(-1, 1)
+    if isinstance(eps, Tensor):
+        return eps.to(x).reshape(-1, 1)
+    return torch.full((1, 1), eps, dtype=x.dtype, device=x.device)  # made there: a copy could not be captured
 
 
 def _room(step: Tensor, x: Tensor) -> Tensor:
