@@ -47,7 +47,7 @@ class StagePlan:
     most: Cost  # the image survives
     least: Cost  # it falls at the first look
     rounds: tuple[tuple[Round, Cost], ...] = ()  # of a search in rounds, the most of each
-    suspects: bool = False
+    only: str = ""  # which survivors it is for, where not for all
     known: bool = True
 
 
@@ -63,7 +63,7 @@ def passes(
 
 def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
     attack = stage.attack
-    cost, rounds = attack.cost(classes), stage.rounds or (Round(tuple(attack.tries(classes))),)
+    cost, rounds = attack.cost(classes), stage.tries(classes)
     lengths = [[attack.length(one.steps) for one in part.tries] for part in rounds]
     each = tuple((part, cost.times(sum(own))) for part, own in zip(rounds, lengths, strict=True))
     words = [
@@ -73,7 +73,7 @@ def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
     ]
     return StagePlan(
         name=stage.name, tries=" + ".join(words), most=cost.times(sum(map(sum, lengths))),
-        least=cost.times(min(every, lengths[0][0])), rounds=each, suspects=stage.suspects,
+        least=cost.times(min(every, lengths[0][0])), rounds=each, only=_only(stage),
     )  # fmt: skip
 
 
@@ -92,7 +92,11 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
     except Exception:  # whatever stops an attack on a stand-in: its cost is then not known beforehand
         cost, known = Cost(), False
     tries = f"{getattr(attack, 'restarts', 1)} × {getattr(attack, 'steps', '?')} steps"
-    return StagePlan(name=stage.name, tries=tries, most=cost, least=cost, suspects=stage.suspects, known=known)
+    return StagePlan(name=stage.name, tries=tries, most=cost, least=cost, only=_only(stage), known=known)
+
+
+def _only(stage: Stage) -> str:
+    return "gradients tell nothing" if stage.suspects else "on the edge, in fp32" if stage.near is not None else ""
 
 
 # ---------------------------------------------------------------- the bill
@@ -133,8 +137,9 @@ class Plan:
     @property
     def per_survivor(self) -> Cost:
         """Passes of an image that survives everything, its clean prediction and a check for each stage included."""
-        total = Cost(1 + len(self.stages), 0)
-        for _, stage in self.stages:
+        always = [stage for _, stage in self.stages if not stage.only]
+        total = Cost(1 + len(always), 0)
+        for stage in always:
             total = total.plus(stage.most)
         return total
 
@@ -165,11 +170,12 @@ class Plan:
     def _stages(self) -> list[str]:
         rows = [("stage", "tries × passes", "an image that survives", "falls at once")]
         for threat, stage in self.stages:
-            only = " (gradients tell nothing)" if stage.suspects else ""
+            only = f" ({stage.only})" if stage.only else ""
             unknown = "not known beforehand"
             most, least = (_cost(stage.most), _cost(stage.least)) if stage.known else (unknown, unknown)
             rows.append((f"{stage.name} {threat}", stage.tries + only, most, least))
-        rows.append(("clean, checks", f"1 + {len(self.stages)}", _cost(Cost(1 + len(self.stages))), ""))
+        checks = sum(not stage.only for _, stage in self.stages)
+        rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
         rows.append(("sum", "", _cost(self.per_survivor), ""))
         return ["", *_table(rows)]
 
@@ -278,7 +284,7 @@ def _bill(trial: Trial, stages: Sequence[StagePlan], tried: Calibration, number:
         high = high.plus(_priced(planned.most, each_s)).plus(check)
         meant = _priced(planned.most, each_s)
         if place > 0:
-            share = stand * (tried.suspects[number] if stage.suspects else 1.0)
+            share = stand * (tried.suspects[number] if stage.suspects else stage.near or 1.0)
             likely = likely.plus(meant, share).plus(check, share)
             continue
         low = low.plus(_priced(planned.least, each_s)).plus(check)

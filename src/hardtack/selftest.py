@@ -175,7 +175,7 @@ def test_attacks(
     finally:
         model.to(home)
     return SelfTest(
-        threat=str(trial.threat), attacks=tuple(stage.name for stage in trial.stages), images=len(x),
+        threat=str(trial.threat), attacks=tuple(dict.fromkeys(stage.name for stage in trial.stages)), images=len(x),
         testable=len(found), found=sum(one.fell for one in found), random_found=sum(one.random for one in found),
         blind=sum(one.blind and not one.fell for one in found), flat=sum(one.flat and not one.fell for one in found),
     )  # fmt: skip

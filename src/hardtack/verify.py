@@ -49,9 +49,13 @@ class Verification:
 
 
 def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
-    """Check every stored evaluation of a run. Words: evaluation=ID, bits=8, and settings such as data.root=…"""
+    """Check every stored evaluation of a run.
+
+    Words: evaluation=ID; bits=8; run=PATH where the evaluations were written elsewhere; settings such as data.root=…
+    """
     given = parse_words(words)
     wanted, bits = given.pop("evaluation", None), given.pop("bits", None)
+    made_from = given.pop("run", None)
     if bits not in (None, 8):
         raise UserError(f"images are rounded to bits=8, found bits={bits}")
     folder = Path(run).expanduser()
@@ -61,12 +65,15 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     if wanted is not None and wanted not in known:
         raise UserError(f"there is no evaluation '{wanted}'{did_you_mean(wanted, known) or ': ' + ', '.join(known)}")
     chosen = known if wanted is None else {wanted: known[wanted]}
-    return [_verify(folder, result, given, eight=bits == 8) for result in chosen.values()]
+    source = folder if made_from is None else Path(made_from).expanduser()
+    return [_verify(folder, source, result, given, eight=bits == 8) for result in chosen.values()]
 
 
-def _verify(folder: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:
+def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:
     values = merge(parse_words(result.extra.get("words", [])), given)
-    target, job = load_target(None if "model" in values else folder, values)
+    if "model" not in values and not (source / "checkpoints").is_dir():
+        raise UserError(f"{source} holds no model; say which run was measured: hardtack verify {folder} run=RUN")
+    target, job = load_target(None if "model" in values else source, values)
     store = ChunkStore(folder, result.evaluation)
     columns = read_verdicts(store.path)
     place = {int(index): row for row, index in enumerate(columns["index"])}
@@ -125,12 +132,15 @@ class _Broken(NamedTuple):
 def _broken(
     judge: Judge, data: Dataset, store: ChunkStore, columns: Columns, place: dict[int, int], *, eight: bool
 ) -> _Broken:
-    """The stored images, file by file, so that memory holds one chunk at a time."""
-    reasons, device = columns["broken_by"], judge.runtime.torch_device
-    claimed = {index for index, row in place.items() if reasons[row] is not None}
+    """Whether every image that some threat is said to have broken has a stored image inside that threat.
+
+    Files are read one by one, so that memory holds one chunk at a time.
+    """
+    owed = _claims(columns)
+    claimed = set().union(*owed.values()) if owed else set()
     row_of = {int(index): row for row, index in enumerate(data.index)}
-    missing, failed, confirmed, rounded = set(claimed), [], 0, [0, 0]
-    wrong = []
+    kept: set[int] = set()
+    rounded, wrong = np.zeros(2, dtype=np.int64), []
     for path in sorted(store.images.glob("*.npz")):
         try:
             arrays = read_arrays(path)
@@ -138,45 +148,57 @@ def _broken(
             wrong.append(str(error))
             continue
         here = [n for n, index in enumerate(arrays["index"].tolist()) if index in claimed and index in row_of]
-        index = arrays["index"][here].tolist()
-        missing -= set(index)
         for start in range(0, len(here), 256):
-            part = slice(start, start + 256)
-            x_adv = torch.from_numpy(arrays["x_adv"][here[part]]).to(device)
-            clean = data.batch([row_of[one] for one in index[part]], device)
-            threats = [Threat.parse(reasons[place[one]].split()[-1]) for one in index[part]]
-            x = clean.x.clamp(0, 1)
-            holds, _ = _judged(judge, x_adv, x, clean.y, threats)
-            confirmed += int(holds.sum())
-            failed += [one for one, fine in zip(index[part], holds.tolist(), strict=True) if not fine]
+            part = here[start : start + 256]
+            index = arrays["index"][part].tolist()
+            kept |= set(index)
+            device = judge.runtime.torch_device
+            x_adv = torch.from_numpy(arrays["x_adv"][part]).to(device)
+            clean = data.batch([row_of[one] for one in index], device)
+            x, fooled = clean.x.clamp(0, 1), _fooled(judge, x_adv, clean.y)
+            for threat, images in owed.items():
+                holds = (fooled & threat.contains(x_adv, x)).tolist()
+                images -= {one for one, fine in zip(index, holds, strict=True) if fine}
             if eight:
-                held, fooled = _judged(judge, _eight_bits(x_adv, x, threats), x, clean.y, threats)
-                rounded = [rounded[0] + int(fooled.sum()), rounded[1] + int(held.sum())]
+                made_for = [Threat.parse(text) for text in arrays["threat"][part].tolist()]
+                round_trip = _eight_bits(x_adv, x, made_for)
+                still = _fooled(judge, round_trip, clean.y)
+                rounded += [int(still.sum()), int((still & _inside(round_trip, x, made_for)).sum())]
+    missing, failed = claimed - kept, set().union(*owed.values()) & kept if owed else set()
     if missing:
         wrong.append(f"{len(missing)} broken images were not kept (keep=false?), the first with index {min(missing)}")
     if failed:
-        wrong.append(f"{len(failed)} stored images do not fool the model, or leave the ball: index {failed[:5]}")
-    return _Broken(len(claimed), confirmed, (rounded[0], rounded[1]), wrong)
+        wrong.append(
+            f"{len(failed)} stored images do not fool the model, or leave the ball: index {sorted(failed)[:5]}"
+        )
+    return _Broken(len(claimed), len(claimed) - len(missing) - len(failed), (int(rounded[0]), int(rounded[1])), wrong)
 
 
-def _judged(judge: Judge, x_adv: Tensor, x: Tensor, y: Tensor, threats: list[Threat]) -> tuple[Tensor, Tensor]:
-    """(misclassified, inside ball and box), (misclassified) for each image, each at its own threat."""
+def _claims(columns: Columns) -> dict[Threat, set[int]]:
+    """For every threat the images that it is said to have broken."""
+    claims = {}
+    for name, robust in columns.items():
+        if name.startswith("robust@"):
+            fell = columns["clean_correct"] & ~robust
+            claims[Threat.parse(name.removeprefix("robust@"))] = set(columns["index"][fell].tolist())
+    return claims
+
+
+def _fooled(judge: Judge, x_adv: Tensor, y: Tensor) -> Tensor:
     logits = judge.logits(x_adv)
     good = logits.isfinite() | (logits.isneginf() & (judge.votes > 1))  # a probability that was 0 in every vote
-    fooled = good.all(dim=1) & (logits.argmax(dim=1) != y)
-    inside = torch.zeros_like(fooled)
-    for threat in set(threats):
-        rows = torch.tensor([one == threat for one in threats], device=x.device)
-        inside[rows] = threat.contains(x_adv[rows], x[rows])
-    return fooled & inside, fooled
+    return good.all(dim=1) & (logits.argmax(dim=1) != y)
+
+
+def _inside(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
+    return torch.stack([one.contains(a[None], b[None])[0] for one, a, b in zip(threats, x_adv, x, strict=True)])
 
 
 def _eight_bits(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
     """As a file would keep it: to the nearest grey level, or where that leaves the ball, to the next towards x."""
     nearest = (x_adv * 255).round() / 255
     inwards = torch.where(x_adv > x, (x_adv * 255).floor(), (x_adv * 255).ceil()) / 255
-    inside = torch.stack([one.contains(a[None], b[None])[0] for one, a, b in zip(threats, nearest, x, strict=True)])
-    return torch.where(inside.reshape(-1, 1, 1, 1), nearest, inwards)
+    return torch.where(_inside(nearest, x, threats).reshape(-1, 1, 1, 1), nearest, inwards)
 
 
 def _recount(result: Result, columns: dict[str, np.ndarray]) -> list[str]:

@@ -38,8 +38,8 @@ class Item(NamedTuple):
 class Agenda:
     """The items of one stage. Slot arrays hold −1 in `row` where a slot is free."""
 
-    def __init__(self, attack: Search, images: Images, rounds: list[Round], ledger: Ledger) -> None:
-        self.attack, self.images, self.rounds, self.ledger = attack, images, rounds, ledger
+    def __init__(self, attack: Search, images: Images, rounds: list[Round], ledger: Ledger, *, salt: int = 0) -> None:
+        self.attack, self.images, self.rounds, self.ledger, self.salt = attack, images, rounds, ledger, salt
         self.tries = [one for part in rounds for one in part.tries]
         self.lengths = np.array([attack.length(one.steps) for one in self.tries])
         self.first = np.cumsum([0, *(len(part.tries) for part in rounds)])
@@ -100,7 +100,8 @@ class Agenda:
             target = torch.where(rank < 0, -1, aimed)
         warm = torch.tensor([one.warm for one in tries], device=device)
         return Work(
-            x=images.x, y=images.y, target=target, keys=randomness.make_keys(images.keys, self.attack.seed, salt),
+            x=images.x, y=images.y, target=target,
+            keys=randomness.make_keys(images.keys, self.attack.seed, self.salt, salt),
             restart=torch.tensor([one.restart for one in tries], device=device),
             steps=torch.tensor([one.steps for one in tries], device=device), clean=images.clean,
             start=self.ledger.x_adv[rows], warm=warm,

@@ -11,6 +11,7 @@ several tries that succeed the first in order is kept, whatever order they happe
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -60,13 +61,14 @@ class Pool:
         rounds: list[Round] | None = None,
         *,
         ledger: Ledger | None = None,
+        salt: int = 0,
         tell: Callable[[Progress, Ledger], None] | None = None,
     ) -> Ledger:
-        """Attack all `images`; a `ledger` of an earlier call is continued."""
+        """Attack all `images`; a `ledger` of an earlier call is continued. Another `salt`, other random numbers."""
         classes = images.clean.shape[1]
         rounds = rounds or [Round(tuple(attack.tries(classes)))]
         ledger = ledger or Ledger(images, sum(len(part.tries) for part in rounds))
-        agenda = Agenda(attack, images, rounds, ledger)
+        agenda = Agenda(attack, images, rounds, ledger, salt=salt)
         while agenda.waiting:
             try:
                 self._work(attack, agenda, tell)
@@ -74,6 +76,12 @@ class Pool:
                 agenda.put_back()
                 self.halve()
         return ledger
+
+    def on(self, model: nn.Module, precision: Precision) -> Pool:
+        """The same pool on another form of the model; itself where it computes in that precision anyway."""
+        if self.model is model and (self.precision or self.runtime.precision) == precision:
+            return self
+        return dataclasses.replace(self, model=model, precision=precision, patience_s=None, spent=Cost(), slot_passes=0)
 
     def halve(self) -> None:
         """Memory has run out."""

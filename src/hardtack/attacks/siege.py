@@ -22,11 +22,12 @@ from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images, Ledger
 from hardtack.attacks.outcome import Outcome, nothing_yet
 from hardtack.attacks.pool import Pool, Progress
+from hardtack.attacks.search import success_margin
 from hardtack.attacks.untouched import call
 
 _KEPT = (
     "standing", "broken_by", "target", "step", "prediction", "forwards", "backwards", "x_adv", "zero_gradient", "flat",
-    "unverified", "not_finite", "attacked", "silent",
+    "unverified", "not_finite", "attacked", "silent", "left",
 )  # fmt: skip
 
 
@@ -52,17 +53,19 @@ class Siege:
         self.x_adv = images.x.clone()
         self.zero_gradient, self.unverified, self.not_finite, self.attacked = no, no.clone(), no.clone(), no.clone()
         self.flat, self.silent = ~no, no.clone()
+        self.left = torch.ones_like(images.clean[:, 0])  # share of the clean margin at the closest point found
         self.ledger: dict[str, Any] | None = None  # of the stage under way, as arrays
         self.seconds: dict[str, float] = {}  # that each stage took
 
     def run(self, model: nn.Module, pool: Pool, judge: Judge, tell: Callable[[News], None] | None = None) -> None:
-        """Make the stages that are left. `model` is what batch attacks are called on; the pool brings its own."""
+        """Make the stages that are left. `model` is the real one; the pool brings its own."""
+        fine = pool.on(model, "fp32")
         for number in range(self.stage, len(self.stages)):
             self.stage, stage = number, self.stages[number]
             rows, began = self._rows(stage), time.monotonic()
             if len(rows) and stage.attack.threat.eps > 0:
                 if hasattr(stage.attack, "begin"):
-                    self._pooled(stage, rows, pool, judge, tell)
+                    self._pooled(stage, rows, fine if stage.fine else pool, judge, tell)
                 else:
                     self._batches(stage, rows, model, pool, judge)
             self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + time.monotonic() - began
@@ -74,15 +77,17 @@ class Siege:
         standing = self.standing
         if stage.suspects:
             standing = standing & (self.zero_gradient | self.not_finite | (self.flat & self.attacked))
+        if stage.near is not None:
+            standing = standing & (self.left <= stage.near)
         return standing.nonzero()[:, 0]
 
     def _pooled(
         self, stage: Stage, rows: Tensor, pool: Pool, judge: Judge, tell: Callable[[News], None] | None
     ) -> None:
         images, attack = self.images.of(rows), stage.attack
-        rounds = list(stage.rounds) or None
-        tries = sum(len(part.tries) for part in rounds) if rounds else len(attack.tries(images.clean.shape[1]))
-        ledger = Ledger(images, tries)
+        classes = images.clean.shape[1]
+        rounds = stage.tries(classes)
+        ledger = Ledger(images, sum(len(part.tries) for part in rounds))
         if self.ledger is not None:
             ledger.restore(self.ledger)
 
@@ -92,9 +97,9 @@ class Siege:
                 done = 1 - progress.left / max(progress.left + progress.spent, 1)
                 tell(self._news(done, int((~ledger.fallen).sum())))
 
-        pool.run(attack, images, rounds, ledger=ledger, tell=told)
+        pool.run(attack, images, rounds, ledger=ledger, salt=self.stage, tell=told)
         self._watched = None
-        cost = attack.cost(images.clean.shape[1])
+        cost = attack.cost(classes)
         passes = torch.as_tensor(ledger.passes(), device=rows.device)
         fallen = torch.as_tensor(ledger.fallen, device=rows.device)
         self._enter(
@@ -105,7 +110,10 @@ class Siege:
         self.zero_gradient[rows] |= ledger.zero_gradient
         self.not_finite[rows] |= ledger.not_finite
         self.unverified[rows] |= ledger.unverified & ~fallen
-        self.flat[rows] &= ~(ledger.top_loss > ledger.first_loss)
+        clean = -success_margin(images.clean, images.y, images.y, reach=False)
+        self.left[rows] = torch.minimum(self.left[rows], (-ledger.margin / clean).nan_to_num(1.0, 1.0, 1.0))
+        if cost.backwards:  # a search without gradients says nothing of them
+            self.flat[rows] &= ~(ledger.top_loss > ledger.first_loss)
 
     _watched: Ledger | None = None
 
@@ -190,13 +198,13 @@ def _search(attack: Any, model: nn.Module, images: Images) -> Outcome:
 def _weight(stage: Stage, classes: int) -> float:
     """Work on an image that survives the stage, in forward passes; a backward pass counts as two."""
     attack = stage.attack
-    if stage.suspects:
+    if stage.suspects or stage.near is not None:
         return 0.0
     if not hasattr(attack, "begin"):
         return 3.0 * getattr(attack, "steps", 1) * getattr(attack, "restarts", 1)
-    tries = [one for part in stage.rounds for one in part.tries] or attack.tries(classes)
+    passes = sum(attack.length(one.steps) for part in stage.tries(classes) for one in part.tries)
     cost = attack.cost(classes)
-    return float(sum(attack.length(one.steps) for one in tries) * (cost.forwards + 2 * cost.backwards))
+    return float(passes * (cost.forwards + 2 * cost.backwards))
 
 
 class _Seen:

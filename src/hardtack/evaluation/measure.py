@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class Measure:
         """Verdicts of the chunk, the first `wanted` images with what became of them, and the images that decided."""
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
         x = x.clamp(0, 1)
+        self._evidence = [_evidence(x[:0], y[:0], "")]
         with untouched(self.model):
             clean = self.judge.logits(x)
             check_logits(clean, y, votes=self.judge.votes)
@@ -74,7 +76,7 @@ class Measure:
         shown = slice(0, min(wanted, len(x)))
         pictures = {"x": x, "x_adv": verdict["x_adv"], **{k: v for k, v in verdict.items() if k in _SHOWN}}
         examples = {k: _picture(v[shown]) for k, v in pictures.items()} if shown.stop else {}
-        return columns, examples, _evidence(verdict)
+        return columns, examples, join(self._evidence)
 
     def _trials(self, images: Images, notebook: Notebook | None, meter: Meter) -> dict[str, Tensor]:
         prediction = images.clean.argmax(dim=1)
@@ -89,6 +91,8 @@ class Measure:
                 siege.restore(kept)
             siege.run(self.model, self.pool(images), self.judge, self._teller(siege, number, page, meter))
             whole.enter(number, trial, siege)
+            fell = siege.attacked & ~siege.standing
+            self._evidence.append(_evidence(siege.x_adv[fell], images.keys[fell], str(trial.threat)))
             for name, seconds in siege.seconds.items():
                 self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)
             page.turn(number, siege)
@@ -172,7 +176,8 @@ class _Whole:
         self.forwards, self.backwards = self.forwards + siege.forwards, self.backwards + siege.backwards
         # what concerns the number: gradients that told nothing, and losses that no attack could raise
         self.zero = self.zero | siege.zero_gradient
-        self.flat = torch.where(attacked, siege.flat, self.flat)
+        flat = siege.flat & (self.flat | ~self.attacked)  # in every trial that met the image
+        self.flat = torch.where(attacked, flat, self.flat)
         self.unverified, self.not_finite = self.unverified | siege.unverified, self.not_finite | siege.not_finite
         self.attacked, self.silent = self.attacked | attacked, self.silent | siege.silent
 
@@ -226,7 +231,12 @@ def _picture(value: Tensor) -> np.ndarray:
     return (value.permute(0, 2, 3, 1) if value.ndim == 4 else value).cpu().numpy()
 
 
-def _evidence(verdict: dict[str, Tensor]) -> Columns:
-    """The very images that decided, by their index: N×3×H×W fp32."""
-    broken = verdict["broken_by"] >= 0
-    return {"index": verdict["index"][broken].cpu().numpy(), "x_adv": verdict["x_adv"][broken].cpu().numpy()}
+def _evidence(x_adv: Tensor, index: Tensor, threat: str) -> Columns:
+    """The very images that decided, with their index and the threat they were made for: N×3×H×W fp32."""
+    threats = np.full(len(index), threat, dtype="<U32")
+    return {"index": index.cpu().numpy(), "threat": threats, "x_adv": x_adv.cpu().numpy()}
+
+
+def join(parts: Sequence[Columns]) -> Columns:
+    """Columns one below the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}

@@ -6,7 +6,6 @@ import datetime
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -261,7 +260,3 @@ def recall(store: ChunkStore) -> Evaluation | None:
     id, folder = store.path.stem, store.path.parent.parent
     results = tuple(result for result in read_results(folder) if result.evaluation == id)
     return Evaluation(id, results, read_verdicts(store.path), _read_examples(store)) if results else None
-
-
-def join(parts: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}

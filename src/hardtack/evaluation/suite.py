@@ -19,8 +19,8 @@ from hardtack.config import build
 from hardtack.data import Dataset
 from hardtack.errors import UserError
 from hardtack.evaluation.chunks import check_pair, chunks, count, head
-from hardtack.evaluation.measure import Columns, Measure
-from hardtack.evaluation.outcome import Evaluation, Subject, identify, join, recall, summarise
+from hardtack.evaluation.measure import Columns, Measure, join
+from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
 from hardtack.evaluation.trials import EvaluationConfig, make_trials
 from hardtack.progress import Meter
 from hardtack.results import ChunkStore, missing_spans

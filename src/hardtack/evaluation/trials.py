@@ -104,7 +104,8 @@ def _plain_stage(stage: Stage) -> dict[str, Any]:
         {"tries": [list(one) for one in part.tries], "near": getattr(part.enters, "share", None)}
         for part in stage.rounds
     ]
-    return settings | ({"rounds": rounds} if rounds else {}) | ({"suspects": True} if stage.suspects else {})
+    special = {"suspects": stage.suspects, "near": stage.near, "fine": stage.fine, "rounds": rounds}
+    return settings | {key: value for key, value in special.items() if value}
 
 
 # ---------------------------------------------------------------- the suites

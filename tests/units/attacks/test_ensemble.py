@@ -50,6 +50,9 @@ OFFICIAL = {
 def test_the_official_lists(norm, tier, version):
     """attacks.md §3.2, §3.6; l1 has its own standard list, the other versions do not know it."""
     stages = autoattack(THREATS[norm], version=version, tier=tier, seed=7)
+    if tier == "verified" and version != "rand":
+        *stages, edge = stages
+        assert edge.fine and 0 < edge.near < 0.2 and edge.attack.targets == 9 and edge.attack.seed == 7
     key = "standard l1" if (version, norm) == ("standard", "l1") else version
     # with five targets apgd_t is no longer the registered preset, but the same attack
     found = [(name if name != "apgd_dlr" or not rest[1] else "apgd_t", *rest) for name, *rest in map(shown, stages)]
@@ -57,7 +60,7 @@ def test_the_official_lists(norm, tier, version):
     for stage in stages:
         attack = stage.attack
         assert attack.threat == THREATS[norm] and attack.seed == 7 and not attack.reach
-        assert not stage.rounds and not stage.suspects
+        assert not stage.rounds and not stage.suspects and not stage.fine and stage.near is None
         assert getattr(attack, "official", True) and getattr(attack, "schedule", "halving") == "halving"
         if isinstance(attack, APGD):
             assert (attack.rho, attack.momentum, attack.relative_step) == (0.75, 0.75, None)
@@ -76,7 +79,8 @@ def test_the_tries_of_a_stage_are_target_after_target():
 
 @every_norm
 def test_fast_is_one_search_in_rounds_and_square_for_suspects_only(norm):
-    search, square = autoattack(THREATS[norm], tier="fast", seed=3)
+    search, edge, square = autoattack(THREATS[norm], tier="fast", seed=3)
+    assert edge.fine and 0 < edge.near < 0.2 and len(edge.tries(10)[0].tries) == 10 and len(edge.tries(3)[0].tries) == 3
     assert isinstance(search.attack, APGD) and len(search.rounds) > 1 and not search.suspects
     assert isinstance(square.attack, Square) and square.suspects and square.attack.steps == 5000
     assert search.attack.seed == square.attack.seed == 3
@@ -233,3 +237,38 @@ def test_every_stage_runs_with_few_and_with_many_classes(short, classes, norm, e
         if classes == 1000 or tier == "fast":
             assert not notes
         assert np.isin(found.verdicts["target"], [-1, *range(classes)]).all()
+
+
+def test_what_a_coarse_search_misses_on_the_edge_is_found_in_fp32():
+    """A double that rounds its logits to steps of a half is blind to the last half; the stage for the edge is not."""
+    from hardtack.attacks.judge import Judge
+    from hardtack.attacks.ledger import Images
+    from hardtack.attacks.pool import Pool
+    from hardtack.attacks.siege import Siege
+    from hardtack.runtime import Runtime
+
+    class Slope(nn.Module):
+        """Right by 10 on black images; wrong by a hair on images that are 0.1 brighter everywhere."""
+
+        def __init__(self, coarse):
+            super().__init__()
+            self.coarse = coarse
+
+        def forward(self, x):
+            margin = 10 - 100.2 * x.mean(dim=(1, 2, 3))
+            if self.coarse:
+                margin = margin + (torch.ceil(margin * 2) / 2 - margin).detach()
+            return torch.stack([margin, torch.zeros_like(margin), -torch.ones_like(margin)], dim=1)
+
+    x, y = torch.zeros(3, 3, 4, 4), torch.zeros(3, dtype=torch.int64)
+    model, runtime = Slope(False), Runtime(device="cpu")
+    judge = Judge(model, runtime)
+    images = Images(x, y, torch.arange(3), judge.logits(x))
+    for stages, broken in ((fast_stages(), True), ([stage for stage in fast_stages() if not stage.fine], False)):
+        siege = Siege(images, stages, standing=torch.ones(3, dtype=torch.bool), prediction=y)
+        siege.run(model, Pool(Slope(True), runtime, 8, judge, "fp32"), judge)
+        assert (~siege.standing).all() == broken
+
+
+def fast_stages():
+    return [stage for stage in autoattack(Threat.parse("linf:0.1"), tier="fast") if not stage.suspects]

@@ -111,9 +111,9 @@ def test_attacks_on_whole_batches(attack):
 
 def test_the_fast_tier_spends_no_more_than_its_rounds():
     stages = autoattack(THREAT, tier="fast")
-    search, square = passes(stages, CLASSES)
+    search, edge, square = passes(stages, CLASSES)
     assert search.most == Cost(*[sum(cost.forwards for _, cost in search.rounds)] * 2)
-    assert square.suspects and "if near" in search.tries
+    assert square.only and edge.only and not search.only and "if near" in search.tries
     model = Counting()
     data = images(2, side=4), torch.zeros(2, dtype=torch.int64)
     verdicts = ht.evaluate(model, data, quiet=True, suite="autoattack", tier="fast", threat=THREAT).verdicts
