@@ -77,3 +77,44 @@ def test_training_learns_on_the_gpu_and_resumes(objective, tmp_path):
     assert (folder / "checkpoints/best.safetensors").exists()
     again = train(dataclasses.replace(recipe), quiet=True)  # nothing left to do
     assert again == folder
+
+
+# ---------------------------------------------------------------- the attack engine
+
+
+SHORT = {"apgd_ce": 12, "apgd_t": 8, "fab_t": 6, "square": 40}
+
+
+def robust_under(names, threat, compile):
+    """Verdicts of a list of short searches on the GPU, as graphs or step by step."""
+    model = small_model()
+    with torch.no_grad():
+        y = model.eval()(X).argmax(dim=1)
+    listed = tuple({"name": name, "steps": SHORT[name]} for name in names)
+    runtime = Runtime(device="cuda", compile=compile)
+    return evaluate(model, (X, y), suite="attacks", attacks=listed, threat=threat, runtime=runtime, quiet=True)
+
+
+@pytest.mark.parametrize("threat", ["linf:4/255", "l2:0.5", "l1:8"])
+@pytest.mark.parametrize("name", SHORT)
+def test_every_search_is_recorded_and_finds_what_it_finds_unrecorded(name, threat):
+    recorded, plain = (robust_under([name], threat, compile) for compile in (None, False))
+    assert (recorded.robust == plain.robust).mean() >= 0.95  # the edge of a decision is a matter of rounding
+    assert recorded.verdicts["forwards"].sum() > 0
+
+
+@pytest.mark.parametrize("tier", ["verified", "fast"])
+def test_a_coarse_search_is_as_strong_as_a_fine_one(tier):
+    model = small_model()
+    with torch.no_grad():
+        y = model.eval()(X).argmax(dim=1)
+    settings = {"suite": "autoattack", "threat": "linf:4/255", "quiet": True}
+    coarse = evaluate(model, (X, y), tier=tier, runtime=Runtime(device="cuda"), **settings)
+    fine = evaluate(model, (X, y), tier="fast", runtime=Runtime(device="cpu"), **settings)
+    assert "bf16" in coarse.results[-1].precision
+    assert abs(coarse.robust_accuracy - fine.robust_accuracy) <= 1 / 32
+
+
+def test_compiled_blocks_tell_the_same_story():
+    found = [robust_under(["apgd_ce", "square"], "linf:4/255", compile) for compile in (True, None)]
+    assert (found[0].robust == found[1].robust).mean() >= 0.95
