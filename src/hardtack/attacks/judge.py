@@ -11,6 +11,7 @@ from hardtack.capture import Captured
 from hardtack.runtime import Runtime
 
 _SECOND_VOTE = 5
+_SIZES = (16, 64, 256)
 
 
 class Verdict(NamedTuple):
@@ -36,6 +37,7 @@ class Judge:
             if self.batch_size == 1:
                 raise
             self.batch_size //= 2
+            self._recorded.clear()  # recordings hold the memory of their largest batch
             torch.cuda.empty_cache()
             return self.logits(x)
         return torch.cat(parts) if parts else x.new_zeros((0, 1))
@@ -47,7 +49,8 @@ class Judge:
                 return sum(self.model(x).float().softmax(dim=1) for _ in range(self.votes)).div(self.votes).log()
             if not self.runtime.captures:
                 return self.model(x).float()
-            size = next(size for size in (16, 64, 256, len(x)) if size >= len(x))
+            # few sizes, since each keeps a recording of its own; none larger than what memory is known to hold
+            size = min(next((size for size in _SIZES if size >= len(x)), self.batch_size), self.batch_size)
             padded = torch.cat([x, x[:1].expand(size - len(x), *x.shape[1:])])
             recorded = self._recorded.setdefault(size, Captured(lambda image: self.model(image).float()))
             return recorded(padded)[: len(x)].clone()
