@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -216,4 +218,5 @@ class Agenda:
         """At the most: of the rounds that are open."""
         slots = self.occupied()
         running = int((self.lengths[self.order[slots]] - self.age[slots]).sum())
-        return running + sum(int(self.lengths[item.order]) for item in self.waiting)
+        waiting = Counter(map(itemgetter(0), self.waiting))  # by order; there may be hundreds of thousands
+        return running + sum(int(self.lengths[order]) * count for order, count in waiting.items())
