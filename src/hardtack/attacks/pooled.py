@@ -18,7 +18,7 @@ from hardtack.runtime import Runtime
 
 
 class Pooled:
-    """Calling a search by itself: all images at once, in the caller's precision, returning the first success.
+    """Calling a search by itself: all images at once, in fp32, returning the first success.
 
     An image that was not fooled comes back as the closest the search came to fooling the model.
     """
@@ -60,7 +60,7 @@ class Pooled:
             attack = dataclasses.replace(attack, reach=True, **({"targets": 1} if hasattr(attack, "targets") else {}))
         elif self.reach:
             raise UserError("reach=true needs the classes to reach: attack(model, x, y, target=…)")
-        runtime = Runtime(device=str(x.device) if x.device.type != "cpu" else "cpu", compile=False)
+        runtime = Runtime(device=str(x.device) if x.device.type == "cuda" else x.device.type, compile=False)
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
         judge = Judge(model, runtime, votes=getattr(self, "eot", 1))
         images = Images(x, y.argmax(dim=1) if y.is_floating_point() else y, keys, judge.logits(x), target)
