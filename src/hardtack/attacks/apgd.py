@@ -121,6 +121,8 @@ class APGD(Pooled):
             raise UserError("steps, restarts and eot must be at least 1, targets at least 0")
         if not 0 <= self.rho <= 1 or not 0 < self.momentum <= 1:
             raise UserError(f"rho must lie in [0,1] and momentum in (0,1], found {self.rho} and {self.momentum}")
+        if self.plans and self.steps not in self.plans:
+            raise UserError(f"plans are numbers of steps, {self.steps} among them, found {list(self.plans)}")
         if self.widened and self.steps < 5:
             raise UserError("widened needs at least 5 steps")
 

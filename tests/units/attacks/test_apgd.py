@@ -583,3 +583,8 @@ def test_averaging_steadies_the_gradient_of_a_random_model():
 def test_impossible_settings_are_refused(settings, told):
     with pytest.raises(UserError, match=told):
         APGD(threat="linf:0.1", **settings)
+
+
+def test_plans_name_the_number_of_steps():
+    with pytest.raises(UserError, match="100 among them"):
+        APGD(threat="linf:8/255", plans=(5,))
