@@ -52,9 +52,11 @@ def chunks(
     pieces = batches(data.subset(rows), min(_PIECE, len(rows)), device=device)
     held = next(pieces)
     for start, stop in spans:
-        while len(held.x) < stop - start:
-            more = next(pieces)
-            held = type(held)(*(torch.cat(pair) for pair in zip(held, more, strict=True)))
+        parts, have = [held], len(held.x)
+        while have < stop - start:
+            parts.append(next(pieces))
+            have += len(parts[-1].x)
+        held = type(held)(*(torch.cat(column) for column in zip(*parts, strict=True)))
         part = [value[: stop - start] for value in held]
         yield (start, stop), (part[0], part[1], part[2])
         held = type(held)(*(value[stop - start :] for value in held))
