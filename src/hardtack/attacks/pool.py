@@ -67,6 +67,8 @@ class Pool:
         """Attack all `images`; a `ledger` of an earlier call is continued. Another `salt`, other random numbers."""
         classes = images.clean.shape[1]
         rounds = rounds or [Round(tuple(attack.tries(classes)))]
+        if attack.reach and images.target is None and any(one.rank < 0 for part in rounds for one in part.tries):
+            raise UserError("reach=true needs classes to reach: set targets, or in Python give target=…")
         ledger = ledger or Ledger(images, sum(len(part.tries) for part in rounds))
         agenda = Agenda(attack, images, rounds, ledger, salt=salt)
         while agenda.waiting:

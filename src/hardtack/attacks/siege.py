@@ -24,6 +24,7 @@ from hardtack.attacks.outcome import Outcome, nothing_yet
 from hardtack.attacks.pool import Pool, Progress
 from hardtack.attacks.search import success_margin
 from hardtack.attacks.untouched import call
+from hardtack.errors import UserError
 
 _KEPT = (
     "standing", "broken_by", "target", "step", "prediction", "forwards", "backwards", "x_adv", "zero_gradient", "flat",
@@ -192,6 +193,10 @@ def _search(attack: Any, model: nn.Module, images: Images) -> Outcome:
         given = {} if images.target is None else {"target": images.target}
         return attack.search(model, images.x, images.y, keys=images.keys, verdict=True, **given)
     x_adv = call(attack, model, images.x, images.y, keys=images.keys)
+    if not isinstance(x_adv, Tensor) or x_adv.shape != images.x.shape or x_adv.dtype != images.x.dtype:
+        found = f"{x_adv.dtype} {tuple(x_adv.shape)}" if isinstance(x_adv, Tensor) else type(x_adv).__name__
+        wanted = f"{images.x.dtype} {tuple(images.x.shape)}"
+        raise UserError(f"{type(attack).__name__} must return images as it was given them, {wanted}, found {found}")
     return nothing_yet(images.x)._replace(x_adv=x_adv.detach())
 
 

@@ -161,7 +161,7 @@ def summarise(
     common = _common(identity, columns, seconds)
     flags = [*identity.subject.flags, *flags]
     if identity.trials:
-        stages = [stage.name for trial in identity.trials for stage in trial.stages]
+        stages = {str(trial.threat): [stage.name for stage in trial.stages] for trial in identity.trials}
         flags += search_flags(columns) + black_box_flags(common["extra"]["broken_by"], stages, len(columns["index"]))
     results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
     for trial in identity.trials:

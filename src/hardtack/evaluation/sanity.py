@@ -53,12 +53,14 @@ def check_logits(logits: Tensor, y: Tensor, *, votes: int = 1) -> None:
         logits = logits.clamp_min(-1e4)
     if logits.ndim != 2 or len(logits) != len(y):
         raise UserError(f"the model must return logits N×classes, found {tuple(logits.shape)} for {len(y)} images")
+    if logits.shape[1] < 2:
+        raise UserError("the model returns one number per image; attacks need a logit for each of two classes or more")
     if not logits.isfinite().all():
         raise UserError("the model returns NaN or infinite logits on clean images")
     if y.max() >= logits.shape[1]:
         raise UserError(f"label {y.max().item()} has no logit: the model has {logits.shape[1]} classes")
     simplex = (logits.min() >= 0) & ((logits.sum(dim=1) - 1).abs().max() < 1e-4)
-    if logits.shape[1] > 1 and simplex:
+    if simplex:
         raise UserError("the model returns probabilities; attacks need logits: remove its final softmax")
 
 
@@ -171,11 +173,16 @@ def fallbacks(num_classes: int, attacks: Sequence[Any]) -> list[Flag]:
     return [flag("yellow", "few_classes", note) for note in dict.fromkeys(notes)]
 
 
-def black_box_flags(broken_by: Mapping[str, int], stages: Sequence[str], n: int) -> list[Flag]:
-    """Square succeeding after white-box attacks have failed: their gradients led astray."""
-    fallen = sum(count for name, count in broken_by.items() if name.split()[0] == "square")
-    last = max((place for place, name in enumerate(stages) if name == "square"), default=0)
-    if fallen <= 0.002 * n or all(name == "square" for name in stages[:last]):
+def black_box_flags(broken_by: Mapping[str, int], trials: Mapping[str, Sequence[str]], n: int) -> list[Flag]:
+    """Square succeeding after white-box attacks have failed: their gradients led astray. `trials`: stages by threat."""
+    fallen = sum(broken_by.get(f"square {threat}", 0) for threat, stages in trials.items() if _square_follows(stages))
+    if fallen <= 0.002 * n:
         return []
     message = f"Square broke {fallen} images ({fallen / n:.2%}) that gradient attacks had left standing"
     return [flag("red", "masked_gradients", message + ": gradients may be masked; try tier=max")]
+
+
+def _square_follows(stages: Sequence[str]) -> bool:
+    """Whether another attack comes before Square."""
+    last = max((place for place, name in enumerate(stages) if name == "square"), default=0)
+    return any(name != "square" for name in stages[:last])
