@@ -19,6 +19,7 @@ from hardtack.data.paths import find_path
 from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
 from hardtack.evaluation.sanity import UNTRAINED, check_inputs, check_logits, class_names
+from hardtack.evaluation.trials import check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.files import sha256
 from hardtack.recipes import find_recipe
@@ -118,7 +119,13 @@ class EvaluationJob(EvaluationConfig):
     def configs(self) -> list[EvaluationConfig]:
         """One for each suite named."""
         shared = {item.name: getattr(self, item.name) for item in dataclasses.fields(EvaluationConfig)}
-        return [build(EvaluationConfig, {**shared, "suite": suite.strip()}) for suite in self.suite.split(",")]
+        suites = [suite.strip() for suite in self.suite.split(",")]
+        configs = []
+        for suite in suites:
+            mine = {name: value for name, value in shared.items() if name not in not_taken(suite)}
+            configs.append(build(EvaluationConfig, {**mine, "suite": suite}))
+        check_taken(self, suites)
+        return configs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +153,8 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
 
 def _words(values: dict[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
     """The settings given, as they would be typed, for one of the suites."""
-    given = {**flat(plain(values)), "suite": config.suite, "threat": str(threat_of(config))}
+    taken = {name: value for name, value in plain(values).items() if name not in not_taken(config.suite)}
+    given = {**flat(taken), "suite": config.suite, "threat": str(threat_of(config))}
     given.pop("output", None)
     return tuple(f"{key}={_typed(value)}" for key, value in given.items())
 

@@ -157,7 +157,7 @@ def test_attacks(
     if not isinstance(inner, int) or inner < 2:
         raise UserError(f"inner is a number of points, at least 2, found {inner}")
     runtime = dataclasses.replace(runtime or Runtime(), compile=False)  # every image has a model of its own
-    config = config or build(EvaluationConfig, {"suite": "autoattack", "tier": "fast", **settings})
+    config = config or build(EvaluationConfig, {**_defaults(settings), **settings})
     trial = _trial(config, runtime.seed)
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
     model.to(device)

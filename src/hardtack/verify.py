@@ -21,7 +21,7 @@ from hardtack.attacks.judge import Judge
 from hardtack.config import merge, parse_words
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
-from hardtack.evaluation.trials import votes
+from hardtack.evaluation.trials import not_taken, votes
 from hardtack.results import ChunkStore, Result, read_arrays, read_results, read_verdicts
 from hardtack.threats import Threat
 
@@ -70,7 +70,9 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
 
 
 def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:
-    values = merge(parse_words(result.extra.get("words", [])), given)
+    stored = parse_words(result.extra.get("words", []))
+    stored = {name: value for name, value in stored.items() if name not in not_taken(result.suite)}
+    values = merge(stored, given)
     if "model" not in values and not (source / "checkpoints").is_dir():
         raise UserError(f"{source} holds no model; say which run was measured: hardtack verify {folder} run=RUN")
     target, job = load_target(None if "model" in values else source, values)

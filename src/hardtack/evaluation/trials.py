@@ -58,8 +58,29 @@ class EvaluationConfig:
         if self.suite not in SUITES:
             hint = did_you_mean(self.suite, SUITES) or f"; known: {', '.join(SUITES)}"
             raise UserError(f"there is no suite '{self.suite}'{hint}")
-        if self.attacks and self.suite != "attacks":
-            raise UserError(f"a list of attacks belongs to suite=attacks, found suite={self.suite}")
+        check_taken(self, [self.suite])
+
+
+# settings that only some suites take: to leave one out without a word would measure something else than was asked
+_TAKEN_BY = {
+    "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
+    "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"],
+}  # fmt: skip
+
+
+def not_taken(suite: str) -> set[str]:
+    """The settings that mean nothing to a suite."""
+    return {name for name, suites in _TAKEN_BY.items() if suite not in suites}
+
+
+def check_taken(config: EvaluationConfig, suites: Sequence[str]) -> None:
+    """Refuse a setting that none of the suites takes. One that attacks nothing cannot mislead, and bears any."""
+    unheard = [not_taken(suite) for suite in suites if suite != "clean"]
+    for name in sorted(set.intersection(*unheard)) if unheard else ():
+        default = getattr(EvaluationConfig, name, {})  # `attack`, whose default is made anew each time
+        if getattr(config, name) != default:
+            takers = " or ".join(_TAKEN_BY[name])
+            raise UserError(f"'{name}' is a setting of suite={takers}, found suite={','.join(suites)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +139,11 @@ def _clean(config: EvaluationConfig, seed: int) -> list[Trial]:
 
 def _pgd(config: EvaluationConfig, seed: int) -> list[Trial]:
     """Robust accuracy under projected gradient ascent: 20 steps, or any attack with attack=NAME attack.KEY=VALUE."""
-    threats = list(dict.fromkeys([config.threat, *config.union]))
-    made = [_attack(config.attack, threat, seed) for threat in threats]
-    if len(made) > 1:
-        made = [_fits(attack, threat or DEFAULT_THREAT) for attack, threat in zip(made, threats, strict=True)]
+    first = _attack(config.attack, config.threat, seed)
+    further = [threat for threat in dict.fromkeys(config.union) if threat != first.threat]
+    if further:
+        first = _fits(first, config.threat or first.threat)
+    made = [first, *(_fits(_attack(config.attack, threat, seed), threat) for threat in further)]
     return [Trial(threat=attack.threat, stages=(Stage(attack),)) for attack in made]
 
 

@@ -1,6 +1,8 @@
 """Numbers against brute force on models whose worst case is known, and what a result and its verdicts say."""
 
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -283,3 +285,75 @@ def test_a_result_names_the_attack_that_was_asked_for(name):
     x, y = torch.rand(4, 3, 32, 32), torch.tensor([0, 1, 2, 3])
     result = ht.evaluate(model, (x, y), attack={"name": name}, quiet=True).results[-1]
     assert result.attack.startswith(f"{name} steps=") and result.attack_settings["name"] == name
+
+
+def test_a_threat_named_twice_is_measured_once(model):
+    measured = measure(model, pair(), attack={"steps": 3}, union=["linf:8/255", "linf:8/255"])
+    assert [result.metric for result in measured.results] == ["clean_accuracy", "robust_accuracy"]
+    measured = measure(model, pair(), attack={"steps": 3}, union=["l2:0.5", "linf:8/255"])
+    assert [result.threat for result in measured.results] == [None, "linf:8/255", "l2:0.5", "linf:8/255+l2:0.5"]
+
+
+@pytest.mark.parametrize(
+    "suite, settings",
+    [
+        ("pgd", {"tier": "fast"}),
+        ("attacks", {"attacks": ["fgsm"], "version": "plus"}),
+        ("autoattack", {"attack": "fgsm"}),
+        ("pgd", {"attacks": ["fgsm"]}),
+        ("curve", {"union": ["l2:0.5"]}),
+        ("pgd", {"sweep": ["1"]}),
+    ],
+)
+def test_a_setting_of_another_suite_is_refused(model, suite, settings):
+    with pytest.raises(UserError, match="is a setting of suite="):
+        measure(model, pair(), suite=suite, **settings)
+
+
+def test_several_suites_take_each_its_own_settings(tmp_path):
+    data = f"npz:{write_data(tmp_path / 'data.npz', test=6)}"
+    words = {"attack.steps": 3, "tier": "fast", "n": 4, "output": str(tmp_path / "run")}
+    few = {"model.name": "vit_digits", "model.options.depth": 1}
+    suites = "clean,pgd,autoattack"
+    made = ht.evaluate_run(None, **few, data=data, suite=suites, quiet=True, **words)
+    assert [one.results[-1].suite for one in made] == suites.split(",")
+    asked = [" ".join(one.results[-1].extra["words"]) for one in made]
+    assert "tier" not in asked[1] and "attack.steps=3" in asked[1]
+    assert "tier=fast" in asked[2] and "attack.steps" not in asked[2]
+
+
+EIGHT = Threat.parse("linf:8/255")
+
+
+@dataclass(frozen=True)
+class Careless:
+    """An attack of the user's own that returns what it should not."""
+
+    made: Any
+    threat: Threat = EIGHT
+
+    def __call__(self, model, x, y):
+        return self.made(x)
+
+
+@pytest.mark.parametrize("made", [lambda x: x[:1], lambda x: x.double(), lambda x: None, lambda x: x.numpy()])
+def test_an_attack_that_returns_no_images_is_refused(model, made):
+    with pytest.raises(UserError, match="Careless must return images as it was given them"):
+        measure(model, pair(), suite="attacks", attacks=[Careless(made)])
+
+
+def test_an_attack_that_must_reach_a_class_needs_one(model):
+    with pytest.raises(UserError, match="reach=true needs classes"):
+        measure(model, pair(), suite="attacks", attacks=[{"name": "square", "reach": True}])
+
+
+def test_square_before_gradient_attacks_says_nothing_of_gradients(model):
+    attacks = [{"name": "square", "steps": 200}, {"name": "apgd_ce", "steps": 3}]
+    measured = measure(model, pair(), suite="attacks", attacks=attacks, threat="linf:0.05", union=["l2:1"])
+    assert any(by is not None and by.startswith("square") for by in measured.verdicts["broken_by"])
+    assert not [flag for flag in measured.flags if flag["code"] == "masked_gradients"]
+
+
+def test_one_output_is_not_enough():
+    with pytest.raises(UserError, match="one number per image"):
+        measure(ht.wrap(Linear(classes=1), num_classes=1), (images(4), torch.zeros(4, dtype=torch.int64)))
