@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hardtack.errors import UserError
+
 _WARM_CALLS = 3
+
+
+@contextlib.contextmanager
+def recordable() -> Iterator[None]:
+    """What to do about a function that runs, but not while it is recorded. Running out of memory stays what it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        for one in (error, error.__context__):  # ending a recording that broke off raises an error of its own
+            if isinstance(one, torch.OutOfMemoryError):
+                raise one from None
+        raise UserError(
+            "the model cannot be recorded as a CUDA graph: it waits for the device, or copies something there, while "
+            f"it computes ({str(error).splitlines()[0]}); runtime.compile=false runs it as it is"
+        ) from error
 
 
 class Captured:
@@ -54,6 +72,6 @@ class Captured:
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
             # other threads (a loader pinning memory) may go on with work of their own meanwhile
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with recordable(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._output = self.function(*self._inputs)
         self._graph = graph

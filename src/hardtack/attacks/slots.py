@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from hardtack.attacks.search import Search, State, Work
+from hardtack.capture import recordable
 from hardtack.runtime import Precision, Runtime
 
 _GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
@@ -129,7 +130,7 @@ class Slots:
                 self._once(trial)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with recordable(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._once(self.state)
         self._graph = graph
         self._recording_s = time.monotonic() - began
