@@ -19,7 +19,7 @@ ALLOWED = {
     "files": set(),
     "randomness": set(),
     "progress": set(),
-    "capture": set(),
+    "capture": {"errors"},
     "registry": {"errors"},
     "config": {"errors", "files", "registry"},
     "runtime": {"errors"},
