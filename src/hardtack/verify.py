@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hardtack.api import load_target
 from hardtack.attacks import untouched
-from hardtack.attacks.judge import Judge
+from hardtack.attacks.judge import SECOND_VOTE, Judge
 from hardtack.config import merge, parse_words
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
@@ -85,7 +85,8 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     if len(target.data) != len(place):
         wrong.append(f"the data has {len(target.data)} images, the evaluation {len(place)}")
     target.model.to(job.runtime.torch_device)
-    judge = Judge(target.model, job.runtime, votes=votes(job))
+    asked = votes(job)  # a random model is asked as often as the vote that decided
+    judge = Judge(target.model, job.runtime, votes=asked if asked == 1 else asked * SECOND_VOTE)
     with untouched(target.model):
         wrong += _clean(judge, target.data, columns, place)
         broken = _broken(judge, target.data, store, columns, place, eight=eight)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.attacks.ascent import input_gradient
+from hardtack.attacks.called import Called
 from hardtack.attacks.losses import get_loss, target_loss
 from hardtack.attacks.pooled import Pooled
 from hardtack.attacks.search import Cost, State, Work, averaged, common, pick, watch
@@ -91,7 +92,7 @@ def _timetable(plans: tuple[int, ...], norm: str, widened: bool, device: torch.d
 @attacks.register("apgd_dlr", help="APGD on the difference of logits ratio", loss="dlr")
 @attacks.register("apgd_ce", help="APGD on cross-entropy", loss="ce")
 @dataclass(frozen=True, kw_only=True)
-class APGD(Pooled):
+class APGD(Pooled, Called):
     """Auto-PGD.
 
     `targets`: so many likeliest wrong classes are headed for one after the other (0: away from the label only).

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
+from hardtack.attacks.called import Called
 from hardtack.attacks.losses import Loss, get_loss
 from hardtack.attacks.outcome import Outcome, Step, better, choose_target, nothing_yet, succeeds
-from hardtack.attacks.untouched import untouched
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
@@ -79,7 +79,7 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
 @attacks.register("fgsm", steps=1, relative_step=1.0, start="clean", help="one gradient step of length eps")
 @attacks.register("pgd", help="projected gradient ascent from a random start")
 @dataclass(frozen=True, kw_only=True)
-class Ascent:
+class Ascent(Called):
     """Projected gradient ascent.
 
     `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep`:
@@ -122,33 +122,6 @@ class Ascent:
         if self.loss == "kl" and self.start == "clean":
             raise UserError("the kl loss has zero gradient at the clean image; use start=random or gaussian")
         self._refuse_targeted_kl(self.target)
-
-    def __call__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        keys: Tensor | None = None,
-        target: Tensor | None = None,
-    ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        keys: Tensor | None = None,
-        target: Tensor | None = None,
-    ) -> Outcome:
-        """The adversarial images and what the search saw on the way."""
-        with untouched(model, mode=self.mode):
-            # copies, because tensors made in inference mode cannot take part in a gradient
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target, verdict=True)
 
     def search(
         self,

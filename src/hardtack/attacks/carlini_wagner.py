@@ -17,9 +17,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.called import Called
 from hardtack.attacks.minimum_norm import Nearest, aim, glance, judge, look
 from hardtack.attacks.outcome import Outcome, succeeds
-from hardtack.attacks.untouched import untouched
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
@@ -44,7 +44,7 @@ def from_pixels(x: Tensor) -> Tensor:
 @attacks.register("cw_search", steps=200, searches=9, help="Carlini and Wagner's l2 attack, c searched per image")
 @attacks.register("cw", help="Carlini and Wagner's l2 attack with one fixed c")
 @dataclass(frozen=True, kw_only=True)
-class CarliniWagner:
+class CarliniWagner(Called):
     """Carlini and Wagner's l2 attack.
 
     `c` weighs the wrong answer against the distance. With `searches` beyond one it is searched for each image:
@@ -72,20 +72,6 @@ class CarliniWagner:
                 raise UserError(f"{name} must be positive, found {value}")
         if not self.confidence >= 0:
             raise UserError(f"confidence must not be negative, found {self.confidence}")
-
-    def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Outcome:
-        """The nearest adversarial images, and what the search saw on the way."""
-        with untouched(model, mode=self.mode):
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
 
     def search(
         self,

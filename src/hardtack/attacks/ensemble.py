@@ -55,7 +55,12 @@ class Stage:
 
     @property
     def name(self) -> str:
-        return attacks.name_of(self.attack) or type(self.attack).__name__
+        """As it is registered; a form of APGD or FAB that is not, after its kind: apgd_pm, apgd_t."""
+        kind = {APGD: "apgd", FAB: "fab"}.get(type(self.attack))
+        if kind is not None and self.attack.targets:
+            return f"{kind}_t"
+        known = attacks.name_of(self.attack)
+        return known or (f"apgd_{self.attack.loss}" if kind == "apgd" else type(self.attack).__name__)
 
 
 def autoattack(threat: Threat, *, version: Version = "standard", tier: Tier = "verified", seed: int = 0) -> list[Stage]:

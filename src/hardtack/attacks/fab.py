@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.attacks.ascent import input_gradient
+from hardtack.attacks.called import Called
 from hardtack.attacks.losses import target_loss
 from hardtack.attacks.pooled import Pooled
 from hardtack.attacks.search import Cost, State, Work, common, pick, success_margin, watch
@@ -33,7 +34,7 @@ _MOST_CLASSES, _CANDIDATES = 20, 10
 @attacks.register("fab", help="FAB: the nearest point of the decision boundary, by linearising all classes", targets=0)
 @attacks.register("fab_t", help="FAB towards the nine likeliest wrong classes in turn", targets=9)
 @dataclass(frozen=True, kw_only=True)
-class FAB(Pooled):
+class FAB(Pooled, Called):
     """Fast adaptive boundary attack: eps decides only what counts as found (and the size of random starts).
 
     `targets`: so many likeliest wrong classes are headed for one after the other. With 0 each step linearises

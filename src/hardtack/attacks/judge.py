@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hardtack.capture import Captured
 from hardtack.runtime import Runtime
 
-_SECOND_VOTE = 5
+SECOND_VOTE = 5
 _SIZES = (16, 64, 256)
 
 
@@ -61,7 +61,7 @@ class Judge:
         if self.votes == 1 or not verdict.wrong.any():
             return verdict
         # a random model is asked at every look; only a larger vote keeps one lucky draw of many from deciding
-        patient = Judge(self.model, self.runtime, votes=_SECOND_VOTE * self.votes, batch_size=self.batch_size)
+        patient = Judge(self.model, self.runtime, votes=SECOND_VOTE * self.votes, batch_size=self.batch_size)
         again = patient._once(x_adv, x, y, attack, target)
         self.forwards += patient.forwards
         return verdict._replace(wrong=verdict.wrong & again.wrong)

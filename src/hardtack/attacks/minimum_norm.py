@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.attacks.ascent import input_gradient
+from hardtack.attacks.called import Called
 from hardtack.attacks.losses import margin
 from hardtack.attacks.outcome import Outcome, Step, choose_target, nothing_yet, succeeds
 from hardtack.attacks.untouched import untouched
@@ -119,7 +120,7 @@ def aim(
 
 @attacks.register("fmn", help="smallest perturbation that fools, in the threat's norm (fast minimum-norm)")
 @dataclass(frozen=True, kw_only=True)
-class MinimumNorm:
+class MinimumNorm(Called):
     """Fast minimum-norm attack, in the norm of `threat`; images nearer than its eps count as fooled.
 
     `relative_step` is the Euclidean length of the first step in multiples of the longest perturbation in the
@@ -144,20 +145,6 @@ class MinimumNorm:
             raise UserError(f"relative_step must be positive, found {self.relative_step}")
         if not 0 < self.final_gamma <= self.gamma < 1:
             raise UserError(f"gamma must fall inside (0,1), found {self.gamma} to {self.final_gamma}")
-
-    def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Outcome:
-        """The nearest adversarial images inside the threat's ball, and what the search saw on the way."""
-        with untouched(model, mode=self.mode):
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
 
     def distances(
         self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None

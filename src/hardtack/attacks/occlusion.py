@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
+from hardtack.attacks.called import Called
 from hardtack.attacks.losses import margin
 from hardtack.attacks.outcome import Outcome, Step, better, nothing_yet
 from hardtack.attacks.patches import WHOLE_BOX, aim, cover, differs_in, grid, pick, stated_patch_size, usual_patch_size
-from hardtack.attacks.untouched import untouched
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
@@ -28,7 +28,7 @@ from hardtack.threats import Threat
 
 @attacks.register("occlusion", help="random patches covered with noise, the worst of several tries")
 @dataclass(frozen=True, kw_only=True)
-class Occlusion:
+class Occlusion(Called):
     """Cover a `share` of the patches (0.1 unless told otherwise), or `patches` of them, and keep the worst of `tries`.
 
     `patch_size` None is the model's own where it states one, else 16 pixels from 128-pixel images on, 8 from
@@ -56,32 +56,6 @@ class Occlusion:
             raise UserError("give share (of the patches) or patches (a number of them), not both")
         if self.share is not None and not 0 < self.share <= 1:
             raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
-
-    def __call__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        keys: Tensor | None = None,
-        target: Tensor | None = None,
-    ) -> Tensor:
-        """Occluded images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        keys: Tensor | None = None,
-        target: Tensor | None = None,
-    ) -> Outcome:
-        """The occluded images and what the tries showed."""
-        with untouched(model, mode=self.mode):
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
 
     @torch.no_grad()
     def search(

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.attacks import patches as parts
+from hardtack.attacks.called import Called
 from hardtack.attacks.losses import cross_entropy
 from hardtack.attacks.outcome import Outcome, Step, better, nothing_yet
 from hardtack.attacks.patches import Tokens, cover, per_patch, pick
@@ -39,7 +40,7 @@ _PIXELS_SETTLE = 0.8  # … which stay as they are after this share of the steps
 
 @attacks.register("patch_fool", help="a few patches, chosen by attention, repainted until the model errs")
 @dataclass(frozen=True, kw_only=True)
-class PatchFool:
+class PatchFool(Called):
     """Patch-Fool.
 
     `patches` of `patch_size` pixels (None: the model's own) are chosen by the attention they receive in
@@ -81,33 +82,6 @@ class PatchFool:
             raise UserError("give patches, pixels or both: without either the whole image may change")
         if self.patches is None and self.choose is not None:
             raise UserError(f"choose={self.choose} chooses patches; with patches=None there are none to choose")
-
-    def __call__(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        keys: Tensor | None = None,
-        target: Tensor | None = None,
-    ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self,
-        model: nn.Module,
-        x: Tensor,
-        y: Tensor,
-        *,
-        keys: Tensor | None = None,
-        target: Tensor | None = None,
-    ) -> Outcome:
-        """The adversarial images and what the search saw on the way."""
-        with untouched(model, mode=self.mode):
-            # copies, because tensors made in inference mode cannot take part in a gradient
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
 
     def search(
         self,

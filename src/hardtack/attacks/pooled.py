@@ -1,4 +1,4 @@
-"""What every pooled search is besides: an attack of the ordinary contract, `attack(model, x, y) -> x_adv`."""
+"""What a pooled search does when it is called by itself: it opens a pool of its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images
 from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.search import Try
-from hardtack.attacks.untouched import untouched
 from hardtack.errors import UserError
 from hardtack.runtime import Runtime
 
 
 class Pooled:
-    """Calling a search by itself: all images at once, in fp32, returning the first success.
+    """A search by itself: all images at once, in fp32, returning the first success.
 
     An image that was not fooled comes back as the closest the search came to fooling the model.
     """
@@ -28,19 +27,6 @@ class Pooled:
     reach: bool
     steps: int
     restarts: int
-
-    def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `target`: classes to reach, one for each image."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Outcome:
-        with untouched(model):
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
 
     def search(
         self,

@@ -64,6 +64,8 @@ class Siege:
         for number in range(self.stage, len(self.stages)):
             self.stage, stage = number, self.stages[number]
             rows, began = self._rows(stage), time.monotonic()
+            if stage.fine and fine is pool:  # all was searched in fp32 already
+                rows = rows[:0]
             if len(rows) and stage.attack.threat.eps > 0:
                 if hasattr(stage.attack, "begin"):
                     self._pooled(stage, rows, fine if stage.fine else pool, judge, tell)

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
+from hardtack.attacks.called import Called
 from hardtack.attacks.pooled import Pooled
 from hardtack.attacks.search import Cost, State, Work, common, pick, success_margin, watch
 from hardtack.config import check
@@ -33,7 +34,7 @@ _TINY = 1e-12
 
 @attacks.register("square", help="Square Attack: random search with logits alone, for models that hide their gradients")
 @dataclass(frozen=True, kw_only=True)
-class Square(Pooled):
+class Square(Pooled, Called):
     """Random search by square windows.
 
     `steps` are proposals, one query of the model each; one more goes to the start (the papers' n_queries). `p_init` is

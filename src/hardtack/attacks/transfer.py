@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.called import Called
 from hardtack.attacks.minimum_norm import aim, glance
 from hardtack.attacks.outcome import Outcome, better, nothing_yet
 from hardtack.attacks.untouched import untouched
@@ -74,7 +75,7 @@ class Source:
 
 @attacks.register("transfer", help="images crafted on another model: attack.source=RUN")
 @dataclass(frozen=True, kw_only=True)
-class Transfer:
+class Transfer(Called):
     """Craft on `source`, judge on the model at hand.
 
     `source` is a run folder or weights file (in Python also a module), or a list of them, of which the worst image
@@ -121,20 +122,6 @@ class Transfer:
             raise UserError("target is given to transfer, which hands it to the attack that crafts")
         known = {item.name for item in dataclasses.fields(attack)}
         return dataclasses.replace(attack, **{key: value for key, value in shared.items() if key in known})
-
-    def __call__(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Tensor:
-        """Adversarial images for `x` (N×3×H×W in [0,1]); `keys` name the images (default: by position)."""
-        return self.run(model, x, y, keys=keys, target=target).x_adv
-
-    def run(
-        self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
-    ) -> Outcome:
-        """The images, and what `model` makes of them."""
-        with untouched(model, mode=self.mode):
-            target = None if target is None else target.clone()
-            return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target)
 
     def search(
         self,

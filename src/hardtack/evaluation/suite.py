@@ -55,12 +55,14 @@ def evaluate(
     try:
         identity = identify(model, data, config, trials, runtime, subject or Subject(), kept=folder is not None)
         store = ChunkStore(folder, identity.id) if folder is not None else None
-        if store is not None and (known := recall(store)) is not None:
-            return known
+        if store is not None:
+            runtime.join()
+            runtime.wait()  # until the main process has written what it measured last: all must recall, or none
+            if (known := recall(store)) is not None:
+                return known
         first = head(data, runtime.torch_device)
         measure = Measure(model, trials, config, runtime, like=first[0])
         flags = measure.first_checks(*first, classes=getattr(data, "num_classes", None))
-        runtime.join()
         columns, examples = _run_chunks(config, measure, data, store, runtime, quiet=quiet)
         identity = measure.known(identity)
     finally:
