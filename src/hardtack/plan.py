@@ -176,7 +176,8 @@ class Plan:
             rows.append((f"{stage.name} {threat}", stage.tries + only, most, least))
         checks = sum(not stage.only for _, stage in self.stages)
         rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
-        rows.append(("sum", "", _cost(self.per_survivor), ""))
+        some = any(stage.only for _, stage in self.stages)
+        rows.append(("sum", "without those in brackets" if some else "", _cost(self.per_survivor), ""))
         return ["", *_table(rows)]
 
     def _bills(self) -> list[str]:

@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.api import load_target
+from hardtack.api import EvaluationJob, load_target
 from hardtack.attacks import untouched
 from hardtack.attacks.judge import SECOND_VOTE, Judge
 from hardtack.config import merge, parse_words
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
-from hardtack.evaluation.trials import not_taken, votes
+from hardtack.evaluation.trials import make_trials, not_taken, votes
 from hardtack.results import ChunkStore, Result, read_arrays, read_results, read_verdicts
 from hardtack.threats import Threat
 
@@ -37,14 +37,14 @@ class Verification:
     broken: int
     confirmed: int
     wrong: tuple[str, ...]
-    eight_bits: tuple[int, int] | None = None  # still misclassified after rounding; and of those inside the ball
+    eight_bits: tuple[int, int, int] | None = None  # stored images; still misclassified when rounded; inside the ball
 
     def __str__(self) -> str:
         verdict = "verified" if not self.wrong else "NOT VERIFIED"
         lines = [f"{self.evaluation}: {verdict}: {self.confirmed} of {self.broken} broken images, {self.images} clean"]
         if self.eight_bits is not None:
-            fooling, inside = self.eight_bits
-            lines.append(f"  rounded to 8 bits: {fooling} of {self.broken} still fool it, {inside} of them in the ball")
+            stored, fooling, inside = self.eight_bits
+            lines.append(f"  rounded to 8 bits: {fooling} of {stored} still fool it, {inside} of them in the ball")
         return "\n".join([*lines, *(f"  {line}" for line in self.wrong)])
 
 
@@ -59,6 +59,8 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     if bits not in (None, 8):
         raise UserError(f"images are rounded to bits=8, found bits={bits}")
     folder = Path(run).expanduser()
+    if not folder.is_dir():
+        raise UserError(f"there is no run folder {folder}")
     known = {result.evaluation: result for result in read_results(folder)}
     if not known:
         raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
@@ -77,7 +79,10 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
         raise UserError(f"{source} holds no model; say which run was measured: hardtack verify {folder} run=RUN")
     target, job = load_target(None if "model" in values else source, values)
     store = ChunkStore(folder, result.evaluation)
-    columns = read_verdicts(store.path)
+    try:
+        columns = read_verdicts(store.path)
+    except UserError as error:
+        return Verification(result.evaluation, 0, 0, 0, (str(error),))
     place = {int(index): row for row, index in enumerate(columns["index"])}
     wrong = []
     if target.subject.weights_sha256 != result.weights_sha256:
@@ -89,7 +94,8 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     judge = Judge(target.model, job.runtime, votes=asked if asked == 1 else asked * SECOND_VOTE)
     with untouched(target.model):
         wrong += _clean(judge, target.data, columns, place)
-        broken = _broken(judge, target.data, store, columns, place, eight=eight)
+        limits = _limits(job, result.suite)
+        broken = _broken(judge, target.data, store, columns, place, limits, eight=eight)
     claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
     wrong += (
         _reasons(columns)
@@ -128,12 +134,19 @@ def _reasons(columns: Columns) -> list[str]:
 class _Broken(NamedTuple):
     images: int
     confirmed: int
-    rounded: tuple[int, int]
+    rounded: tuple[int, int, int]
     wrong: list[str]
 
 
 def _broken(
-    judge: Judge, data: Dataset, store: ChunkStore, columns: Columns, place: dict[int, int], *, eight: bool
+    judge: Judge,
+    data: Dataset,
+    store: ChunkStore,
+    columns: Columns,
+    place: dict[int, int],
+    limits: dict[str, Any],
+    *,
+    eight: bool,
 ) -> _Broken:
     """Whether every image that some threat is said to have broken has a stored image inside that threat.
 
@@ -143,12 +156,15 @@ def _broken(
     claimed = set().union(*owed.values()) if owed else set()
     row_of = {int(index): row for row, index in enumerate(data.index)}
     kept: set[int] = set()
-    rounded, wrong = np.zeros(2, dtype=np.int64), []
+    rounded, wrong = np.zeros(3, dtype=np.int64), []
     for path in sorted(store.images.glob("*.npz")):
         try:
             arrays = read_arrays(path)
         except UserError as error:
             wrong.append(str(error))
+            continue
+        if len({len(arrays.get(name, ())) for name in ("index", "threat", "x_adv")}) != 1:
+            wrong.append(f"{path} is damaged: its arrays differ in length")
             continue
         here = [n for n, index in enumerate(arrays["index"].tolist()) if index in claimed and index in row_of]
         for start in range(0, len(here), 256):
@@ -159,6 +175,9 @@ def _broken(
             x_adv = torch.from_numpy(arrays["x_adv"][part]).to(device)
             clean = data.batch([row_of[one] for one in index], device)
             x, fooled = clean.x.clamp(0, 1), _fooled(judge, x_adv, clean.y)
+            for reason, attack in limits.items():
+                mine = torch.tensor([columns["broken_by"][place[one]] == reason for one in index], device=device)
+                fooled = fooled & (~mine | attack.allows(x_adv, x, judge.model))
             for threat, images in owed.items():
                 holds = (fooled & threat.contains(x_adv, x)).tolist()
                 images -= {one for one, fine in zip(index, holds, strict=True) if fine}
@@ -166,15 +185,27 @@ def _broken(
                 made_for = [Threat.parse(text) for text in arrays["threat"][part].tolist()]
                 round_trip = _eight_bits(x_adv, x, made_for)
                 still = _fooled(judge, round_trip, clean.y)
-                rounded += [int(still.sum()), int((still & _inside(round_trip, x, made_for)).sum())]
+                rounded += [len(part), int(still.sum()), int((still & _inside(round_trip, x, made_for)).sum())]
     missing, failed = claimed - kept, set().union(*owed.values()) & kept if owed else set()
     if missing:
-        wrong.append(f"{len(missing)} broken images were not kept (keep=false?), the first with index {min(missing)}")
+        wrong.append(f"{len(missing)} broken images are not on disk (keep=false, or deleted), the first {min(missing)}")
     if failed:
         wrong.append(
             f"{len(failed)} stored images do not fool the model, or leave the ball: index {sorted(failed)[:5]}"
         )
-    return _Broken(len(claimed), len(claimed) - len(missing) - len(failed), (int(rounded[0]), int(rounded[1])), wrong)
+    return _Broken(
+        len(claimed),
+        len(claimed) - len(missing) - len(failed),
+        (int(rounded[0]), int(rounded[1]), int(rounded[2])),
+        wrong,
+    )
+
+
+def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
+    """Attacks that may change only some patches or pixels, by what their successes are called."""
+    trials = make_trials(next(config for config in job.configs() if config.suite == suite), job.runtime.seed)
+    stages = [(f"{stage.name} {trial.threat}", stage.attack) for trial in trials for stage in trial.stages]
+    return {name: attack for name, attack in stages if hasattr(attack, "allows")}
 
 
 def _claims(columns: Columns) -> dict[Threat, set[int]]:

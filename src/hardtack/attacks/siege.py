@@ -28,7 +28,7 @@ from hardtack.errors import UserError
 
 _KEPT = (
     "standing", "broken_by", "target", "step", "prediction", "forwards", "backwards", "x_adv", "zero_gradient", "flat",
-    "unverified", "not_finite", "attacked", "silent", "left",
+    "unverified", "not_finite", "attacked", "silent", "left", "climbed",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ class Siege:
         self.forwards, self.backwards = none * 0, none * 0
         self.x_adv = images.x.clone()
         self.zero_gradient, self.unverified, self.not_finite, self.attacked = no, no.clone(), no.clone(), no.clone()
-        self.flat, self.silent = ~no, no.clone()
+        self.flat, self.climbed, self.silent = no.clone(), no.clone(), no.clone()
         self.left = torch.ones_like(images.clean[:, 0])  # share of the clean margin at the closest point found
         self.ledger: dict[str, Any] | None = None  # of the stage under way, as arrays
         self.seconds: dict[str, float] = {}  # that each stage took
@@ -79,7 +79,7 @@ class Siege:
     def _rows(self, stage: Stage) -> Tensor:
         standing = self.standing
         if stage.suspects:
-            standing = standing & (self.zero_gradient | self.not_finite | (self.flat & self.attacked))
+            standing = standing & (self.zero_gradient | self.not_finite | self.flat)
         if stage.near is not None:
             standing = standing & (self.left <= stage.near)
         return standing.nonzero()[:, 0]
@@ -116,7 +116,12 @@ class Siege:
         clean = -success_margin(images.clean, images.y, images.y, reach=False)
         self.left[rows] = torch.minimum(self.left[rows], (-ledger.margin / clean).nan_to_num(1.0, 1.0, 1.0))
         if cost.backwards:  # a search without gradients says nothing of them
-            self.flat[rows] &= ~(ledger.top_loss > ledger.first_loss)
+            self._note_climb(rows, ledger.top_loss > ledger.first_loss)
+
+    def _note_climb(self, rows: Tensor, rose: Tensor) -> None:
+        """An image's loss is flat when no search by gradients has raised it."""
+        self.flat[rows] = ~rose & (self.flat[rows] | ~self.climbed[rows])
+        self.climbed[rows] = True
 
     _watched: Ledger | None = None
 
@@ -142,7 +147,8 @@ class Siege:
             self.not_finite[part] |= found.not_finite | ~verdict.finite
             self.unverified[part] |= found.fooled & ~verdict.wrong
             self.silent[part] |= seen.wrong & ~verdict.wrong
-            self.flat[part] &= found.first_loss.isfinite() & (found.best_loss <= found.first_loss)
+            if found.first_loss.isfinite().any():  # an attack that says nothing of its loss is not blamed for it
+                self._note_climb(part, found.best_loss > found.first_loss)
 
     def _enter(
         self,

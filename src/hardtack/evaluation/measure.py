@@ -130,8 +130,8 @@ class Measure:
             check_logits(clean, y)
             flags = check_behaviour(self.model, x, clean, random_expected=self.judge.votes > 1)
         flags += other_classes(classes, clean.shape[1])
-        attacks = [stage.attack for trial in self.trials for stage in trial.stages]
-        return flags + fallbacks(clean.shape[1], attacks)
+        stages = [stage for trial in self.trials for stage in trial.stages]
+        return flags + fallbacks(clean.shape[1], stages)
 
     def known(self, identity: Any) -> Any:
         """The identity with what was settled while measuring."""
@@ -159,7 +159,7 @@ class _Whole:
         self.size = torch.full((len(none),), torch.nan, device=none.device)
         self.forwards, self.backwards = none * 0, none * 0
         self.attacked, self.zero, self.flat, self.unverified, self.not_finite = (no.clone() for _ in range(5))
-        self.silent = no.clone()
+        self.silent, self.climbed = no.clone(), no.clone()
 
     def enter(self, number: int, trial: Trial, siege: Siege) -> None:
         attacked, fell = siege.attacked, siege.attacked & ~siege.standing
@@ -176,8 +176,9 @@ class _Whole:
         self.forwards, self.backwards = self.forwards + siege.forwards, self.backwards + siege.backwards
         # what concerns the number: gradients that told nothing, and losses that no attack could raise
         self.zero = self.zero | siege.zero_gradient
-        flat = siege.flat & (self.flat | ~self.attacked)  # in every trial that met the image
-        self.flat = torch.where(attacked, flat, self.flat)
+        flat = siege.flat & (self.flat | ~self.climbed)  # in every trial that climbed
+        self.flat = torch.where(siege.climbed, flat, self.flat)
+        self.climbed = self.climbed | siege.climbed
         self.unverified, self.not_finite = self.unverified | siege.unverified, self.not_finite | siege.not_finite
         self.attacked, self.silent = self.attacked | attacked, self.silent | siege.silent
 

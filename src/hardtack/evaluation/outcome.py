@@ -140,10 +140,12 @@ class Evaluation:
         return f"Evaluation({self.id}: {', '.join(f'{r.metric} {r.value:.2%}' for r in self.results)})"
 
     def __str__(self) -> str:
-        lines = []
-        for result in self.results:
-            what = f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip()
-            lines.append(f"{what:<32} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
+        first, last = self.results[0], self.results[-1]
+        lines = [f"{last.attack or self.id.split('-')[0]} on {first.data}  ({self.id})"]
+        names = [f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip() for result in self.results]
+        width = max(32, *(len(name) for name in names))
+        for name, result in zip(names, self.results, strict=True):
+            lines.append(f"{name:<{width}} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
         return "\n".join(lines)
 
@@ -162,7 +164,9 @@ def summarise(
     flags = [*identity.subject.flags, *flags]
     if identity.trials:
         stages = {str(trial.threat): [stage.name for stage in trial.stages] for trial in identity.trials}
-        flags += search_flags(columns) + black_box_flags(common["extra"]["broken_by"], stages, len(columns["index"]))
+        flags += search_flags(columns, random=_is_random(flags, identity)) + black_box_flags(
+            common["extra"]["broken_by"], stages, len(columns["index"])
+        )
     results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
     for trial in identity.trials:
         words = {"attack": trial.words, "attack_settings": trial.settings}
@@ -178,6 +182,11 @@ def summarise(
     if folder is not None:
         _write(Path(folder), identity, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)
+
+
+def _is_random(flags: list[Flag], identity: Identity) -> bool:
+    eot = [getattr(stage.attack, "eot", 1) for trial in identity.trials for stage in trial.stages]
+    return any(flag["code"] == "random_outputs" for flag in flags) or max(eot, default=1) > 1
 
 
 def _concerns_clean(flag: Flag) -> bool:

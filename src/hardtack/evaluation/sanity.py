@@ -110,8 +110,11 @@ def _gradients_counted() -> Iterator[list[int]]:
             setattr(torch.autograd, name, door)
 
 
-def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
-    """Flags from what the attack saw on each image (the verdict columns of `suite`)."""
+def search_flags(columns: Mapping[str, np.ndarray], *, random: bool = False) -> list[Flag]:
+    """Flags from what the attack saw on each image (the verdict columns of `suite`).
+
+    A `random` model contradicts itself: what it took back is no fault of the attack or of the precision.
+    """
     flags, attacked = [], columns["attacked"]
     survivors = attacked & columns["robust"]
     zero = columns["zero_gradient"].sum() / max(attacked.sum(), 1)
@@ -125,11 +128,11 @@ def search_flags(columns: Mapping[str, np.ndarray]) -> list[Flag]:
         )
         flags.append(flag("red", "not_finite", message))
     unverified = columns["unverified"].sum() / max(attacked.sum(), 1)
-    if unverified > 0.01:
+    if unverified > 0.01 and not random:
         message = f"on {unverified:.1%} of the attacked images the search claimed a success that fp32 did not confirm"
         flags.append(flag("yellow", "unverified", message + "; try runtime.precision=fp32"))
     silent = int(columns["silent_success"].sum())
-    if silent:
+    if silent and not random:
         message = f"on {silent} surviving images the model was fooled on the way, but the attack returned another image"
         flags.append(flag("red", "silent_success", message + ": the attack keeps the wrong iterate"))
     flat = (columns["flat_loss"] & survivors).sum() / max(survivors.sum(), 1)
@@ -159,11 +162,13 @@ def class_names(trained: Sequence[str] | None, found: Sequence[str]) -> list[Fla
     return [flag("red", "class_names", message + "; labels were compared by their numbers")]
 
 
-def fallbacks(num_classes: int, attacks: Sequence[Any]) -> list[Flag]:
+def fallbacks(num_classes: int, stages: Sequence[Any]) -> list[Flag]:
     """What attacks do instead of what they were asked for, because there are too few classes."""
     notes = []
-    for attack in attacks:
+    for stage in stages:
+        attack = stage.attack
         targets, loss = getattr(attack, "targets", 0), getattr(attack, "loss", None)
+        targets = max([targets, *(one.rank + 1 for part in stage.rounds for one in part.tries)])
         needed = 4 if targets else 3
         if loss == "dlr" and num_classes < needed:
             kind = "the targeted dlr loss" if targets else "dlr"

@@ -107,13 +107,13 @@ def test_a_deleted_file_is_missed(run, capsys):
     lost = len(read_arrays(kept(run)[0])["index"])
     kept(run)[0].unlink()
     code, text = verify(run[0], capsys=capsys)
-    assert code == 1 and f"{lost} broken images were not kept" in text
+    assert code == 1 and f"{lost} broken images are not on disk" in text
 
 
 def test_verdicts_that_are_gone_are_named(run, capsys):
     (run[0] / "verdicts" / f"{run[1]}.parquet").unlink()
     code, text = verify(run[0], capsys=capsys)
-    assert code == 2 and "no verdict file" in text
+    assert code == 1 and "no verdict file" in text and "NOT VERIFIED" in text
 
 
 def test_changed_weights_are_found(run, capsys):
@@ -187,5 +187,43 @@ def test_a_run_without_evaluations(run, capsys, tmp_path):
     (run[0] / "results.jsonl").unlink()
     assert verify(run[0], capsys=capsys)[0] == 2
     code, text = verify(tmp_path / "nowhere", capsys=capsys)
-    assert code == 2 and "holds no evaluation" in text
+    assert code == 2 and "there is no run folder" in text
     assert main(["verify"]) == 2
+
+
+def test_every_threat_of_a_union_has_its_own_image(run, capsys):
+    assert main(["evaluate", str(run[0]), "suite=pgd", "attack.steps=5", "threat=linf:0.1", "union=[l2:1]"]) == 0
+    union = next(one for one in read_results(run[0]) if one.metric == "worst_case_accuracy").evaluation
+    code, text = verify(run[0], f"evaluation={union}", "bits=8", capsys=capsys)
+    verdicts = read_verdicts(run[0] / "verdicts" / f"{union}.parquet")
+    pairs = sum(int((verdicts["clean_correct"] & ~verdicts[f"robust@{t}"]).sum()) for t in ("linf:0.1", "l2:1"))
+    assert code == 0 and pairs > 0 and f"of {pairs} still fool it" in text
+    (path,) = (run[0] / "adversarial" / union).glob("*.npz")
+    arrays = read_arrays(path)
+    second = arrays["threat"] == "l2:1"
+    assert second.any()
+    write_arrays(path, {name: value[~second] for name, value in arrays.items()})
+    only_l2 = verdicts["clean_correct"] & ~verdicts["robust@l2:1"]
+    code, text = verify(run[0], f"evaluation={union}", capsys=capsys)
+    assert only_l2.any() and code == 1
+
+
+def test_an_attack_on_patches_is_held_to_its_patches(run, capsys):
+    words = ["suite=pgd", "attack=occlusion", "attack.share=0.5", "attack.patch_size=2", "attack.tries=20"]
+    assert main(["evaluate", str(run[0]), *words]) == 0
+    measured = next(one for one in read_results(run[0]) if "occlusion" in (one.attack or "")).evaluation
+    assert verify(run[0], f"evaluation={measured}", capsys=capsys)[0] == 0
+    (path,) = (run[0] / "adversarial" / measured).glob("*.npz")
+    arrays = read_arrays(path)
+    everywhere = np.random.default_rng(0).random(arrays["x_adv"].shape, dtype=np.float32)
+    write_arrays(path, {**arrays, "x_adv": everywhere})  # some of these fool the model, and none may count
+    code, text = verify(run[0], f"evaluation={measured}", capsys=capsys)
+    assert code == 1 and f"NOT VERIFIED: 0 of {len(arrays['index'])}" in text
+
+
+def test_arrays_of_other_lengths_are_damage(run, capsys):
+    path = kept(run)[0]
+    arrays = read_arrays(path)
+    write_arrays(path, {**arrays, "x_adv": arrays["x_adv"][:-1]})
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and "differ in length" in text

@@ -479,3 +479,19 @@ def test_too_little_memory_halves_the_batch(attacks, monkeypatch):
     found = measure(Small(), row_pair(Rows()), attacks=attacks, batch_size=24)
     assert (found.robust == expected.robust).all() and 0 < found.robust_accuracy < 1
     assert (found.verdicts["broken_at_step"] == expected.verdicts["broken_at_step"]).all()
+
+
+def test_a_search_without_gradients_is_not_blamed_for_a_flat_loss():
+    measured = measure(Rows(classes=4), suite="attacks", attacks=({"name": "square", "steps": 5},), threat="linf:0.001")
+    assert measured.robust.any() and "flat_loss" not in [flag["code"] for flag in measured.flags]
+
+
+def test_rounds_say_that_there_are_too_few_classes():
+    few, many = (measure(Rows(classes=c), suite="autoattack", tier="fast", threat="linf:0.001") for c in (3, 12))
+    assert "few_classes" in [flag["code"] for flag in few.flags]
+    assert "few_classes" not in [flag["code"] for flag in many.flags]
+
+
+def test_what_is_printed_says_who_attacked_what():
+    text = str(measure(Rows(classes=4), suite="attacks", attacks=("apgd_ce",), threat="linf:0.01"))
+    assert text.startswith("apgd_ce on ") and "(attacks-" in text.split("\n")[0]
