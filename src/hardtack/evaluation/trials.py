@@ -104,6 +104,7 @@ class Trial:
         shown = {key: getattr(attack, key) for key in keys}
         if isinstance(attack, Ascent):
             shown["loss"] = attack.loss or "ce"
+        shown |= {key: value for key, value in _unusual(attack).items() if key not in shown}
         kept = [f"{key}={value}" for key, value in shown.items() if value or key in ("steps", "restarts")]
         return " ".join([name, *kept])
 
@@ -117,6 +118,17 @@ class Trial:
     def details(self) -> list[dict[str, Any]]:
         """Every stage with all of its settings."""
         return [_plain_stage(stage) for stage in self.stages]
+
+
+def _unusual(attack: Any) -> dict[str, Any]:
+    """The settings of an attack that are not its defaults, so that no two of them read alike."""
+    found = {}
+    for item in dataclasses.fields(attack) if dataclasses.is_dataclass(attack) else ():
+        usual = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        value = getattr(attack, item.name)
+        if item.name not in ("threat", "seed", "weights") and item.init and value != usual:
+            found[item.name] = plain(value) if not isinstance(value, str | int | float) else value
+    return found
 
 
 def _plain_stage(stage: Stage) -> dict[str, Any]:
