@@ -194,7 +194,7 @@ def test_gradients_that_are_hidden_bring_square_out(nets, short_square):
     flags = {flag["code"] for flag in fast.flags}
     assert {"zero_gradient", "masked_gradients"} <= flags
     whole = measure(nets["undefended"], "fast", "linf:0.06")
-    assert not {flag["code"] for flag in whole.flags} and not any(
+    assert {flag["code"] for flag in whole.flags} <= {"few_classes"} and not any(
         (name or "").startswith("square") for name in whole.verdicts["broken_by"]
     )
 
@@ -234,7 +234,9 @@ def test_every_stage_runs_with_few_and_with_many_classes(short, classes, norm, e
         notes = " ".join(flag["message"] for flag in found.flags if flag["code"] == "few_classes")
         if (tier, version) == ("exact", "plus"):
             assert all(words in notes for words in needed[classes])
-        if classes == 1000 or tier == "fast":
+        if tier == "fast" and classes < 10:
+            assert f"{classes - 1} wrong" in notes and "dlr" not in notes
+        if classes == 1000:
             assert not notes
         assert np.isin(found.verdicts["target"], [-1, *range(classes)]).all()
 
