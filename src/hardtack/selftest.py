@@ -204,7 +204,7 @@ def _with_new_head(model: nn.Module, probe: Tensor, runtime: Runtime) -> tuple[n
     with torch.no_grad(), runtime.arithmetic("fp32"):
         try:
             twin = copy.deepcopy(model).requires_grad_(False)
-            last = double._head(twin, probe)
+            last = double.last_layer(twin, probe)
         except (RuntimeError, TypeError, AttributeError):  # it cannot be copied
             twin, last = model, None
         if last is not None:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.called import Called
-from hardtack.attacks.minimum_norm import Nearest, aim, glance, judge, look
-from hardtack.attacks.outcome import Outcome, succeeds
+from hardtack.attacks.minimum_norm import Nearest, glance, judge, look
+from hardtack.attacks.outcome import Outcome, aim, succeeds
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks

@@ -52,7 +52,7 @@ def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
     if not halve:
         return Double(twin)
-    head = _head(twin, probe)
+    head = last_layer(twin, probe)
     twin.to(torch.bfloat16)
     entrance = getattr(twin, "normalise", None)
     if entrance is not None:
@@ -66,7 +66,7 @@ def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     return Double(twin)
 
 
-def _head(model: nn.Module, probe: Tensor) -> nn.Linear | None:
+def last_layer(model: nn.Module, probe: Tensor) -> nn.Linear | None:
     """The linear layer whose output is the model's."""
     seen: list[tuple[nn.Linear, Tensor]] = []
     hooks = [

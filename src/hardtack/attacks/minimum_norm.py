@@ -18,19 +18,18 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.attacks.ascent import input_gradient
 from hardtack.attacks.called import Called
 from hardtack.attacks.losses import margin
-from hardtack.attacks.outcome import Outcome, Step, choose_target, nothing_yet, succeeds
+from hardtack.attacks.outcome import Outcome, Step, aim, nothing_yet, succeeds
 from hardtack.attacks.untouched import untouched
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
 from hardtack.threats import BALLS, Threat
+from hardtack.threats.planes import DUAL
 
 # The norm in which a gradient is measured: a step of length eps gains at most eps times it.
-DUAL = {"linf": "l1", "l2": "l2", "l1": "linf"}
 _TINY = 1e-30
 
 
@@ -104,18 +103,6 @@ def judge(
         best_loss=at.value,
         not_finite=found.not_finite | ~at.logits.isfinite().all(dim=1),
     )
-
-
-def aim(
-    model: nn.Module, x: Tensor, y: Tensor, keys: Tensor | None, seed: int, target: Tensor | None, how: str | None
-) -> tuple[Tensor, float]:
-    """The labels to leave and +1 or, with targets given or to be chosen, the labels to reach and −1."""
-    y = y.argmax(dim=1) if y.is_floating_point() else y
-    if target is None and how is not None:
-        keys = torch.arange(len(x), device=x.device) if keys is None else keys
-        with torch.no_grad():
-            target = choose_target(model(x).float(), y, randomness.make_keys(keys, seed), how)
-    return (y, 1.0) if target is None else (target, -1.0)
 
 
 @attacks.register("fmn", help="smallest perturbation that fools, in the threat's norm (fast minimum-norm)")

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from hardtack import randomness
 from hardtack.attacks.called import Called
 from hardtack.attacks.losses import margin
-from hardtack.attacks.outcome import Outcome, Step, better, nothing_yet
-from hardtack.attacks.patches import WHOLE_BOX, aim, cover, differs_in, grid, pick, stated_patch_size, usual_patch_size
+from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
+from hardtack.attacks.patches import WHOLE_BOX, cover, differs_in, grid, pick, stated_patch_size, usual_patch_size
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
@@ -74,7 +74,7 @@ class Occlusion(Called):
         """
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
-        goal, sign = aim(model, x, y, randomness.make_keys(keys, self.seed), target, self.target)
+        goal, sign = aim(model, x, y, keys, self.seed, target, self.target)
         size = self.patch_size or stated_patch_size(model) or usual_patch_size(x)
         rows, columns = grid(x, size, at_least=self.patches)
         count = self._count(rows * columns)

@@ -65,3 +65,15 @@ def choose_target(clean: Tensor, y: Tensor, keys: Tensor, how: str) -> Tensor:
         return (y + 1 + randomness.integers(keys, classes - 1, stream=7)) % classes
     liking = clean if how == "runner_up" else -clean
     return liking.masked_fill(nn.functional.one_hot(y, classes).bool(), -torch.inf).argmax(dim=1)
+
+
+def aim(
+    model: nn.Module, x: Tensor, y: Tensor, keys: Tensor | None, seed: int, target: Tensor | None, how: str | None
+) -> tuple[Tensor, float]:
+    """The labels to leave and +1 or, with targets given or to be chosen, the labels to reach and −1."""
+    y = y.argmax(dim=1) if y.is_floating_point() else y
+    if target is None and how is not None:
+        keys = torch.arange(len(x), device=x.device) if keys is None else keys
+        with torch.no_grad():
+            target = choose_target(model(x).float(), y, randomness.make_keys(keys, seed), how)
+    return (y, 1.0) if target is None else (target, -1.0)

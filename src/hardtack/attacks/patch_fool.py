@@ -25,7 +25,7 @@ from hardtack import randomness
 from hardtack.attacks import patches as parts
 from hardtack.attacks.called import Called
 from hardtack.attacks.losses import cross_entropy
-from hardtack.attacks.outcome import Outcome, Step, better, nothing_yet
+from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
 from hardtack.attacks.patches import Tokens, cover, per_patch, pick
 from hardtack.attacks.untouched import untouched
 from hardtack.config import Number, check
@@ -99,8 +99,8 @@ class PatchFool(Called):
         """
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
+        goal, sign = aim(model, x, y, keys, self.seed, target, self.target)
         keys = randomness.make_keys(keys, self.seed)
-        goal, sign = parts.aim(model, x, y, keys, target, self.target)
         free, size, blocks = self._territory(model, x, goal, keys)
         weights = [parts.token_weights(free, block) for block in blocks]
         area = x[0, 0].numel() if self.patches is None or size is None else self.patches * size**2

@@ -15,24 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.attacks.outcome import choose_target
 from hardtack.errors import UserError
 from hardtack.models import tap
 from hardtack.threats import Threat
 
 WHOLE_BOX = Threat("linf", Fraction(1))
 """Any pixel may take any value: what bounds a patch attack is how many pixels change."""
-
-
-def aim(
-    model: nn.Module, x: Tensor, y: Tensor, keys: Tensor, target: Tensor | None, how: str | None
-) -> tuple[Tensor, float]:
-    """The labels to leave, and +1; or those to reach, given or chosen by the clean logits, and −1."""
-    y = y.argmax(dim=1) if y.is_floating_point() else y
-    if target is None and how is not None:
-        with torch.no_grad():
-            target = choose_target(model(x).float(), y, keys, how)
-    return (y, 1.0) if target is None else (target, -1.0)
 
 
 # ---------------------------------------------------------------- the grid of patches

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.called import Called
-from hardtack.attacks.minimum_norm import aim, glance
-from hardtack.attacks.outcome import Outcome, better, nothing_yet
+from hardtack.attacks.minimum_norm import glance
+from hardtack.attacks.outcome import Outcome, aim, better, nothing_yet
 from hardtack.attacks.untouched import untouched
 from hardtack.config import check, choose
 from hardtack.errors import UserError
