@@ -21,6 +21,9 @@ class Entry:
     make: Callable[..., Any]
     presets: dict[str, Any] = field(default_factory=dict)
     help: str = ""
+    family: str = ""  # what it is a member of: the file it stands in, unless told
+    papers: tuple[str, ...] = ()  # of the four: rspc, xcit, arg, cauchy
+    published: str = ""  # the timm model whose published weights fit
 
 
 class Registry:
@@ -30,14 +33,24 @@ class Registry:
         self._entries: dict[str, Entry] = {}
         self._filled = False
 
-    def register(self, name: str, *, help: str = "", **presets: Any) -> Callable[[Any], Any]:
+    def register(
+        self,
+        name: str,
+        *,
+        help: str = "",
+        family: str = "",
+        papers: tuple[str, ...] = (),
+        published: str = "",
+        **presets: Any,
+    ) -> Callable[[Any], Any]:
         """Decorator: enter a class or function under `name`, with `presets` overriding its defaults."""
 
         def enter(make: Any) -> Any:
             if name in self._entries:
                 raise ValueError(f"{self.kind} '{name}' is registered twice")
             text = help or (make.__doc__ or "").strip().split("\n")[0]
-            self._entries[name] = Entry(name, make, presets, text)
+            kin = family or make.__module__.rpartition(".")[2]
+            self._entries[name] = Entry(name, make, presets, text, kin, papers, published)
             if isinstance(make, type):
                 make.registry = self  # type: ignore[attr-defined]  # so that a configuration can be written back
             return make

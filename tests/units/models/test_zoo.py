@@ -6,7 +6,7 @@ import torch
 
 from hardtack.errors import UserError
 from hardtack.models import describe, load_model, parameter_count
-from hardtack.models.zoo import VisionTransformer
+from hardtack.models.zoo.vit import VisionTransformer
 
 PARAMETERS = {
     "resnet18_cifar": 11_173_962,

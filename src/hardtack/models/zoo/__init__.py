@@ -1,7 +1,7 @@
-"""Architectures of our own, one file each; importing this package registers them."""
+"""Architectures, one family per file; importing this package registers them all."""
 
-from hardtack.models.zoo.preact_resnet import PreActResNet
-from hardtack.models.zoo.resnet import ResNet
-from hardtack.models.zoo.vit import VisionTransformer
+import importlib
+import pkgutil
 
-__all__ = ["PreActResNet", "ResNet", "VisionTransformer"]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,0 +1,33 @@
+"""timm's networks under our knobs, for the families whose true form is timm's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from hardtack.errors import UserError
+from hardtack.models.zoo.layers import Activation, activate, require_rate
+
+
+def from_timm(
+    name: str,
+    *,
+    num_classes: int,
+    image_size: int | None = None,
+    drop_path: float = 0.0,
+    activation: Activation | None = None,
+    **options: Any,
+) -> nn.Module:
+    """timm's `name` without its weights. `image_size` and `activation` None leave what timm has."""
+    import timm
+
+    require_rate(drop_path=drop_path)
+    given = options | ({} if image_size is None else {"img_size": image_size})
+    given |= {"drop_path_rate": drop_path} if drop_path else {}
+    given |= {} if activation is None else {"act_layer": type(activate(activation))}
+    try:
+        return timm.create_model(name, pretrained=False, num_classes=num_classes, **given)
+    except (AssertionError, RuntimeError, ValueError, KeyError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise UserError(f"it cannot be built with {given}: {reason}") from error

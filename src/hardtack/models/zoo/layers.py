@@ -1,0 +1,122 @@
+"""What several architectures truly share: attention over tokens, the MLP, drop-path, and how knobs are read."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hardtack.errors import UserError
+
+Activation = Literal["gelu", "relu", "silu"]
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU}
+
+SHORT = 128
+"""Up to this many tokens compiled attention is written out; at 64 tokens it is the faster way on an H200."""
+
+
+def activate(name: Activation) -> nn.Module:
+    return _ACTIVATIONS[name]()
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None = None, scale: float | None = None) -> Tensor:
+    """softmax(q kᵀ · scale + bias) v for N×heads×T×d queries; `scale` is 1/√d unless given."""
+    if torch.compiler.is_compiling() and k.shape[-2] <= SHORT:
+        # two matrix products with a fused softmax between them beat the flash kernels here, forward and back
+        scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+        weights = (scores if bias is None else scores + bias).softmax(dim=-1)
+        return weights.to(v.dtype) @ v
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=None if bias is None else bias.to(q.dtype), scale=scale)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over N×T×width; `head_width` is width/heads unless given."""
+
+    attention: ClassVar[str] = "token"
+
+    def __init__(self, *, width: int, heads: int, head_width: int | None = None, qkv_bias: bool = True) -> None:
+        super().__init__()
+        self.num_heads = heads
+        inner = heads * (head_width or width // heads)
+        self.qkv = nn.Linear(width, 3 * inner, bias=qkv_bias)
+        self.proj = nn.Linear(inner, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))
+        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        return self.proj(attend(q, k, v).transpose(1, 2).flatten(2))
+
+
+class Mlp(nn.Module):
+    """Two linear layers on the last axis."""
+
+    def __init__(self, *, width: int, hidden: int, activation: Activation = "gelu") -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.act = activate(activation)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.act(self.fc1(x)))
+
+
+class LayerScale(nn.Module):
+    """A learned factor per channel of the last axis."""
+
+    def __init__(self, *, width: int, start: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((width,), start))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class DropPath(nn.Module):
+    """Drop the whole residual branch of an image with probability `rate`, in training only."""
+
+    def __init__(self, *, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0.0:
+            return x
+        keep = 1.0 - self.rate
+        mask = x.new_empty((x.shape[0],) + (1,) * (x.ndim - 1)).bernoulli_(keep)
+        return x * (mask / keep)
+
+
+def ramp(rate: float, depth: int) -> list[float]:
+    """Drop-path rates of `depth` blocks, growing linearly from 0 to `rate`."""
+    return [rate * index / max(depth - 1, 1) for index in range(depth)]
+
+
+# ---------------------------------------------------------------- knobs
+
+
+def require_positive(**numbers: int | float) -> None:
+    for name, value in numbers.items():
+        if value < 1:
+            raise UserError(f"{name} must be at least 1, found {value}")
+
+
+def require_rate(**rates: float) -> None:
+    for name, value in rates.items():
+        if not 0.0 <= value < 1.0:
+            raise UserError(f"{name} must lie in [0, 1), found {value}")
+
+
+def require_heads(width: int, heads: int) -> None:
+    require_positive(width=width, heads=heads)
+    if width % heads:
+        raise UserError(f"width {width} cannot be shared among {heads} heads; take a multiple of {heads}")
+
+
+def require_patches(image_size: int, patch_size: int) -> int:
+    """How many patches go along an edge."""
+    require_positive(image_size=image_size, patch_size=patch_size)
+    if image_size % patch_size:
+        raise UserError(f"image_size {image_size} cannot be cut into patches of {patch_size} pixels")
+    return image_size // patch_size
