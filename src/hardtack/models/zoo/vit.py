@@ -95,11 +95,11 @@ def _sized(size: int, patch: int, letter: str) -> Callable[[Any], Any]:
     """Register ViT and DeiT of one size: `letter` is tiny, small or base."""
     width, heads = {"tiny": (192, 3), "small": (384, 6), "base": (768, 12)}[letter]
     presets: dict[str, Any] = {"image_size": size, "patch_size": patch, "width": width, "depth": 12, "heads": heads}
-    token = {"class_token": True}
+    token: dict[str, Any] = {"class_token": True}
 
     def enter(make: Any) -> Any:
         name, said = f"{letter}_patch{patch}_{size}", f", {letter}"
-        pooled = token if size == 224 else {}
+        pooled: dict[str, Any] = token if size == 224 else {}
         models.register(f"vit_{name}", help=f"vision transformer{said}", papers=("rspc",), **presets, **pooled)(make)
         help = f"vision transformer with a class token{said}"
         models.register(f"deit_{name}", family="deit", help=help, papers=("rspc", "xcit"), **presets, **token)(make)
