@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError
-
 _WARM_CALLS = 3
 
 
-@contextlib.contextmanager
-def recordable() -> Iterator[None]:
-    """What to do about a function that runs, but not while it is recorded. Running out of memory stays what it is."""
+def record(function: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
+    """The launches of `function` as a graph, and what it returned; no graph where it runs, but cannot be recorded."""
+    graph = torch.cuda.CUDAGraph()
     try:
-        yield
+        # other threads (a loader pinning memory) may go on with work of their own meanwhile
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            return graph, function()
     except RuntimeError as error:
         for one in (error, error.__context__):  # ending a recording that broke off raises an error of its own
             if isinstance(one, torch.OutOfMemoryError):
                 raise one from None
-        raise UserError(
+        warnings.warn(
             "the model cannot be recorded as a CUDA graph: it waits for the device, or copies something there, while "
-            f"it computes ({str(error).splitlines()[0]}); runtime.compile=false runs it as it is"
-        ) from error
+            f"it computes ({str(error).splitlines()[0]}); it runs step by step, which is slower",
+            stacklevel=2,
+        )
+        return None, None
 
 
 class Captured:
@@ -34,13 +36,14 @@ class Captured:
 
     The function must be free of host synchronisation and must read parameters in place (an optimiser's in-place
     updates are seen by the replay). The result lives in memory that the next call overwrites: use it before then.
-    Inputs of another shape run as they are.
+    Inputs of another shape run as they are, and so does a function that cannot be recorded.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._calls = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._refused = False
         self._inputs: list[Tensor] = []
         self._output: Any = None
 
@@ -51,7 +54,7 @@ class Captured:
             self._graph.replay()
             return self._output
         self._calls += 1
-        if self._graph is not None or self._calls <= _WARM_CALLS:
+        if self._refused or self._graph is not None or self._calls <= _WARM_CALLS:
             return self.function(*inputs)
         self._record(inputs)
         return self(*inputs)
@@ -70,8 +73,5 @@ class Captured:
             with torch.cuda.stream(stream):
                 self.function(*self._inputs)
             torch.cuda.current_stream().wait_stream(stream)
-            graph = torch.cuda.CUDAGraph()
-            # other threads (a loader pinning memory) may go on with work of their own meanwhile
-            with recordable(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._output = self.function(*self._inputs)
-        self._graph = graph
+            self._graph, self._output = record(lambda: self.function(*self._inputs))
+            self._refused = self._graph is None

@@ -4,8 +4,10 @@ import dataclasses
 
 import pytest
 import torch
+from torch import nn
 
 from hardtack.attacks import Ascent, ascent_step, untouched
+from hardtack.attacks.double import search_model
 from hardtack.capture import Captured
 from hardtack.data import AugmentConfig, make_augment
 from hardtack.evaluation import evaluate
@@ -118,3 +120,37 @@ def test_a_coarse_search_is_as_strong_as_a_fine_one(tier):
 def test_compiled_blocks_tell_the_same_story():
     found = [robust_under(["apgd_ce", "square"], "linf:4/255", compile) for compile in (True, None)]
     assert (found[0].robust == found[1].robust).mean() >= 0.95
+
+
+class Waits(nn.Module):
+    """Asks the device for a number in every pass, as many published models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = small_model()
+
+    def forward(self, x):
+        logits = self.body(x)
+        return logits if logits.sum().item() < 1e9 else logits * 0
+
+
+def test_a_model_that_cannot_be_recorded_is_attacked_all_the_same():
+    model = Waits().cuda().eval()
+    with torch.no_grad():
+        y = model(X.cuda()).argmax(dim=1)
+    settings = {"suite": "autoattack", "tier": "fast", "threat": "linf:4/255", "quiet": True}
+    with pytest.warns(UserWarning, match="cannot be recorded"):
+        found = evaluate(model, (X, y.cpu()), **settings)
+    plain = evaluate(model.body, (X, y.cpu()), **settings)
+    assert (found.robust == plain.robust).mean() >= 0.95
+    assert torch.rand(3, device="cuda").isfinite().all()  # the broken recording left nothing behind
+
+
+@pytest.mark.parametrize("name", ["vit_digits", "resnet8_cifar"])
+def test_the_double_has_its_models_gradients(name):
+    model = load_model(name, seed=0).cuda().eval()
+    x = X.cuda().requires_grad_()
+    with untouched(model):
+        double, _ = search_model(model, Runtime(device="cuda"), "tf32", X[:8].cuda())
+        wanted, got = (torch.autograd.grad(one(x)[:, 3].sum(), x)[0] for one in (model, double))
+    assert double is not model and torch.allclose(got, wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max())

@@ -2,32 +2,40 @@
 
 On the GPU the double has its weights in bf16 (casting them at every pass, as autocast does, costs a quarter of the
 speed of a small transformer), its convolutions channels-last, its normalisation and its last linear layer in fp32,
-so that logits keep differences that bf16 would round away. A model that cannot be copied or does not bear the change
-is run through autocast as it is.
+so that logits keep differences that bf16 would round away. Normalisation layers become kernels that know that their
+parameters are fixed, and short sequences attend by the kernel that is best at them. A model that cannot be copied or
+does not bear the change is run through autocast as it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import Counter
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from hardtack.runtime import Precision, Runtime
 
+_SHORT = 128  # tokens; up to here the memory-efficient kernel is the faster one on an H200
+_BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+
 
 class Double(nn.Module):
-    """`body` in bf16 from fp32 pixels to fp32 logits."""
+    """`body` in bf16 from fp32 pixels to fp32 logits; `short`: no sequence in it is a long one."""
 
-    def __init__(self, body: nn.Module) -> None:
+    def __init__(self, body: nn.Module, *, short: bool = False) -> None:
         super().__init__()
-        self.body = body
+        self.body, self.short = body, short
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.body(x)
-        return (out if isinstance(out, Tensor) else out.logits).float()
+        with sdpa_kernel(_BACKENDS, set_priority=True) if self.short else contextlib.nullcontext():
+            return _logits(self.body(x))
 
 
 def search_model(
@@ -49,10 +57,15 @@ def search_model(
 
 
 def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
+    from hardtack.attacks.kernels import quicken  # brings Triton, which takes its time
+
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
+    with _Lengths() as lengths:
+        head = last_layer(twin, probe)
+    short = 0 < lengths.longest <= _SHORT
+    quicken(twin)
     if not halve:
-        return Double(twin)
-    head = last_layer(twin, probe)
+        return Double(twin, short=short)
     twin.to(torch.bfloat16)
     entrance = getattr(twin, "normalise", None)
     if entrance is not None:
@@ -63,7 +76,18 @@ def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     if head is not None:
         head.float()
         head.register_forward_pre_hook(lambda module, given: (given[0].float(),))
-    return Double(twin)
+    return Double(twin, short=short)
+
+
+class _Lengths(TorchFunctionMode):
+    """The longest sequence that attends."""
+
+    longest = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            self.longest = max(self.longest, args[1].shape[-2] if len(args) > 1 else kwargs["key"].shape[-2])
+        return func(*args, **(kwargs or {}))
 
 
 def last_layer(model: nn.Module, probe: Tensor) -> nn.Linear | None:

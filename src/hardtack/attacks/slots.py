@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hardtack.attacks.search import Search, State, Work
-from hardtack.capture import recordable
+from hardtack.capture import record
 from hardtack.runtime import Precision, Runtime
 
 _GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
@@ -129,9 +129,7 @@ class Slots:
             for _ in range(_WARM_CALLS):
                 self._once(trial)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with recordable(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            self._once(self.state)
-        self._graph = graph
+        self._graph, _ = record(lambda: self._once(self.state))
+        self._graphed = self._graph is not None
         self._recording_s = time.monotonic() - began
         self.recorded_s += self._recording_s

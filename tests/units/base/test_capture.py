@@ -1,22 +1,41 @@
-"""What is said of a model that runs, but cannot be recorded as a CUDA graph."""
+"""What becomes of a model that runs, but cannot be recorded as a CUDA graph."""
+
+import contextlib
 
 import pytest
 import torch
 
-from hardtack.capture import recordable
-from hardtack.errors import UserError
+from hardtack.capture import record
 
 
-def test_a_model_that_cannot_be_recorded_is_told_what_to_do():
-    with pytest.raises(UserError, match=r"not permitted.*runtime\.compile=false"), recordable():
-        raise RuntimeError("operation not permitted when stream is capturing\nmore of it")
+@pytest.fixture(autouse=True)
+def recording_without_a_device(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: "a graph")
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **how: contextlib.nullcontext())
 
 
-def test_running_out_of_memory_stays_what_it_is_also_behind_the_end_of_the_recording():
-    with pytest.raises(torch.OutOfMemoryError), recordable():
-        raise torch.OutOfMemoryError("too much")
-    with pytest.raises(torch.OutOfMemoryError), recordable():
+def test_a_function_is_recorded_with_what_it_returns():
+    assert record(lambda: 7) == ("a graph", 7)
+
+
+def test_a_model_that_waits_for_the_device_runs_unrecorded_and_says_so():
+    def waits():
+        raise RuntimeError("operation not permitted when stream is capturing\nand a long trace")
+
+    with pytest.warns(UserWarning, match=r"cannot be recorded.*not permitted when stream is capturing\)"):
+        assert record(waits) == (None, None)
+
+
+def test_running_out_of_memory_stays_what_it_is():
+    def runs_out():
+        raise torch.OutOfMemoryError("no room")
+
+    def ends_badly():
         try:
-            raise torch.OutOfMemoryError("too much")
+            runs_out()
         finally:
-            raise RuntimeError("the recording was invalidated")
+            raise RuntimeError("the recording broke off")
+
+    for function in (runs_out, ends_badly):
+        with pytest.raises(torch.OutOfMemoryError):
+            record(function)

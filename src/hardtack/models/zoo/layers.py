@@ -44,8 +44,8 @@ class Attention(nn.Module):
         self.proj = nn.Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        # taken apart where the parts lie: going back, their gradients are put together without another copy
+        q, k, v = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
         return self.proj(attend(q, k, v).transpose(1, 2).flatten(2))
 
 
