@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from hardtack.errors import UserError
-from hardtack.models.zoo.layers import Activation, activate, require_rate
+from hardtack.models.zoo.layers import Activation, require_rate
 
 
 def from_timm(
@@ -25,7 +25,8 @@ def from_timm(
     require_rate(drop_path=drop_path)
     given = options | ({} if image_size is None else {"img_size": image_size})
     given |= {"drop_path_rate": drop_path} if drop_path else {}
-    given |= {} if activation is None else {"act_layer": type(activate(activation))}
+    # timm's own classes: its networks ask for activations in place, which torch's GELU does not know
+    given |= {} if activation is None else {"act_layer": timm.layers.get_act_layer(activation)}
     try:
         return timm.create_model(name, pretrained=False, num_classes=num_classes, **given)
     except (AssertionError, RuntimeError, ValueError, KeyError) as error:
