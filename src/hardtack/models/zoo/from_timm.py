@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from hardtack.errors import UserError
-from hardtack.models.zoo.layers import Activation, require_rate
+from hardtack.models.zoo.layers import Activation, activate, require_rate
 
 
 def from_timm(
@@ -32,3 +32,13 @@ def from_timm(
     except (AssertionError, RuntimeError, ValueError, KeyError) as error:
         reason = " ".join(str(error).split())[:160]
         raise UserError(f"it cannot be built with {given}: {reason}") from error
+
+
+def set_activation(model: nn.Module, activation: Activation) -> None:
+    """Put `activation` in place of every GELU, for the networks of timm that take no `act_layer`, or ignore it."""
+    if activation == "gelu":
+        return
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child).__name__ == "GELU":
+                setattr(module, name, activate(activation))

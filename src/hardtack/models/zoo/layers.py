@@ -93,6 +93,14 @@ def ramp(rate: float, depth: int) -> list[float]:
     return [rate * index / max(depth - 1, 1) for index in range(depth)]
 
 
+def relative_index(side: int) -> Tensor:
+    """T×T, T = side²: for each pair of tokens the row of a (2·side−1)²-row table that their offset selects."""
+    along = torch.arange(side)
+    offset = along[:, None] - along[None, :] + side - 1  # 0 … 2·side−2 on one axis
+    rows = offset[:, None, :, None] * (2 * side - 1) + offset[None, :, None, :]
+    return rows.flatten(2).flatten(0, 1)
+
+
 # ---------------------------------------------------------------- knobs
 
 
@@ -120,3 +128,9 @@ def require_patches(image_size: int, patch_size: int) -> int:
     if image_size % patch_size:
         raise UserError(f"image_size {image_size} cannot be cut into patches of {patch_size} pixels")
     return image_size // patch_size
+
+
+def require_multiple(factor: int, **numbers: int) -> None:
+    for name, value in numbers.items():
+        if value < factor or value % factor:
+            raise UserError(f"{name} must be a multiple of {factor} here, found {value}")
