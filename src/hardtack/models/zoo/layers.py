@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -101,6 +102,20 @@ def relative_index(side: int) -> Tensor:
     return rows.flatten(2).flatten(0, 1)
 
 
+def padding_for(kernel: int, *, stride: int = 1, dilation: int = 1) -> int:
+    """Zeros on either side with which a convolution turns `size` pixels into size/stride."""
+    return max(0, -((stride - dilation * (kernel - 1) - 1) // 2))
+
+
+def start_small(network: nn.Module, *, std: float = 0.02) -> None:
+    """Linear layers truncated-normal with zero biases, as transformers begin; convolutions stay as torch made them."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.trunc_normal_(module.weight, std=std)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
 # ---------------------------------------------------------------- knobs
 
 
@@ -134,3 +149,12 @@ def require_multiple(factor: int, **numbers: int) -> None:
     for name, value in numbers.items():
         if value < factor or value % factor:
             raise UserError(f"{name} must be a multiple of {factor} here, found {value}")
+
+
+def require_stages(**per_stage: Sequence[object]) -> int:
+    """How many stages: every one of these lists has an entry for each."""
+    counts = {name: len(values) for name, values in per_stage.items()}
+    if len(set(counts.values())) != 1 or 0 in counts.values():
+        said = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UserError(f"every stage needs one entry in each of these lists: {said}")
+    return next(iter(counts.values()))
