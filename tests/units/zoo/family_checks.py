@@ -1,0 +1,69 @@
+"""What the tests of every family of architectures ask: sizes, published shapes, branches, one graph."""
+
+import timm
+import torch
+
+from hardtack.models import parameter_count
+from hardtack.models.catalog import make_body
+from hardtack.registry import models
+
+
+def on_meta(name, *, num_classes=10, **options):
+    with torch.device("meta"):
+        return make_body(name, num_classes=num_classes, options=options).module
+
+
+def sizes(family, num_classes):
+    """Parameters of every registered name of a family."""
+    names = [name for name in models.names() if models.get(name).family == family]
+    return {name: parameter_count(on_meta(name, num_classes=num_classes)) for name in names}
+
+
+def shapes(module):
+    return {name: tuple(value.shape) for name, value in module.state_dict().items()}
+
+
+def assert_published_weights_fit(family):
+    """Every published name has weights to download, and they have our names and shapes."""
+    claims = [models.get(name) for name in models.names() if models.get(name).family == family]
+    claims = [entry for entry in claims if entry.published]
+    assert claims, "nothing claims to be published"
+    for entry in claims:
+        known = timm.models.get_pretrained_cfg(entry.published)
+        assert known.has_weights and known.num_classes == 1000, entry.name
+        with torch.device("meta"):
+            theirs = timm.create_model(entry.published)
+        assert shapes(on_meta(entry.name, num_classes=1000)) == shapes(theirs), entry.name
+
+
+def stirred(module, *, seed=0):
+    """The module in eval mode, every weight and statistic moved off its start value, so that none can hide."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, value in [*module.named_parameters(), *module.named_buffers()]:
+            if value.is_floating_point() and "mask" not in name:
+                noise = torch.rand(value.shape, generator=generator)
+                value.add_(noise if "running_var" in name else (noise - 0.5) * 0.4)
+    return module.eval()
+
+
+def assert_recomposes(block, x, *, kinds):
+    """The block is its branches, one after another; and none of them is idle."""
+    branches = block.branches()
+    assert [branch.kind for branch in branches] == kinds
+    with torch.no_grad():
+        out = x
+        for branch in branches:
+            assert branch.function(out).abs().max() > 1e-3
+            out = branch(out)
+        assert torch.allclose(out, block(x), atol=1e-5)
+
+
+def assert_one_graph(model, x):
+    """Forward and backward compile to one graph and give the eager gradient."""
+    model.eval()
+    (wanted,) = torch.autograd.grad(model(x.requires_grad_()).square().sum(), x)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    (found,) = torch.autograd.grad(compiled(x).square().sum(), x)
+    assert torch.allclose(found, wanted, atol=1e-4 * wanted.abs().max().item())
+    torch._dynamo.reset()
