@@ -150,7 +150,17 @@ def test_a_model_that_cannot_be_recorded_is_attacked_all_the_same():
 def test_the_double_has_its_models_gradients(name):
     model = load_model(name, seed=0).cuda().eval()
     x = X.cuda().requires_grad_()
-    with untouched(model):
-        double, _ = search_model(model, Runtime(device="cuda"), "tf32", X[:8].cuda())
+    runtime = Runtime(device="cuda")
+    with untouched(model), runtime.arithmetic("fp32"):
+        double, _ = search_model(model, runtime, "tf32", X[:8].cuda())
         wanted, got = (torch.autograd.grad(one(x)[:, 3].sum(), x)[0] for one in (model, double))
     assert double is not model and torch.allclose(got, wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max())
+
+
+def test_the_l1_projection_is_the_same_on_both_devices():
+    ball = Threat.parse("l1:12").ball
+    z = X + normal(make_keys(torch.arange(32), 1), (3, 32, 32))
+    for eps in (12.0, torch.linspace(0.5, 40, 32)):
+        wanted = ball.project(z, X, eps)
+        got = ball.project(z.cuda(), X.cuda(), eps.cuda() if isinstance(eps, torch.Tensor) else eps).cpu()
+        assert torch.allclose(got, wanted, atol=1e-5) and (ball.size(got - X) <= eps).all()

@@ -36,7 +36,7 @@ class Stage:
     """One attack of a list. `rounds` replace its own tries.
 
     `suspects`: only images whose gradients tell nothing. `near`: only images of whose clean margin no more than this
-    share is left. `fine`: searched in fp32 whatever the other stages are searched in.
+    share is left. `fine`: searched with less rounding than the other stages, if those had any.
     """
 
     attack: Any

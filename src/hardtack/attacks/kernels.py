@@ -31,13 +31,8 @@ def quicken(model: nn.Module) -> None:
     for parent in model.modules():
         for name, child in parent.named_children():
             # timm's LayerNorm is torch's with a switch; subclasses that normalise another axis keep their own way
-            if type(child).__name__ == "LayerNorm" and isinstance(child, nn.LayerNorm):
-                if (
-                    len(child.normalized_shape) == 1
-                    and child.normalized_shape[0] <= _WIDEST
-                    and child.elementwise_affine
-                ):
-                    setattr(parent, name, _LayerNorm(child))
+            if isinstance(child, nn.LayerNorm) and type(child).__name__ == "LayerNorm" and _is_row(child):
+                setattr(parent, name, _LayerNorm(child))
             elif type(child) is nn.BatchNorm2d and child.running_var is not None:
                 setattr(parent, name, _BatchNorm(child))
 

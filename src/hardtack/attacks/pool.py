@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hardtack.attacks.agenda import Agenda, Round
-from hardtack.attacks.double import Double, compile_blocks
+from hardtack.attacks.double import Double, compile_blocks, search_model
 from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images, Ledger
 from hardtack.attacks.search import Cost, Search, State
@@ -47,7 +47,8 @@ class Pool:
     runtime: Runtime
     batch_size: int
     judge: Judge
-    precision: Precision | None = None
+    precision: Precision | None = None  # to run the model under: a double in bf16 needs no autocast
+    coarse: Precision = "fp32"  # what the search computes in
     patience_s: float | None = None  # compile the model's blocks when a stage has longer than this to go; None: never
     every: int = 5  # passes of an item between two looks at it
     spent: Cost = field(default_factory=Cost)  # passes of items
@@ -79,11 +80,15 @@ class Pool:
                 self.halve()
         return ledger
 
-    def on(self, model: nn.Module, precision: Precision) -> Pool:
-        """The same pool on another form of the model; itself where it computes in that precision anyway."""
-        if self.model is model and (self.precision or self.runtime.precision) == precision:
+    def finer(self, model: nn.Module, probe: Tensor) -> Pool:
+        """The same pool with less rounding: TF32 for bf16, which is eight times as fine; itself where it has none."""
+        if self.coarse == "fp32":
             return self
-        return dataclasses.replace(self, model=model, precision=precision, patience_s=None, spent=Cost(), slot_passes=0)
+        wanted: Precision = "tf32" if self.coarse == "bf16" and self.runtime.torch_device.type == "cuda" else "fp32"
+        made, precision = search_model(model, self.runtime, wanted, probe)
+        return dataclasses.replace(
+            self, model=made, precision=precision, coarse=wanted, patience_s=None, spent=Cost(), slot_passes=0
+        )
 
     def halve(self) -> None:
         """Memory has run out."""

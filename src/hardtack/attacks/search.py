@@ -100,12 +100,14 @@ def watch(
     logits: Tensor,
     *,
     reach: bool,
+    margin: Tensor | None = None,
     counts: Tensor | None = None,
     loss: Tensor | None = None,
     gradient: Tensor | None = None,
 ) -> State:
     """The common entries after a pass over `point`. Only rows that `count` (inside the ball) may become closest."""
-    margin = success_margin(logits, state["y"], state["target"], reach=reach)
+    if margin is None:
+        margin = success_margin(logits, state["y"], state["target"], reach=reach)
     better = margin > state["margin"]
     if counts is not None:
         better = better & counts

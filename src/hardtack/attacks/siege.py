@@ -60,15 +60,17 @@ class Siege:
 
     def run(self, model: nn.Module, pool: Pool, judge: Judge, tell: Callable[[News], None] | None = None) -> None:
         """Make the stages that are left. `model` is the real one; the pool brings its own."""
-        fine = pool.on(model, "fp32")
+        finer: Pool | None = None
         for number in range(self.stage, len(self.stages)):
             self.stage, stage = number, self.stages[number]
             rows, began = self._rows(stage), time.monotonic()
-            if stage.fine and fine is pool:  # all was searched in fp32 already
+            if stage.fine and pool.coarse == "fp32":  # all was searched in fp32 already
                 rows = rows[:0]
             if len(rows) and stage.attack.threat.eps > 0:
                 if hasattr(stage.attack, "begin"):
-                    self._pooled(stage, rows, fine if stage.fine else pool, judge, tell)
+                    if stage.fine and finer is None:
+                        finer = pool.finer(model, self.images.x[:8])
+                    self._pooled(stage, rows, finer if finer and stage.fine else pool, judge, tell)
                 else:
                     self._batches(stage, rows, model, pool, judge)
             self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + time.monotonic() - began

@@ -82,7 +82,7 @@ class Square(Pooled, Called):
         logits = model(point)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         margin = success_margin(logits, state["y"], state["target"], reach=self.reach).to(state["best_margin"].dtype)
-        entries = watch(state, point, logits, reach=self.reach, loss=margin)
+        entries = watch(state, point, logits, reach=self.reach, margin=margin, loss=margin)
         better = margin > state["best_margin"]
         return entries | {
             "best": pick(better, point, best),

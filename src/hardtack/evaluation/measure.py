@@ -110,8 +110,9 @@ class Measure:
             patience = 40.0 if self.runtime.compiles and self.precision != "fp32" else None
             patience = 0.0 if self.runtime.compile else patience
             self._pool = Pool(
-                model, self.runtime, self.batch_size, self.judge, arithmetic, patience_s=patience, every=every
-            )
+                model, self.runtime, self.batch_size, self.judge, arithmetic, coarse=self.precision,
+                patience_s=patience, every=every,
+            )  # fmt: skip
         return self._pool
 
     def _teller(self, siege: Siege, number: int, page: _Page, meter: Meter) -> Any:

@@ -157,9 +157,14 @@ def l1_project(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
 
     The length is piecewise linear and falling in λ: bisection brackets the piece, a secant step lands on it.
     """
+    budget = _column(eps, x)
+    if x.is_cuda and not torch.compiler.is_compiling():
+        from hardtack.threats import l1_kernel
+
+        if l1_kernel.fits(x):
+            return l1_kernel.project(z, x, budget, steps=_BISECTION_STEPS, tiny=_TINY).clamp(0, 1)
     delta = _rows(z - x)
     magnitude, room = delta.abs(), _room(delta, _rows(x))
-    budget = _column(eps, x)
 
     def length(shrink: Tensor) -> Tensor:
         return torch.minimum((magnitude - shrink).clamp_min(0), room).sum(dim=1, keepdim=True)

@@ -241,7 +241,7 @@ def test_every_stage_runs_with_few_and_with_many_classes(short, classes, norm, e
         assert np.isin(found.verdicts["target"], [-1, *range(classes)]).all()
 
 
-def test_what_a_coarse_search_misses_on_the_edge_is_found_in_fp32():
+def test_what_a_coarse_search_misses_on_the_edge_is_found_by_a_finer_one():
     """A double that rounds its logits to steps of a half is blind to the last half; the stage for the edge is not."""
     from hardtack.attacks.judge import Judge
     from hardtack.attacks.ledger import Images
@@ -268,7 +268,7 @@ def test_what_a_coarse_search_misses_on_the_edge_is_found_in_fp32():
     images = Images(x, y, torch.arange(3), judge.logits(x))
     for stages, broken in ((fast_stages(), True), ([stage for stage in fast_stages() if not stage.fine], False)):
         siege = Siege(images, stages, standing=torch.ones(3, dtype=torch.bool), prediction=y)
-        siege.run(model, Pool(Slope(True), runtime, 8, judge, "fp32"), judge)
+        siege.run(model, Pool(Slope(True), runtime, 8, judge, "fp32", coarse="bf16"), judge)
         assert (~siege.standing).all() == broken
 
 

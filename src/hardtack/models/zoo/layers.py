@@ -46,7 +46,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # taken apart where the parts lie: going back, their gradients are put together without another copy
-        q, k, v = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
+        q, k, v = (part.transpose(1, 2) for part in self.qkv(x).unflatten(2, (3, self.num_heads, -1)).unbind(2))
         return self.proj(attend(q, k, v).transpose(1, 2).flatten(2))
 
 
