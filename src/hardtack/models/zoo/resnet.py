@@ -30,7 +30,7 @@ def projection(inputs: int, outputs: int, *, stride: int, bias: bool = False) ->
     return nn.Sequential(convolution(inputs, outputs, kernel=1, stride=stride, bias=bias), nn.BatchNorm2d(outputs))
 
 
-def unless_plain(shortcut: nn.Module) -> nn.Module | None:
+def as_identity(shortcut: nn.Module) -> nn.Module | None:
     """The shortcut as a `Branch` wants it: None where it is x itself."""
     return None if isinstance(shortcut, nn.Identity) else shortcut
 
@@ -88,7 +88,7 @@ class ResidualBlock(nn.Module):
         return self.act(self.drop_path(self.branch(x)) + self.shortcut(x))
 
     def branches(self) -> tuple[Branch, ...]:
-        return (Branch("convolution", self.branch, identity=unless_plain(self.shortcut), after=self.act),)
+        return (Branch("convolution", self.branch, identity=as_identity(self.shortcut), after=self.act),)
 
 
 @models.register("resnet8_cifar", help="residual network, tiny", depths=(1, 1, 1), width=16)
