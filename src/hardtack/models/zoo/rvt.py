@@ -1,0 +1,246 @@
+"""RVT, the robust vision transformer (Mao et al. 2022), plain and "plus", at 32 and 224 pixels.
+
+No positions and no class token: a convolutional stem, depthwise convolutions between the two layers of every MLP, and
+average pooling. The plus networks (RVT*) learn for every pair of tokens how much its attention score counts: in the
+first blocks scores are multiplied by the sigmoid of a table before the softmax. RVT-Ti pools its tokens once on the
+way. Structure and parameter names are those of the code that RSPC (Guo et al. 2023) trains, where RVT-B has a plain
+MLP and RVT-B* tables in 5 blocks; the 91.8 M parameters printed for RVT-B* are those of tables in all 12. For 32
+pixels the stem keeps the full image until the patches are cut, and the tables fit the smaller grid.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.errors import UserError
+from hardtack.models.branches import Branch
+from hardtack.models.zoo.layers import (
+    Activation,
+    Attention,
+    DropPath,
+    Mlp,
+    activate,
+    ramp,
+    require_heads,
+    require_patches,
+    require_positive,
+    require_rate,
+    require_stages,
+)
+from hardtack.registry import models
+
+Stem = Literal["pooled", "plain"]
+MlpKind = Literal["convolution", "linear"]
+
+
+class RobustStem(nn.Module):
+    """A convolution with batch norm, then patches: N×3×H×W to N×width×h×w.
+
+    "pooled" has quartered the image before it is cut (a 7×7 convolution of stride 2 and max-pooling), as published for
+    224 pixels; "plain" is a 3×3 convolution at full size.
+    """
+
+    def __init__(self, *, kind: Stem, patch_size: int, width: int) -> None:
+        super().__init__()
+        if kind == "pooled" and patch_size % 4:
+            raise UserError(f"the pooled stem shrinks images by 4, which patch_size {patch_size} is no multiple of")
+        first = [nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32)]
+        if kind == "pooled":
+            first = [nn.Conv2d(3, 32, 7, stride=2, padding=2), nn.BatchNorm2d(32), nn.MaxPool2d(3, stride=2, padding=1)]
+        rest = patch_size // 4 if kind == "pooled" else patch_size
+        self.proj = nn.Sequential(*first, nn.Conv2d(32, width, rest, stride=rest))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(x)
+
+
+class ScaledAttention(Attention):
+    """Self-attention over N×T×width whose scores are multiplied by sigmoid(table), heads×T×T, before the softmax."""
+
+    def __init__(self, *, width: int, heads: int, tokens: int) -> None:
+        super().__init__(width=width, heads=heads)
+        self.att_mask = nn.Parameter(torch.zeros(heads, tokens, tokens))
+        nn.init.trunc_normal_(self.att_mask, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).unflatten(2, (3, self.num_heads, -1)).transpose(1, 3).unbind(2)
+        scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 * self.att_mask.sigmoid())
+        weights = scores.softmax(dim=-1)
+        return self.proj((weights.to(v.dtype) @ v).transpose(1, 2).flatten(2))
+
+
+class ConvolutionalMlp(nn.Module):
+    """1×1, depthwise 3×3 and 1×1 convolutions, each with batch norm: N×H×W×width to the same."""
+
+    def __init__(self, *, width: int, hidden: int, activation: Activation) -> None:
+        super().__init__()
+        self.fc1 = nn.Conv2d(width, hidden, 1)
+        self.bn1 = nn.BatchNorm2d(hidden)
+        self.dwconv = nn.Conv2d(hidden, hidden, 3, padding=1, groups=hidden)
+        self.bn2 = nn.BatchNorm2d(hidden)
+        self.act = activate(activation)
+        self.fc2 = nn.Conv2d(hidden, width, 1)
+        self.bn3 = nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.bn1(self.fc1(x.permute(0, 3, 1, 2))))
+        x = self.act(self.bn2(self.dwconv(x)))
+        return self.bn3(self.fc2(x)).permute(0, 2, 3, 1)
+
+
+class RobustBlock(nn.Module):
+    """Attention, then the MLP, each added to what came in: N×H×W×width to the same.
+
+    `tokens` is how many there are, for the table of `ScaledAttention`; None takes attention as it is.
+    """
+
+    channels_last: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        heads: int,
+        hidden: int,
+        tokens: int | None,
+        mlp: MlpKind,
+        drop_path: float,
+        activation: Activation,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = (
+            Attention(width=width, heads=heads)
+            if tokens is None
+            else ScaledAttention(width=width, heads=heads, tokens=tokens)
+        )
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        make = ConvolutionalMlp if mlp == "convolution" else Mlp
+        self.mlp = make(width=width, hidden=hidden, activation=activation)
+        self.drop_path = DropPath(rate=drop_path)
+
+    def attend(self, x: Tensor) -> Tensor:
+        return self.attn(self.norm1(x).flatten(1, 2)).unflatten(1, x.shape[1:3])
+
+    def feed(self, x: Tensor) -> Tensor:
+        return self.mlp(self.norm2(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.drop_path(self.attend(x))
+        return x + self.drop_path(self.feed(x))
+
+    def branches(self) -> tuple[Branch, ...]:
+        return Branch("attention", self.attend), Branch("mlp", self.feed)
+
+
+class Stage(nn.Module):
+    """Blocks on one grid."""
+
+    def __init__(self, blocks: list[RobustBlock]) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class Pool(nn.Module):
+    """Halve the grid, every channel becoming outputs/inputs new ones: N×H×W×inputs to N×h×w×outputs."""
+
+    def __init__(self, *, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, groups=inputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+
+
+class RobustTransformer(nn.Module):
+    """Robust vision transformer: N×3×image_size×image_size to N×num_classes.
+
+    `widths`, `depths` and `heads` have one number per stage. The first `masked_blocks` blocks have tables, which is
+    all that ties the network to its `image_size`. `drop_path` is the rate of the last block; earlier blocks drop
+    linearly less.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_classes: int = 10,
+        image_size: int = 32,
+        patch_size: int = 4,
+        stem: Stem = "plain",
+        widths: tuple[int, ...] = (384,),
+        depths: tuple[int, ...] = (12,),
+        heads: tuple[int, ...] = (6,),
+        mlp_ratio: float = 4.0,
+        mlp: MlpKind = "convolution",
+        masked_blocks: int = 0,
+        drop_path: float = 0.0,
+        activation: Activation = "gelu",
+    ) -> None:
+        super().__init__()
+        require_stages(widths=widths, depths=depths, heads=heads)
+        for width, depth, count in zip(widths, depths, heads, strict=True):
+            require_positive(depth=depth)
+            require_heads(width, count)
+        for width, following in pairwise(widths):
+            if following % width:
+                raise UserError(f"the width of a stage must be a multiple of that before it; found {widths=}")
+        if not 0 <= masked_blocks <= sum(depths):
+            raise UserError(f"masked_blocks must lie between 0 and all {sum(depths)} blocks, found {masked_blocks}")
+        require_rate(drop_path=drop_path)
+        grid = require_patches(image_size, patch_size)
+        self.num_classes, self.image_size = num_classes, image_size
+        self.patch_embed = RobustStem(kind=stem, patch_size=patch_size, width=widths[0])
+        self.transformers, self.pools = nn.ModuleList(), nn.ModuleList()
+        rates = ramp(drop_path, sum(depths))
+        for stage, (width, depth, count) in enumerate(zip(widths, depths, heads, strict=True)):
+            if stage:
+                self.pools.append(Pool(inputs=widths[stage - 1], outputs=width))
+                grid = (grid + 1) // 2
+            start = sum(depths[:stage])
+            blocks = [
+                RobustBlock(
+                    width=width, heads=count, hidden=int(width * mlp_ratio), drop_path=rates[index], mlp=mlp,
+                    tokens=grid**2 if index < masked_blocks else None, activation=activation,
+                )
+                for index in range(start, start + depth)
+            ]  # fmt: skip
+            self.transformers.append(Stage(blocks))
+        self.norm = nn.LayerNorm(widths[-1], eps=1e-6)
+        self.head = nn.Linear(widths[-1], num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.transformers[0](self.patch_embed(x).permute(0, 2, 3, 1))
+        for pool, stage in zip(self.pools, self.transformers[1:], strict=True):
+            x = stage(pool(x))
+        return self.head(self.norm(x.mean((1, 2))))
+
+
+_SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"widths": (192, 384), "depths": (10, 2), "heads": (6, 12)},
+    "small": {"widths": (384,), "depths": (12,), "heads": (6,)},
+    "base": {"widths": (768,), "depths": (12,), "heads": (12,), "mlp": "linear"},
+}
+_PIXELS: dict[int, dict[str, Any]] = {
+    32: {"image_size": 32, "patch_size": 4, "stem": "plain"},
+    224: {"image_size": 224, "patch_size": 16, "stem": "pooled"},
+}
+
+for _size, _presets in _SIZES.items():
+    for _pixels, _images in _PIXELS.items():
+        _help = f"robust vision transformer, {_size}"
+        models.register(f"rvt_{_size}_{_pixels}", help=_help, papers=("rspc",), **_presets, **_images)(
+            RobustTransformer
+        )
+        models.register(
+            f"rvt_{_size}_plus_{_pixels}", help=f"{_help}, with learned attention scaling", papers=("rspc",),
+            masked_blocks=10 if _size == "tiny" else 5, **_presets, **_images,
+        )(RobustTransformer)  # fmt: skip
