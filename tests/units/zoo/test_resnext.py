@@ -29,7 +29,7 @@ def test_parameter_counts(name, classes):
 
 
 def test_the_block_is_timms():
-    """timm counts a bottleneck's width from its output, a quarter of it: 8 there is 4 groups of 4 channels here."""
+    """timm counts from a quarter of the output: 16, at 32 channels for every 64, is our 4 groups of 8 channels."""
     ours = tiny().blocks[1].eval()
     shortcut = nn.Sequential(nn.Conv2d(32, 64, 1, stride=2, bias=False), nn.BatchNorm2d(64))
     theirs = Bottleneck(32, 16, stride=2, downsample=shortcut, cardinality=4, base_width=32).eval()

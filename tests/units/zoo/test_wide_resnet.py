@@ -31,7 +31,7 @@ def test_parameter_counts(name, classes):
 
 
 def test_depth_counts_the_layers():
-    """WRN-16: a stem, twelve 3×3 convolutions in the blocks, and three shortcuts counted like a classifier each."""
+    """WRN-16: a stem, twelve 3×3 convolutions in the blocks, and three shortcuts."""
     model = WideResNet(depth=16, widening=2)
     kernels = [module.kernel_size for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert kernels.count((3, 3)) == 1 + 12 and kernels.count((1, 1)) == 3
