@@ -15,7 +15,7 @@ from hardtack.errors import UserError
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, activate, require_positive
-from hardtack.models.zoo.resnet import convolution, initialise_convolutions
+from hardtack.models.zoo.resnet import convolution
 from hardtack.registry import models
 
 
@@ -92,7 +92,10 @@ class DenseNet(nn.Module):
         self.blocks = nn.Sequential(*layers)
         self.norm, self.act = nn.BatchNorm2d(channels), activate(activation)
         self.head = nn.Linear(channels, num_classes)
-        initialise_convolutions(self)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                # by what comes in: a layer sees hundreds of channels and adds a few, which fan-out would blow up
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.act(self.norm(self.blocks(self.stem(x))))
