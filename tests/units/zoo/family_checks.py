@@ -40,8 +40,8 @@ def stirred(module, *, seed=0):
     """The module in eval mode, every weight and statistic moved off its start value, so that none can hide."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, value in [*module.named_parameters(), *module.named_buffers()]:
-            if value.is_floating_point() and "mask" not in name:
+        for name, value in module.state_dict().items():
+            if value.is_floating_point():
                 noise = torch.rand(value.shape, generator=generator)
                 value.add_(noise if "running_var" in name else (noise - 0.5) * 0.4)
     return module.eval()
