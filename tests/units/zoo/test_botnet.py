@@ -105,8 +105,8 @@ def test_impossible_knobs_are_refused(size, options, words):
 
 
 def test_one_graph():
-    model = tiny(depths=(1, 1), dropout=0.1).train()
+    model = tiny(depths=(1,), dropout=0.1).train()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     x = torch.rand(2, 3, 8, 8, requires_grad=True)
     compiled(x).square().sum().backward()
-    assert x.grad.isfinite().all() and model.blocks[1].attn.rows.grad.abs().sum() > 0
+    assert x.grad.isfinite().all() and model.blocks[0].attn.rows.grad.abs().sum() > 0
