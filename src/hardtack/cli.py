@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from hardtack import __version__
 from hardtack.errors import UserError, did_you_mean
@@ -21,6 +21,7 @@ from hardtack.errors import UserError, did_you_mean
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 # one voice under torchrun; words are words, and a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
+_WIDE, _WHERE_THERE_IS_ROOM = 125, ("family", "pixels", "source", "papers")
 INTERRUPTED = 130
 Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
 
@@ -158,17 +159,41 @@ def report(
 @app.command("list")
 def list_names(
     kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, recipes or settings")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="keep rows that hold them all")] = None,
 ) -> None:
-    """What can be named: models, attacks, datasets, objectives, suites, recipes, settings."""
-    from hardtack.listing import LISTS
+    """What can be named: models, attacks, datasets, objectives, suites, recipes, settings.
 
-    if kind not in LISTS:
-        raise UserError(f"cannot list '{kind}'{did_you_mean(kind, LISTS) or '; known: ' + ', '.join(LISTS)}")
-    header, rows = LISTS[kind]()
-    table = Table(*header, box=None, pad_edge=False, header_style="bold")
+    Models can be chosen by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32. image_size=64
+    counts the GFLOPs and tokens of those that take that size.
+    """
+    from hardtack.listing import rows_of
+
+    header, rows = rows_of(kind, words or [])
+    page = _page()
+    kept = [index for index, name in enumerate(header) if page.width >= _WIDE or name not in _WHERE_THERE_IS_ROOM]
+    names = [header[index] for index in kept]
+    table = Table(Column(names[0], no_wrap=True), *names[1:], box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table, highlight=False)
+        table.add_row(*(escape(row[index]) for index in kept))
+    page.print(table, highlight=False)
+    if len(kept) < len(header):
+        page.print(f"[dim]a wider window shows {', '.join(_WHERE_THERE_IS_ROOM)} too[/dim]")
+
+
+def _page() -> Console:
+    """What tables are printed on: a file has no edge to wrap at."""
+    return console if console.is_terminal else Console(width=160)
+
+
+@app.command()
+def describe(
+    model: Annotated[str, typer.Argument(help="a model's name, timm:NAME, a weights file or a run folder")],
+    words: Words = None,
+) -> None:
+    """Draw a model's parts in the order they compute, with shapes. Settings: image_size, num_classes, and its knobs."""
+    from hardtack.describe import describe_model
+
+    _page().print(describe_model(model, words or []), highlight=False)
 
 
 @app.command()

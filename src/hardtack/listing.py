@@ -2,26 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from hardtack import registry
+from hardtack.errors import UserError, did_you_mean
 from hardtack.recipes import list_recipes, recipe_folder
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
-def _models() -> Rows:
-    from hardtack.models import describe
+def _models(words: list[str]) -> Rows:
+    from hardtack.models.facts import known, measure
 
-    rows = [(name, f"{parameters / 1e6:.2f} M", text) for name, parameters, text in describe()]
-    return ("name", "parameters", ""), [
-        *rows,
-        ("timm:NAME", "", "any model of timm; options as model.options.KEY=VALUE"),
-    ]
+    asked = {key: value for key, equals, value in (word.partition("=") for word in words) if equals}
+    bare = [word.lower() for word in words if "=" not in word]
+    size = _whole_number(asked["image_size"]) if "image_size" in asked else None
+    rows: list[tuple[str, ...]] = []
+    for name in registry.models.names():
+        entry = registry.models.get(name)
+        facts = known()[name] if name in known() else measure(name)  # a plugin's is measured
+        columns = {
+            "name": name, "family": entry.family, "pixels": str(facts.image_size), "attention": facts.attention,
+            "source": facts.source, "paper": " ".join(entry.papers),
+        }  # fmt: skip
+        _require_known(asked, [*columns, "image_size"])
+        text = " ".join([*columns.values(), entry.help]).lower()
+        exact = {"family", "pixels", "source"}
+        fits = (
+            value == columns[key] if key in exact else value in columns[key]
+            for key, value in asked.items()
+            if key in columns
+        )
+        if not all(fits) or not all(word in text for word in bare):
+            continue
+        if size is not None:
+            try:
+                facts = measure(name, image_size=size)
+            except UserError:
+                continue  # it does not take that size
+        parameters = f"{facts.parameters / 1e6:.2f} M"
+        rows.append(
+            (
+                name, entry.family, parameters, f"{facts.gflops:.3g}", str(facts.image_size), facts.tokens,
+                facts.attention, facts.source, columns["paper"],
+            )
+        )  # fmt: skip
+    if not rows:
+        raise UserError(f"no model fits {' '.join(words)}; hardtack list models shows all")
+    header = ("name", "family", "parameters", "GFLOPs", "pixels", "tokens", "attention", "source", "papers")
+    return header, rows if words else [*rows, ("timm:NAME", "", "", "", "", "", "", "timm", "")]
+
+
+def _require_known(asked: Iterable[str], known: list[str]) -> None:
+    for key in asked:
+        if key not in known:
+            hint = did_you_mean(key, known) or f"; known: {', '.join(known)}"
+            raise UserError(f"models cannot be chosen by '{key}'{hint}")
+
+
+def _whole_number(text: str) -> int:
+    if not text.isdigit():
+        raise UserError(f"image_size must be a whole number of pixels, found '{text}'")
+    return int(text)
 
 
 def _entries(table: registry.Registry) -> Callable[[], Rows]:
     return lambda: (("name", ""), [(name, table.get(name).help) for name in table.names()])
+
+
+def rows_of(kind: str, words: list[str]) -> Rows:
+    """The table of a kind of things; `words` keep the rows that hold them all."""
+    if kind == "models":
+        return _models(words)
+    if kind not in LISTS:
+        known = ["models", *LISTS]
+        raise UserError(f"cannot list '{kind}'{did_you_mean(kind, known) or '; known: ' + ', '.join(known)}")
+    header, rows = LISTS[kind]()
+    kept = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
+    if words and not kept:
+        raise UserError(f"none of the {kind} fit {' '.join(words)}; hardtack list {kind} shows all")
+    return header, kept
 
 
 def _suites() -> Rows:
@@ -51,7 +111,6 @@ def _first_comment(name: str) -> str:
 
 
 LISTS: dict[str, Callable[[], Rows]] = {
-    "models": _models,
     "attacks": _entries(registry.attacks),
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),

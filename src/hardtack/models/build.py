@@ -17,7 +17,6 @@ from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.files import find_weights, read_metadata
 from hardtack.models.weights import load_weights
-from hardtack.registry import models
 
 Channels = float | Sequence[float] | None
 
@@ -122,14 +121,6 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
         seed=0,  # every weight is replaced; the seed only keeps the global random state untouched
         **written["options"],
     )
-
-
-def describe() -> Iterator[tuple[str, int, str]]:
-    """(name, number of parameters at ten classes, help) of every registered model; allocates nothing."""
-    for name in models.names():
-        with torch.device("meta"):
-            body = make_body(name, num_classes=10, options={}).module
-        yield name, parameter_count(body), models.get(name).help
 
 
 def parameter_count(module: nn.Module) -> int:

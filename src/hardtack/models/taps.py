@@ -1,21 +1,21 @@
-"""Token features and attention maps of any ViT-like model, as it computes, differentiable.
+"""Features and attention maps of any model with blocks, as it computes, differentiable.
 
     with tap(model) as taps:
         logits = model(x)
-    taps.features[3]     # N×T×D, output of the fourth block
-    taps.attention[3]    # N×heads×T×T, rows sum to one
+    taps.features[3]           # N×T×D, output of the fourth block
+    taps.attention[3]          # N×heads×T×T, rows sum to one
+    taps.attention_kinds[3]    # "token"
 
-Blocks are recognised by their shape, not by a list of names: a module with an attention child (`attn`,
-`self_attention`, …) beside a norm or MLP. Attention is overheard: while an attention module runs, a
-torch-function mode listens for `scaled_dot_product_attention`, whose softmax it recomputes from the very
-queries, keys, scale and mask that go in, and for explicit `softmax` calls, whose result it keeps. Rotary
-positions, query norms, relative biases and window masks are therefore included whatever the architecture.
+Attention is overheard: while an attention module runs, a torch-function mode listens for
+`scaled_dot_product_attention`, whose softmax it recomputes from the very queries, keys, scale and mask that go in,
+and for explicit `softmax` calls, whose result it keeps. Rotary positions, query norms, relative biases and window
+masks are therefore included whatever the architecture.
 
-Checked: our ViT; timm's vit, deit, beit, eva, cait, swin, xcit; torchvision's ViT; `nn.TransformerEncoder`.
-- swin: the maps are per window, (N·windows)×heads×window²×window².
-- cait: the softmax before its talking heads mix; class attention gives N×heads×1×T.
-- xcit: cross-covariance attention mixes channels, not tokens; only its class attention has maps.
-- convolutional networks: no blocks, empty lists, and `taps.note` says so.
+- `token`: between all tokens, N×heads×T×T; `reduced`: keys on a coarser grid, N×heads×T×K.
+- `window`: (N·windows)×heads×window²×window²; MobileViT's are per place in its patches, (N·places)×heads×T×T.
+- `class`: from the class token alone, N×heads×1×T.
+- Attention between channels (XCiT, FAN) is kept apart, in `channel_attention`.
+- Networks without attention have features only, and `taps.note` says so.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hardtack.errors import UserError
+from hardtack.models.blocks import Attending, Block, Kind, find_blocks
 
-_ATTENTION_NAMES = ("attn", "self_attn", "attention", "self_attention")
-_BLOCK_SIGNS = ("norm", "ln", "layernorm", "mlp", "ffn")
-_CHANNEL_ATTENTION = ("XCA", "Channel")  # softmax over channel pairs: nothing a token looks at
 _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 
 
@@ -43,19 +41,33 @@ _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 class Taps:
     """What the latest forward pass of the tapped model showed, in the order of computation.
 
-    `prefix_tokens` says how many leading tokens (class, registers) are not image patches.
+    Names are those of blocks. `prefix_tokens` says how many leading tokens (class, registers) are not image patches.
     """
 
     features: list[Tensor] = field(default_factory=list)
     attention: list[Tensor] = field(default_factory=list)
+    channel_attention: list[Tensor] = field(default_factory=list)
     feature_names: list[str] = field(default_factory=list)
     attention_names: list[str] = field(default_factory=list)
+    attention_kinds: list[Kind] = field(default_factory=list)
+    channel_attention_names: list[str] = field(default_factory=list)
     prefix_tokens: int = 0
     note: str = ""
 
     def clear(self) -> None:
         self.features, self.feature_names = [], []
-        self.attention, self.attention_names = [], []
+        self.attention, self.attention_names, self.attention_kinds = [], [], []
+        self.channel_attention, self.channel_attention_names = [], []
+
+    def keep(self, name: str, kind: Kind, weights: Tensor) -> None:
+        """Enter an attention map."""
+        if kind == "channel":
+            self.channel_attention.append(weights)
+            self.channel_attention_names.append(name)
+            return
+        self.attention.append(weights)
+        self.attention_names.append(name)
+        self.attention_kinds.append(kind)
 
 
 @contextlib.contextmanager
@@ -70,74 +82,70 @@ def tap(model: nn.Module, *, features: bool = True, attention: bool = True) -> I
     with contextlib.ExitStack() as hooks:
         handle = model.register_forward_pre_hook(lambda module, args: taps.clear())
         hooks.callback(handle.remove)
-        if attention and blocks:
+        if attention and any(block.attending for block in blocks):
             hooks.callback(model.register_forward_hook(functools.partial(_note_silence, taps)).remove)
-        for name, (block, attending) in blocks.items():
+        for block in blocks:
             if features:
-                handle = block.register_forward_hook(functools.partial(_keep_feature, taps, name))
+                handle = block.module.register_forward_hook(functools.partial(_keep_feature, taps, block))
                 hooks.callback(handle.remove)
-            if attention and _mixes_tokens(attending):
-                _listen(taps, name, attending, hooks)
+            for attending in block.attending if attention else ():
+                _listen(functools.partial(taps.keep, block.name, attending.kind), attending, hooks)
         yield taps
-
-
-def find_blocks(model: nn.Module) -> dict[str, tuple[nn.Module, nn.Module]]:
-    """Transformer blocks by dotted name, each with its attention module, in order of definition."""
-    blocks = {}
-    for name, module in model.named_modules():
-        children = dict(module.named_children())
-        attending = next((children[word] for word in _ATTENTION_NAMES if word in children), None)
-        if attending is not None and any(child.startswith(_BLOCK_SIGNS) for child in children):
-            blocks[name] = (module, attending)
-    return blocks
 
 
 # ---------------------------------------------------------------- features
 
 
-def _keep_feature(taps: Taps, name: str, block: nn.Module, args: Any, output: Any) -> None:
+def _keep_feature(taps: Taps, block: Block, module: nn.Module, args: Any, output: Any) -> None:
     output = output[0] if isinstance(output, tuple) else output
     taps.features.append(_as_tokens(output, block))
-    taps.feature_names.append(name)
+    taps.feature_names.append(block.name)
 
 
-def _as_tokens(output: Tensor, block: nn.Module) -> Tensor:
+def _as_tokens(output: Tensor, block: Block) -> Tensor:
     """N×T×D from N×T×D (the very tensor), N×H×W×D or N×D×H×W."""
     if output.ndim != 4:
         return output
-    norm = next((module for module in block.modules() if isinstance(module, nn.LayerNorm)), None)
-    width = output.shape[-1] if norm is None else norm.normalized_shape[-1]
-    return output.flatten(1, 2) if output.shape[-1] == width else output.flatten(2).transpose(1, 2)
+    return output.flatten(1, 2) if block.channels_last else output.flatten(2).transpose(1, 2)
 
 
 # ---------------------------------------------------------------- attention
 
 
-def _listen(taps: Taps, name: str, attending: nn.Module, hooks: contextlib.ExitStack) -> None:
-    """Record the attention maps that `attending` computes, until `hooks` is closed."""
-
-    def keep(weights: Tensor) -> None:
-        taps.attention.append(weights)
-        taps.attention_names.append(name)
-
-    if isinstance(attending, nn.MultiheadAttention):
+def _listen(keep: Callable[[Tensor], None], attending: Attending, hooks: contextlib.ExitStack) -> None:
+    """Hand the maps that a module computes to `keep`, until `hooks` is closed."""
+    module = attending.module
+    if attending.says:
+        hooks.callback(module.register_forward_hook(lambda module, args, output: keep(output)).remove)
+        return
+    if isinstance(module, nn.MultiheadAttention):
         again = functools.partial(_ask_again, keep)
-        hooks.callback(attending.register_forward_hook(again, with_kwargs=True).remove)
+        hooks.callback(module.register_forward_hook(again, with_kwargs=True).remove)
+        return
+    if hasattr(module, "get_attention"):  # ConViT's gated sum of two softmaxes is neither of them
+        hooks.callback(
+            module.register_forward_hook(lambda module, args, output: keep(module.get_attention(args[0]))).remove
+        )
         return
     listening: list[_Overhear] = []
 
     def start(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
-        listening.append(_Overhear(keep, x))
+        unsure = not _is_ours_or_known(module) and attending.kind == "token"
+        listening.append(_Overhear(keep, x if unsure else None))
         listening[-1].__enter__()
 
     def stop(module: nn.Module, args: Any, output: Any) -> None:
         if listening:
             listening.pop().__exit__(None, None, None)
 
-    hooks.callback(attending.register_forward_pre_hook(start, with_kwargs=True).remove)
+    hooks.callback(module.register_forward_pre_hook(start, with_kwargs=True).remove)
     # Modes are a stack: of two taps the one that started last must stop first, hence `prepend`.
-    hooks.callback(attending.register_forward_hook(stop, prepend=True, always_call=True).remove)
+    hooks.callback(module.register_forward_hook(stop, prepend=True, always_call=True).remove)
+
+
+def _is_ours_or_known(module: nn.Module) -> bool:
+    return isinstance(getattr(module, "attention", None), str) or type(module).__module__.startswith("timm.")
 
 
 class _Overhear(TorchFunctionMode):
@@ -160,7 +168,7 @@ class _Overhear(TorchFunctionMode):
 
 
 def _between_channels(weights: Tensor, x: Tensor | None) -> bool:
-    """Whether a map N×heads×d×d from input N×T×D is one of channels: d = D/heads, and not T."""
+    """Whether a map N×heads×d×d of a stranger's module is one of channels: d = D/heads of its input N×T×D, not T."""
     if x is None or weights.ndim != 4 or weights.shape[-1] != weights.shape[-2]:
         return False
     side, tokens = weights.shape[-1], x.shape[1:-1].numel()
@@ -178,7 +186,7 @@ def attention_weights(
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(q kᵀ·scale + mask) of `F.scaled_dot_product_attention`, N×heads×T×T, in at least fp32."""
-    with torch.autocast(query.device.type, enabled=False):
+    with torch.autocast("cpu" if query.is_meta else query.device.type, enabled=False):
         exact = torch.promote_types(query.dtype, torch.float32)
         query, key = query.to(exact), key.to(exact)
         if enable_gqa:
@@ -207,10 +215,6 @@ def _ask_again(
         module.dropout = dropout
 
 
-def _mixes_tokens(attending: nn.Module) -> bool:
-    return not any(word in type(attending).__name__ for word in _CHANNEL_ATTENTION)
-
-
 # ---------------------------------------------------------------- what can be tapped
 
 
@@ -226,14 +230,17 @@ def _prefix_tokens(model: nn.Module) -> int:
 
 
 def _note_silence(taps: Taps, model: nn.Module, args: Any, output: Any) -> None:
-    if not taps.attention and not taps.note:
+    if not taps.attention and not taps.channel_attention and not taps.note:
         taps.note = "the attention modules called neither scaled_dot_product_attention nor softmax"
 
 
-def _note(model: nn.Module, blocks: dict[str, tuple[nn.Module, nn.Module]]) -> str:
+def _note(model: nn.Module, blocks: list[Block]) -> str:
     name = type(getattr(model, "body", model)).__name__
     if not blocks:
-        return f"{name} has no transformer blocks: neither token features nor attention"
-    if not any(_mixes_tokens(attending) for _, attending in blocks.values()):
-        return f"the attention of {name} is not between tokens: features only"
+        return f"no blocks are known in {name}: neither features nor attention"
+    kinds = {attending.kind for block in blocks for attending in block.attending}
+    if not kinds:
+        return f"{name} has no attention: features only"
+    if kinds == {"channel"}:
+        return f"the attention of {name} is between channels, not between tokens"
     return ""

@@ -5,31 +5,14 @@ import timm
 import torch
 
 from hardtack.errors import UserError
-from hardtack.models import describe, load_model, parameter_count
+from hardtack.models import load_model, parameter_count
 from hardtack.models.zoo.vit import VisionTransformer
-
-PARAMETERS = {
-    "resnet18_cifar": 11_173_962,
-    "resnet50_cifar": 23_520_842,
-    "resnet20_cifar": 272_474,
-    "preact_resnet18_cifar": 11_172_170,
-    "vit_digits": 214_090,
-    "vit_tiny_patch4_32": 5_362_378,
-    "vit_small_patch4_32": 21_341_578,
-    "vit_base_patch4_32": 85_150_474,
-}
 
 
 def tiny(**options):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return VisionTransformer(width=32, depth=2, heads=2, **options)
-
-
-def test_parameter_counts():
-    counts = {name: count for name, count, _ in describe()}
-    assert counts.items() >= PARAMETERS.items()
-    assert all(text for _, _, text in describe())
 
 
 @pytest.mark.parametrize("class_token", [False, True])

@@ -95,7 +95,9 @@ class Performer(nn.Module):
     def forward(self, x: Tensor, v: Tensor) -> Tensor:
         q, k = self.qk(x).chunk(2, dim=-1)
         exact = torch.promote_types(v.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):  # exponentials of halves would be coarse or infinite
+        with torch.autocast(
+            "cpu" if x.is_meta else x.device.type, enabled=False
+        ):  # exponentials of halves would be coarse or infinite
             q, k = self.kernel(q.to(exact)), self.kernel(k.to(exact))
             total = q @ k.sum(1).unsqueeze(2)
             out = q @ (k.transpose(1, 2) @ v.to(exact)) / (total + 1e-8)

@@ -1,0 +1,107 @@
+"""Where a network's blocks are, and which modules attend in them.
+
+A block of our own has a method `branches()`; those of timm and torchvision are known by name; anybody else's are
+recognised by their shape: a module with an attention child (`attn`, `self_attention`, …) beside a norm or an MLP.
+Of blocks within blocks the innermost count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from hardtack.models.branches import Branch, branches_of, is_known
+
+Kind = Literal["token", "window", "reduced", "class", "channel"]
+
+_ATTENTION_NAMES = ("attn", "self_attn", "attention", "self_attention")
+_BLOCK_SIGNS = ("norm", "ln", "layernorm", "mlp", "ffn")
+_KINDS: dict[str, Kind] = {
+    "WindowAttention": "window",
+    "ClassAttn": "class",
+    "ClassAttention": "class",
+    "XCA": "channel",
+    "pvt_v2.Attention": "reduced",
+    "levit.AttentionDownsample": "reduced",
+}
+_WITHOUT_MAPS = ("SqueezeExcite", "SEModule", "EffectiveSE", "Identity", "Pooling")
+
+
+@dataclass(frozen=True)
+class Attending:
+    """A module that attends. `kind`: between all tokens, tokens of a window, tokens and a coarser grid of them, from
+    the class token alone, or between channels. `says`: its output are the weights themselves."""
+
+    name: str
+    module: nn.Module
+    kind: Kind
+    says: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    name: str
+    module: nn.Module
+    attending: tuple[Attending, ...]
+
+    @property
+    def branches(self) -> tuple[Branch, ...]:
+        return branches_of(self.module)
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether a map of this block is N×H×W×D."""
+        return getattr(self.module, "channels_last", type(self.module).__name__.startswith("SwinTransformer"))
+
+
+def find_blocks(model: nn.Module) -> list[Block]:
+    """In order of definition."""
+    found = {name: module for name, module in model.named_modules() if _is_block(module)}
+    if type(getattr(model, "body", model)).__module__ == "timm.models.vgg":  # its five stages end in a pool
+        found = {name: module for name, module in model.named_modules() if isinstance(module, nn.MaxPool2d)}
+    inside = {id(part): name for name, module in found.items() for part in module.modules() if part is not module}
+    outer = {inside[id(module)] for module in found.values() if id(module) in inside}
+    blocks = []
+    for name, module in found.items():
+        if name not in outer:
+            blocks.append(Block(name, module, tuple(_attending(name, module))))
+    return blocks
+
+
+def _is_block(module: nn.Module) -> bool:
+    if callable(getattr(module, "branches", None)) or is_known(module):
+        return True
+    children = dict(module.named_children())
+    return any(word in children for word in _ATTENTION_NAMES) and any(
+        child.startswith(_BLOCK_SIGNS) for child in children
+    )
+
+
+def _attending(name: str, block: nn.Module) -> list[Attending]:
+    said = [
+        Attending(f"{name}.{inner}", module, module.attention, getattr(module, "maps_are_output", False))
+        for inner, module in block.named_modules()
+        if isinstance(getattr(module, "attention", None), str)
+    ]
+    if said or callable(getattr(block, "branches", None)):
+        return said
+    return [
+        Attending(f"{name}.{word}", module, _kind(module))
+        for word, module in block.named_modules()
+        if _attends(word, module)
+    ]
+
+
+def _attends(word: str, module: nn.Module) -> bool:
+    named = word in (*_ATTENTION_NAMES, "attn_downsample")
+    return named and not type(module).__name__.startswith(_WITHOUT_MAPS) and any(True for _ in module.parameters())
+
+
+def _kind(module: nn.Module) -> Kind:
+    name = type(module).__name__
+    full = f"{type(module).__module__.rpartition('.')[2]}.{name}"
+    if "Channel" in name:
+        return "channel"
+    return next((kind for part, kind in _KINDS.items() if part in (full, name)), "token")

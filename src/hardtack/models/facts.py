@@ -1,0 +1,117 @@
+"""What is known of every registered model without building it: parameters, multiply-adds, tokens, attention.
+
+The table beside this file is written by `python -m hardtack.models.facts`; a test measures every model again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from hardtack.files import write_text
+from hardtack.models.blocks import Block, find_blocks
+from hardtack.models.catalog import make_body
+from hardtack.models.taps import tap
+from hardtack.registry import models
+
+_TABLE = Path(__file__).with_suffix(".json")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`gflops` are 10⁹ multiply-adds, as papers count them. `tokens` are those of the blocks, stage by stage."""
+
+    parameters: int
+    gflops: float
+    tokens: str
+    attention: str  # the kinds, or none
+    blocks: int
+    image_size: int
+    num_classes: int
+    source: str  # ours or timm
+
+
+@functools.cache
+def known() -> dict[str, Facts]:
+    """At each model's usual size."""
+    return {name: Facts(**row) for name, row in json.loads(_TABLE.read_text()).items()}
+
+
+def usual(name: str) -> tuple[int, int]:
+    """The image size and the number of classes a model is meant for."""
+    return (224, 1000) if name.endswith("_224") else (32, 10)
+
+
+def measure(name: str, *, image_size: int | None = None, num_classes: int | None = None, **options: Any) -> Facts:
+    """Facts of a model as it would be built; nothing is allocated."""
+    size, classes = usual(name)
+    classes = num_classes or classes
+    with torch.device("meta"):
+        body = make_body(name, num_classes=classes, image_size=image_size, options=options)
+        size = image_size or body.image_size or size
+        module = body.module.eval()
+        x = torch.zeros(1, 3, size, size)
+        with torch.no_grad(), MultiplyAdds() as counted:
+            module(x)
+        with torch.no_grad(), tap(module, attention=False) as taps:
+            module(x)
+    return Facts(
+        parameters=sum(parameter.numel() for parameter in module.parameters()),
+        gflops=round(counted.total / 1e9, 4),
+        tokens=stages(taps.features),
+        attention=attention_kinds(find_blocks(module)),
+        blocks=len(taps.features),
+        image_size=size,
+        num_classes=classes,
+        source=source(module),
+    )
+
+
+def stages(features: list[Tensor]) -> str:
+    """256→64→16: the number of tokens, block by block, without repetition."""
+    return "→".join(str(count) for count, _ in groupby(feature.shape[1] for feature in features))
+
+
+def attention_kinds(blocks: list[Block]) -> str:
+    kinds = dict.fromkeys(attending.kind for block in blocks for attending in block.attending)
+    return ", ".join(kinds) or "none"
+
+
+def source(module: nn.Module) -> str:
+    return "timm" if type(module).__module__.startswith("timm.") else "ours"
+
+
+class MultiplyAdds(TorchDispatchMode):
+    """Counts those of matrix products and convolutions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        count = flop_registry.get(func._overloadpacket)
+        if count is not None:
+            self.total += count(*args, **kwargs, out_val=out) // 2
+        return out
+
+
+def write_table() -> None:
+    rows = {name: dataclasses.asdict(measure(name)) for name in models.names()}
+    lines = [f"  {json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in rows.items()]
+    write_text(_TABLE, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    write_table()
