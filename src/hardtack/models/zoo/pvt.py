@@ -122,10 +122,10 @@ def _sized(letter: str, size: int, **presets: Any) -> Callable[[Any], Any]:
     return models.register(f"pvt_{letter}_{size}", help=said, image_size=size, depths=DEPTHS[letter], **presets)
 
 
-@_sized("large", 224)
+@_sized("large", 224, papers=("rspc",))
 @_sized("medium", 224)
-@_sized("small", 224)
-@_sized("tiny", 224)
+@_sized("small", 224, papers=("rspc",))
+@_sized("tiny", 224, papers=("rspc",))
 @_sized("small", 32, patch_size=2, reductions=(4, 2, 1, 1))
 @_sized("tiny", 32, patch_size=2, reductions=(4, 2, 1, 1))
 class PyramidTransformer(nn.Module):

@@ -92,10 +92,12 @@ class TokenBlock(nn.Module):
 
 
 @models.register(
-    "t2t_vit_t_24_224", help="tokens-to-token vision transformer, 24 layers", image_size=224, width=512, depth=24,
-    heads=8,
+    "t2t_vit_t_24_224", help="tokens-to-token vision transformer, 24 layers", papers=("rspc",), image_size=224,
+    width=512, depth=24, heads=8,
 )  # fmt: skip
-@models.register("t2t_vit_t_14_224", help="tokens-to-token vision transformer, 14 layers", image_size=224)
+@models.register(
+    "t2t_vit_t_14_224", help="tokens-to-token vision transformer, 14 layers", papers=("rspc",), image_size=224
+)
 @models.register(
     "t2t_vit_t_14_32", help="tokens-to-token vision transformer, 14 layers, 8×8 tokens", kernels=(3, 3, 3),
     strides=(1, 2, 2),
