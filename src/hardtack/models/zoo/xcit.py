@@ -29,6 +29,7 @@ from hardtack.models.zoo.layers import (
     require_patches,
     require_positive,
     require_rate,
+    start_small,
 )
 from hardtack.registry import models
 
@@ -254,10 +255,7 @@ class Xcit(nn.Module):
         )
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, num_classes)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        start_small(self)
         nn.init.trunc_normal_(self.cls_token, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
