@@ -100,9 +100,15 @@ def _sized(size: int, patch: int, letter: str) -> Callable[[Any], Any]:
     def enter(make: Any) -> Any:
         name, said = f"{letter}_patch{patch}_{size}", f", {letter}"
         pooled: dict[str, Any] = token if size == 224 else {}
-        models.register(f"vit_{name}", help=f"vision transformer{said}", papers=("rspc",), **presets, **pooled)(make)
-        help = f"vision transformer with a class token{said}"
-        models.register(f"deit_{name}", family="deit", help=help, papers=("rspc", "xcit"), **presets, **token)(make)
+        vit, deit = f"vit_{name}", f"deit_{name}"
+        models.register(
+            vit, help=f"vision transformer{said}", papers=("rspc",), published=vit if size == 224 else "",
+            **presets, **pooled,
+        )(make)  # fmt: skip
+        models.register(
+            deit, family="deit", help=f"vision transformer with a class token{said}", papers=("rspc", "xcit"),
+            published=deit if size == 224 else "", **presets, **token,
+        )(make)  # fmt: skip
         return make
 
     return enter
