@@ -18,7 +18,7 @@ from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
-from hardtack.evaluation.sanity import UNTRAINED, check_inputs, check_logits, class_names
+from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
 from hardtack.evaluation.trials import check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.files import sha256
@@ -240,9 +240,12 @@ def _model_target(job: EvaluationJob) -> Target:
     name = asked.name.replace(":", "-").replace("/", "-")
     folder = Path(job.output or f"runs/{name}").expanduser()
     file = find_weights(asked.weights) if asked.weights else None
+    flags = [] if file or asked.pretrained else [UNTRAINED]
+    if model.fitted is not None and any(key.endswith(".weight") for key in model.fitted.fresh):
+        flags.append(NEW_HEAD)
     subject = Subject(
         run=folder.name, model=asked.name, checkpoint=file.stem if file else None,
-        weights_sha256=sha256(file) if file else None, flags=() if file or asked.pretrained else (UNTRAINED,),
+        weights_sha256=sha256(file) if file else None, flags=tuple(flags),
     )  # fmt: skip
     return Target(model=model, data=data, folder=folder, subject=subject)
 
@@ -256,7 +259,8 @@ def _native_size(asked: ModelConfig) -> int | None:
     """The size a timm network was made for, so that photographs of any size are cut to fit it."""
     if not asked.name.startswith("timm:"):
         return None
-    return load_model(dataclasses.replace(asked, pretrained=False, weights=None), num_classes=2, seed=0).image_size
+    empty = dataclasses.replace(asked, pretrained=False, weights=None, adapt=False)
+    return load_model(empty, num_classes=2, seed=0).image_size
 
 
 def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset:

@@ -151,6 +151,7 @@ def other_classes(expected: int | None, found: int) -> list[Flag]:
 
 
 UNTRAINED = flag("red", "untrained", "the model's weights are random: give model.weights=FILE or model.pretrained=true")
+NEW_HEAD = flag("red", "untrained", "the model's head is new: its weights were trained on another number of classes")
 
 
 def class_names(trained: Sequence[str] | None, found: Sequence[str]) -> list[Flag]:

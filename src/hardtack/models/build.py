@@ -16,7 +16,7 @@ from hardtack.errors import UserError
 from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.files import find_weights, read_metadata
-from hardtack.models.weights import load_weights
+from hardtack.models.weights import adapt_state, load_weights
 
 Channels = float | Sequence[float] | None
 
@@ -26,8 +26,9 @@ class ModelConfig:
     """Section `model:` of a recipe; its short form is just the name.
 
     `num_classes`, `image_size`, `mean` and `std` left at None are taken from the weights, the caller or the
-    architecture (0.5). `weights` is a .safetensors or .pt file, or a run folder, to start from. `options` are
-    knobs of the architecture: `{depth: 6, drop_path: 0.1}`.
+    architecture (0.5). `weights` is a .safetensors or .pt file, or a run folder, to start from; with `adapt` it
+    may be of a network of another size: positions and patches are resized, a head for other classes starts new.
+    `options` are knobs of the architecture: `{depth: 6, drop_path: 0.1}`.
     """
 
     name: str = "vit_tiny_patch4_32"
@@ -35,6 +36,7 @@ class ModelConfig:
     image_size: int | None = None
     pretrained: bool = False
     weights: str | None = None
+    adapt: bool = False
     mean: tuple[Number, Number, Number] | None = None
     std: tuple[Number, Number, Number] | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -47,6 +49,7 @@ def load_model(
     image_size: int | None = None,
     pretrained: bool = False,
     weights: str | Path | None = None,
+    adapt: bool = False,
     mean: Channels = None,
     std: Channels = None,
     seed: int | None = None,
@@ -57,26 +60,31 @@ def load_model(
     With `seed` the initial weights depend on nothing else, and the global random state stays as it was.
     Given a `ModelConfig`, what it states wins and the keywords (say, the data's size and statistics) fill
     what it leaves open. `num_classes` left at None is the weights file's, the published head's, or 10.
+    Weights that were adapted (from a file with `adapt`, or published ones of our own models) leave the
+    account of what was kept, resized and left new in the model's `fitted`.
     """
     if isinstance(name, ModelConfig):
         asked = name
     else:
         path = None if weights is None else str(weights)
         asked = ModelConfig(
-            name=name, image_size=image_size, pretrained=pretrained, weights=path, options=options,
+            name=name, image_size=image_size, pretrained=pretrained, weights=path, adapt=adapt, options=options,
             mean=_given("mean", mean), std=_given("std", std),
         )  # fmt: skip
     path = asked.weights or (None if weights is None else str(weights))
+    adapt, pretrained = asked.adapt or adapt, asked.pretrained or pretrained
+    if adapt and path is None and not pretrained:
+        raise UserError("adapt fits weights of another size to the model, and there are none: give weights=FILE")
     written = {} if path is None else read_metadata(find_weights(path)).get("architecture", {})
     num_classes = asked.num_classes or num_classes
     if num_classes is None:
-        num_classes = written.get("num_classes") or published_classes(asked.name, asked.pretrained) or 10
+        num_classes = written.get("num_classes") or published_classes(asked.name, pretrained) or 10
     with _seeded(seed):
         body = make_body(
             asked.name,
             num_classes=num_classes,
             image_size=asked.image_size or image_size,
-            pretrained=asked.pretrained or pretrained,
+            pretrained=pretrained,
             trained=path is not None,
             options={**options, **asked.options},
         )
@@ -95,8 +103,12 @@ def load_model(
         image_size=body.image_size,
         architecture={"name": asked.name, "options": body.options, "source": body.source},
     )
+    if body.published is not None:
+        given = body.published
+        origin = f"the published weights of timm:{given.name}"
+        model.fitted = adapt_state(model, given.state, origin=origin, architecture=given.architecture)
     if path is not None:
-        load_weights(model, path)
+        model.fitted = load_weights(model, path, adapt=adapt).fitted
     return model.eval()
 
 

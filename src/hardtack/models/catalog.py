@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hardtack import config
 from hardtack.errors import UserError, did_you_mean
@@ -27,11 +27,23 @@ _NOT_OPTIONS = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Published:
+    """Weights that timm publishes for one of our own networks; `architecture` says how that network was built."""
+
+    name: str
+    state: Mapping[str, Tensor]
+    mean: Triple
+    std: Triple
+    architecture: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Body:
     """A network before normalisation, with what is known about it.
 
     `options` are all knobs that were in force, so that a file written today is rebuilt the same tomorrow.
-    `mean` and `std` are those of published weights, None where nothing was loaded.
+    `mean` and `std` are those of published weights, None where nothing was loaded. `published` are such weights
+    that are still to be fitted to the module: it may be of another size than they were trained at.
     """
 
     module: nn.Module
@@ -40,6 +52,7 @@ class Body:
     source: str
     mean: Triple | None = None
     std: Triple | None = None
+    published: Published | None = None
 
 
 def make_body(
@@ -60,9 +73,11 @@ def make_body(
         raise UserError(f"'{word}' is a setting of its own and does not belong among the options")
     if name.startswith(TIMM):
         return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, trained, dict(options))
-    if pretrained:
-        raise UserError(f"model '{name}' has no published weights; give a file as weights=, or take a timm: model")
-    return _own_body(name, num_classes, image_size, dict(options))
+    body = _own_body(name, num_classes, image_size, dict(options))
+    if not pretrained:
+        return body
+    published = _published(name)
+    return dataclasses.replace(body, mean=published.mean, std=published.std, published=published)
 
 
 # ---------------------------------------------------------------- our own
@@ -82,6 +97,31 @@ def _own_body(name: str, num_classes: int, image_size: int | None, options: dict
         raise UserError(f"model '{name}': {error}") from None
     size = settings.pop("image_size", image_size)
     return Body(module=module, options=settings, image_size=size, source="hardtack")
+
+
+def _published(name: str) -> Published:
+    entry = _entry(name)
+    if not entry.published:
+        raise UserError(f"model '{name}' has no published weights; give a file as weights=, or take a timm: model")
+    published = fetch_published(entry.published)
+    presets = {key: value for key, value in entry.presets.items() if key != "image_size"}
+    if isinstance(presets.get("stem"), int):  # XCiT's small patches come from weights of large ones
+        presets["patch_size"] = presets["stem"]
+    architecture = {"name": f"timm:{entry.published}", "options": presets, **published.architecture}
+    return dataclasses.replace(published, architecture=architecture)
+
+
+def fetch_published(name: str) -> Published:
+    """Download what timm publishes under `name`: the only place where our own networks reach for the net."""
+    module = _create(name, True)
+    known: Any = module.pretrained_cfg
+    return Published(
+        name=name,
+        state=module.state_dict(),
+        mean=as_triple("mean", known.get("mean"), default=0.5),
+        std=as_triple("std", known.get("std"), default=0.5),
+        architecture={"image_size": known["input_size"][-1]},
+    )
 
 
 def _entry(name: str) -> Any:
@@ -144,12 +184,13 @@ def _timm_body(
 
 
 def published_classes(name: str, pretrained: bool) -> int | None:
-    """How many classes the published weights of a timm model tell apart; None where none are asked for."""
-    if not pretrained or not name.startswith(TIMM):
+    """How many classes the published weights of a model tell apart; None where none are asked for."""
+    theirs = name.removeprefix(TIMM) if name.startswith(TIMM) else models.get(name).published if name in models else ""
+    if not pretrained or not theirs:
         return None
     import timm
 
-    known = timm.models.get_pretrained_cfg(name.removeprefix(TIMM))
+    known = timm.models.get_pretrained_cfg(theirs)
     return None if known is None else known.num_classes
 
 

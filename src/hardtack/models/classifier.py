@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
+from hardtack.models.surgery import Fitted
 
 Triple = tuple[float, float, float]
 
@@ -46,8 +47,10 @@ class Classifier(nn.Module):
 
     `architecture` is a plain mapping from which `rebuild` can make the same network again. `image_size` is
     the only size this model accepts, None when any will do; `num_classes` is None when a wrapped module does
-    not say.
+    not say. `fitted` is the account of weights that were adapted from a network of another size, else None.
     """
+
+    fitted: Fitted | None = None
 
     def __init__(
         self,

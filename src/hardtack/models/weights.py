@@ -10,7 +10,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,15 @@ from hardtack.models.files import (
     shorten,
     side_file,
 )
+from hardtack.models.surgery import Fitted, Places, compare, fit_state, places_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What arrived: the last three are empty unless `strict=False` let a partial fit pass."""
+    """What arrived: the three lists are empty unless `strict=False` let a partial fit pass.
+
+    `fitted` says what `adapt` did.
+    """
 
     path: Path
     digest: str
@@ -42,6 +46,7 @@ class Loaded:
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     wrong_shape: dict[str, str] = field(default_factory=dict)  # name to "found, wanted"
+    fitted: Fitted | None = None
 
 
 # ---------------------------------------------------------------- out
@@ -91,31 +96,80 @@ def _separate(state: Mapping[str, Any]) -> dict[str, Tensor]:
 # ---------------------------------------------------------------- in
 
 
-def load_weights(model: nn.Module, path: str | Path, *, strict: bool = True, entry: str | None = None) -> Loaded:
+def load_weights(
+    model: nn.Module, path: str | Path, *, strict: bool = True, entry: str | None = None, adapt: bool = False
+) -> Loaded:
     """Copy the weights in a file into `model`, in place.
 
     `path` is a .safetensors file, a `torch.save`d checkpoint (.pt, .pth, …) or a run folder. `entry` names
     the part of a checkpoint to take. Prefixes that wrappers leave (`module.`, `_orig_mod.`, `model.`) are
-    fitted to the model. With `strict=False` what fits is loaded, the rest is warned of and returned.
+    fitted to the model. With `strict=False` what fits is loaded, the rest is warned of and returned. With
+    `adapt` weights of a network of another size are resized where that has a meaning (see `surgery`); what
+    has no place even then is an error, strict or not.
     """
     file = find_weights(path)
     digest = check_sum(file)
     _same_normalisation(model, file)
     found, taken = read_state(file, entry=entry)
-    names = {_clean(key): key for key in _bare(model).state_dict()}  # a part may be compiled or wrapped
-    wanted = {clean: _bare(model).state_dict()[key] for clean, key in names.items()}
+    architecture = read_metadata(file).get("architecture", {})
+    if adapt:
+        fitted = adapt_state(model, found, origin=str(file), architecture=architecture)
+        return Loaded(path=file, digest=digest, entry=taken, fitted=fitted)
+    names, wanted = _named(_bare(model))
     found = _fit(found, wanted)
     loaded = _compare(found, wanted, file, digest, taken)
     if loaded.missing or loaded.unexpected or loaded.wrong_shape:
         if strict:
-            raise UserError(f"{file} does not fit the model: {_differences(loaded)}")
+            way_out = _way_out(_bare(model), found, wanted)
+            raise UserError(f"{file} does not fit the model: {_differences(loaded)}{way_out}")
         warnings.warn(f"{file} fits the model only in part: {_differences(loaded)}", stacklevel=2)
     skip = {*loaded.unexpected, *loaded.wrong_shape}
     _bare(model).load_state_dict({names[k]: v for k, v in found.items() if k not in skip}, strict=False)
     return loaded
 
 
+def adapt_state(
+    model: nn.Module, found: Mapping[str, Tensor], *, origin: str, architecture: Mapping[str, Any]
+) -> Fitted:
+    """Fit tensors of a network of another size to `model` and load them; or say what cannot be, and load nothing.
+
+    `origin` is what messages call them; `architecture` is what is known of the network they come from.
+    """
+    bare = _bare(model)
+    names, wanted = _named(bare)
+    try:
+        state, fitted = fit_state(_fit(found, wanted), wanted, _places(bare))
+    except UserError as error:
+        whose = f" (of {architecture['name']})" if "name" in architecture else ""
+        raise UserError(f"{origin}{whose} cannot be adapted to the model: {error}") from None
+    if isinstance(bare, Classifier):
+        fitted = replace(fitted, notes=fitted.notes + compare(architecture, bare.architecture, fitted))
+    bare.load_state_dict({names[key]: tensor for key, tensor in state.items()}, strict=False)
+    return fitted
+
+
+def _way_out(bare: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """That, and how, weights which do not fit as they are could be adapted."""
+    try:
+        _, fitted = fit_state(found, wanted, _places(bare))
+    except UserError:
+        return ""
+    return f"; with model.adapt=true (Python: adapt=True) they go in: {fitted.summary()}"
+
+
 # ---------------------------------------------------------------- names
+
+
+def _named(bare: nn.Module) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """Clean names to the model's own (a part may be compiled or wrapped), and the state under clean names."""
+    state = bare.state_dict()
+    names = {_clean(key): key for key in state}
+    return names, {clean: state[key] for clean, key in names.items()}
+
+
+def _places(bare: nn.Module) -> Places:
+    places = places_of(bare)
+    return replace(places, patches={*map(_clean, places.patches)}, computed={*map(_clean, places.computed)})
 
 
 def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ class Tracker:
 
     def __init__(self, folder: Path, *, resumed_step: int, tensorboard: bool = False) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = [line for line in _lines(self.path) if line["step"] <= resumed_step]
+        kept = [line for line in _lines(self.path) if line["step"] <= resumed_step] if resumed_step else []
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = self.path.open("a")
         self._board = _board(folder, resumed_step) if tensorboard else None

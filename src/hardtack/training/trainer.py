@@ -125,12 +125,20 @@ class Trainer:
                 terminated() as stop,
                 Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter,
             ):
+                self._say_start(tracker, meter)
                 while self.done < total:
                     self._epoch(tracker, meter, stop)
             if tracker is not None:
                 tracker.close()
             self.runtime.wait()
         return self.folder
+
+    def _say_start(self, tracker: Tracker | None, meter: Meter) -> None:
+        """What became of weights that were adapted from a network of another size: once, when the run begins."""
+        fitted = getattr(self.model, "fitted", None)
+        if self.done == 0 and tracker is not None and fitted is not None:
+            meter.say(f"{self.recipe.name} starts from adapted weights: {fitted.summary()}")
+            tracker.write("start", step=0, epoch=0, adapted=fitted.summary())
 
     def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:
         epoch, start = divmod(self.done, self.steps_per_epoch)
