@@ -20,6 +20,7 @@ _HOMES = {
     "attack": "hardtack.api",
     "evaluate": "hardtack.evaluation",
     "evaluate_run": "hardtack.api",
+    "find_blocks": "hardtack.models",
     "load_data": "hardtack.data",
     "load_model": "hardtack.models",
     "load_run": "hardtack.api",
