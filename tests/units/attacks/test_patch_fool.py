@@ -427,7 +427,7 @@ def test_torchs_own_attention_and_images_that_are_not_square():
 
 
 UNREADABLE = [
-    ("timm:resnet18", {"image_size": 32}, "no transformer blocks"),
+    ("timm:resnet18", {"image_size": 32}, "has no attention"),
     ("timm:swin_tiny_patch4_window7_224", SWIN, "per window"),
     ("timm:xcit_nano_12_p8_224", {"image_size": 32, "depth": 2}, "not between patches"),
 ]

@@ -189,6 +189,10 @@ def test_what_cannot_be_tapped_says_so(model):
     convolutional = load_model("resnet8_cifar")
     with tap(convolutional) as taps:
         convolutional(images())
-    assert taps.features == taps.attention == [] and "no transformer blocks" in taps.note
+    assert len(taps.features) == 3 and taps.attention == [] and "ResNet has no attention" in taps.note
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    with tap(plain) as taps:
+        plain(images())
+    assert taps.features == taps.attention == [] and "no blocks are known in Sequential" in taps.note
     with pytest.raises(UserError, match="compiled model cannot be tapped"), tap(torch.compile(model)):
         pass
