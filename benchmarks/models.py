@@ -6,24 +6,24 @@
 Forward (eval, no gradients) and forward with backward to the parameters (train) under autocast, the blocks compiled
 (`fullgraph=True`; equal blocks share one compilation) and the whole pass replayed as a CUDA graph, in the better of
 both memory formats, which are compared uncompiled. `share` is multiply-adds × 2 (backward: × 6) × images/s over the
-rate of a bf16 product of two 8192×8192 matrices in the same run. Several processes compile, a lock keeps every
-measurement alone on the card; what others compile meanwhile can still cost a measurement a few per cent. First every
-model is measured uncompiled, then compiled, those with few different blocks first; what --limit-s cuts off is said.
+rate of a bf16 product of two 8192×8192 matrices in the same run.
+
+First several processes compile into the cache that torch keeps (`--warm` does only that), then one process measures,
+alone on the card. Models that --output holds already are not measured again: repeat the command until it is complete.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,6 @@ def names() -> list[str]:
 # ---------------------------------------------------------------- one model
 
 
-@contextlib.contextmanager
-def alone(lock: Path) -> Iterator[None]:
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def replayed(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -67,7 +60,7 @@ def replayed(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
 
 
 def seconds(graph: torch.cuda.CUDAGraph) -> float:
-    """The best of five: others may use the card for a moment."""
+    """The best of five."""
     graph.replay()
     torch.cuda.synchronize()
     best = float("inf")
@@ -99,34 +92,46 @@ def passes(model: nn.Module, x: Tensor) -> tuple[Callable[[], Any], Callable[[],
     return forward, both
 
 
-def rates(model: nn.Module, x: Tensor, lock: Path) -> dict[str, Any]:
+def rates(model: nn.Module, x: Tensor) -> dict[str, Any]:
     forward, both = passes(model, x)
-    forward()
-    both()  # compiles, where there is something to compile, beside the measurements of others
-    with alone(lock):
-        found = {"forward": len(x) / seconds(replayed(forward))}
-        graph = replayed(both)
-        return found | {"forward_backward": len(x) / seconds(graph), "kernels": kernels(graph)}
+    found = {"forward": len(x) / seconds(replayed(forward))}
+    graph = replayed(both)
+    return found | {"forward_backward": len(x) / seconds(graph), "kernels": kernels(graph)}
 
 
-def measure(name: str, how: str, lock: Path) -> dict[str, Any]:
-    """`how`: eager, in both memory formats, or one of them, compiled."""
-    torch.cuda.empty_cache()
+def prepare(name: str) -> tuple[nn.Module, Tensor]:
+    torch.set_float32_matmul_precision("high")
+    torch._dynamo.config.recompile_limit = 128  # as many kinds of blocks as a network may have
     torch._dynamo.reset()
+    torch.cuda.empty_cache()
     batch = 512 if known()[name].gflops < 1 else 256
-    x = torch.rand(batch, 3, 32, 32, device="cuda")
-    model = load_model(name, num_classes=10, seed=0).cuda()
-    if how == "eager":
-        found: dict[str, Any] = {}
-        for form in FORMATS:
-            found[form] = rates(model.to(memory_format=getattr(torch, form)), x, lock)
-        return {"batch": batch, "eager": found}
-    model = model.to(memory_format=getattr(torch, how))
-    began = time.perf_counter()
+    return load_model(name, num_classes=10, seed=0).cuda(), torch.rand(batch, 3, 32, 32, device="cuda")
+
+
+def compile_blocks(model: nn.Module) -> None:
     for block in find_blocks(model):
         block.module.compile(fullgraph=True, dynamic=False)
-    found = rates(model, x, lock)
-    return {"compiled": found | {"format": how, "took_s": time.perf_counter() - began}}
+
+
+def warm(name: str) -> None:
+    """Compile and forget: the cache remembers."""
+    model, x = prepare(name)
+    compile_blocks(model)
+    for run in passes(model.to(memory_format=torch.channels_last), x):
+        run()
+
+
+def measure(name: str) -> dict[str, Any]:
+    model, x = prepare(name)
+    found: dict[str, Any] = {"batch": len(x), "eager": {}}
+    for form in FORMATS:
+        found["eager"][form] = rates(model.to(memory_format=getattr(torch, form)), x)
+    compile_blocks(model)
+    try:
+        found["compiled"] = rates(model, x)  # channels-last: what helps convolutions, and nothing else notices
+    except Exception as error:
+        found["compiled_error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return found
 
 
 def kernels(graph: torch.cuda.CUDAGraph) -> list[tuple[str, float]]:
@@ -148,81 +153,41 @@ def peak() -> float:
     return 2 * 8192**3 / seconds(replayed(lambda: a @ b))
 
 
-def better_format(row: dict[str, Any]) -> str:
-    return max(FORMATS, key=lambda form: row["eager"][form]["forward_backward"])
+def warm_all(chosen: list[str], workers: int, limit_s: float) -> None:
+    """Every model compiled once, several at a time; one that fails says so, and again where it is measured."""
+    ends = time.monotonic() + limit_s
+
+    def one(name: str) -> None:
+        left = ends - time.monotonic()
+        if left > 10:
+            environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                command = [sys.executable, __file__, "--one", name]
+                ended = subprocess.run(command, env=environment, timeout=left, capture_output=True, text=True)
+                print(name, "compiled" if ended.returncode == 0 else ended.stderr.strip()[-200:], flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        list(pool.map(one, chosen))
 
 
-class Desk:
-    """A folder through which the processes share their work: models that wait, and results."""
-
-    def __init__(self, folder: Path) -> None:
-        self.waiting, self.done, self.lock = folder / "waiting.json", folder / "done.jsonl", folder / "lock"
-
-    def take(self) -> tuple[str, str] | None:
-        """A model and how to measure it: uncompiled first, then compiled in its better format. None: all is done."""
-        while True:
-            with alone(self.lock.with_suffix(".desk")):
-                rows = self.results()
-                waiting = [
-                    (name, how)
-                    for name, how in json.loads(self.waiting.read_text())
-                    if "error" not in rows.get(name, {})
-                ]
-                ready = [(name, how) for name, how in waiting if how == "eager" or "eager" in rows.get(name, {})]
-                if ready:
-                    name, how = ready[0]
-                    waiting.remove(ready[0])
-                    self.waiting.write_text(json.dumps(waiting))
-                    return name, how if how == "eager" else better_format(rows[name])
-            if not waiting:
-                return None
-            time.sleep(0.5)  # others are about to find out which format is better
-
-    def put(self, name: str, found: dict[str, Any]) -> None:
-        with alone(self.lock.with_suffix(".desk")), self.done.open("a") as file:
-            file.write(json.dumps([name, found]) + "\n")
-
-    def results(self) -> dict[str, dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
-        for line in self.done.read_text().splitlines() if self.done.exists() else []:
-            name, found = json.loads(line)
-            rows.setdefault(name, {}).update(found)
-        return rows
-
-
-def work(desk: Desk) -> None:
-    torch.set_float32_matmul_precision("high")
-    torch._dynamo.config.recompile_limit = 128  # as many kinds of blocks as a network may have
-    while (task := desk.take()) is not None:
-        name, how = task
-        try:
-            desk.put(name, measure(name, how, desk.lock))
-        except Exception as error:
-            reason = " ".join(str(error).split())[:300]
-            desk.put(name, {"error" if how == "eager" else "compiled_error": f"{type(error).__name__}: {reason}"})
-
-
-def measure_all(chosen: list[str], workers: int, limit_s: float, output: Path) -> None:
-    found: dict[str, Any] = {
+def measure_all(chosen: list[str], limit_s: float, output: Path) -> None:
+    found: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"models": {}}
+    found |= {
         "command": "python benchmarks/models.py " + " ".join(sys.argv[1:]), "date": datetime.date.today().isoformat(),
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "peak_tflops": peak() / 1e12,
     }  # fmt: skip
     ends = time.monotonic() + limit_s
-    with tempfile.TemporaryDirectory() as folder:
-        desk = Desk(Path(folder))
-        desk.waiting.write_text(json.dumps([(name, how) for how in ("eager", "compiled") for name in chosen]))
-        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        crew = [subprocess.Popen([sys.executable, __file__, "--work", folder], env=environment) for _ in range(workers)]
-        while time.monotonic() < ends and any(worker.poll() is None for worker in crew):
-            time.sleep(1)
-            rows = desk.results()
-            output.write_text(json.dumps(found | {"models": rows}, indent=1) + "\n")
-        for worker in crew:
-            worker.kill()
-            worker.wait()
-        rows = desk.results()
-        output.write_text(json.dumps(found | {"models": rows}, indent=1) + "\n")
-    print(f"{len(rows)} measured, {sum('compiled' in row for row in rows.values())} of them compiled", flush=True)
+    left = [name for name in chosen if "compiled" not in found["models"].get(name, {})]
+    for number, name in enumerate(left):
+        if time.monotonic() > ends:
+            print(f"not measured: {', '.join(left[number:])}", flush=True)
+            break
+        try:
+            found["models"][name] = measure(name)
+        except Exception as error:
+            found["models"][name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+        print(name, json.dumps(found["models"][name])[:160], flush=True)
+        output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 # ---------------------------------------------------------------- the table
@@ -230,24 +195,21 @@ def measure_all(chosen: list[str], workers: int, limit_s: float, output: Path) -
 
 def table(results: dict[str, Any]) -> str:
     lines = [
-        "| model | parameters | GFLOPs | forward img/s | share | forward + backward img/s | share | |",
+        "| model | parameters | GFLOPs | forward img/s | share | forward + backward img/s | share | channels-last |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name in sorted(results["models"]):
         row, facts = results["models"][name], known()[name]
         start = f"| `{name}` | {facts.parameters / 1e6:.2f} M | {facts.gflops:.3g} |"
-        if "eager" not in row:
-            lines.append(f"{start} – | – | – | – | {row.get('error', 'not measured')} |")
+        if "compiled" not in row:
+            lines.append(f"{start} – | – | – | – | {row.get('error') or row.get('compiled_error')} |")
             continue
-        better = better_format(row)
-        best = row.get("compiled", row["eager"][better])
         cells = []
         for key, factor in (("forward", 2), ("forward_backward", 6)):
-            share = best[key] * facts.gflops * factor / (results["peak_tflops"] * 1e3)
-            cells.append(f"{best[key]:,.0f} | {share:.1%}")
-        form = "channels-last" if better == "channels_last" else ""
-        how = ", ".join(word for word in (form, "" if "compiled" in row else "uncompiled") if word)
-        lines.append(f"{start} {' | '.join(cells)} | {how} |")
+            share = row["compiled"][key] * facts.gflops * factor / (results["peak_tflops"] * 1e3)
+            cells.append(f"{row['compiled'][key]:,.0f} | {share:.1%}")
+        contiguous, last = (row["eager"][form]["forward_backward"] for form in FORMATS)
+        lines.append(f"{start} {' | '.join(cells)} | × {last / contiguous:.2f} |")
     return "\n".join(lines)
 
 
@@ -260,19 +222,24 @@ def write_table(results: Path, page: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
-    parser.add_argument("--limit-s", type=float, default=3600.0, help="what is not measured by then is left out")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that compile")
+    parser.add_argument("--warm", action="store_true", help="compile, and measure nothing")
+    parser.add_argument("--cold", action="store_true", help="measure without compiling in several processes first")
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="of each half; what it cuts off is said")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/models.json"))
     parser.add_argument("--table", type=Path, help="write the table of --output into this page, and measure nothing")
-    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.work:
-        work(Desk(arguments.work))
+    chosen = arguments.only.split(",") if arguments.only else names()
+    if arguments.one:
+        warm(arguments.one)
     elif arguments.table:
         write_table(arguments.output, arguments.table)
     else:
-        chosen = arguments.only.split(",") if arguments.only else names()
-        measure_all(chosen, arguments.workers, arguments.limit_s, arguments.output)
+        if not arguments.cold:
+            warm_all(chosen, arguments.workers, arguments.limit_s)
+        if not arguments.warm:
+            measure_all(chosen, arguments.limit_s, arguments.output)
 
 
 if __name__ == "__main__":
