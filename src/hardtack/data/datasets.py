@@ -30,7 +30,6 @@ from hardtack.errors import UserError, did_you_mean
 from hardtack.registry import datasets
 
 Split = Literal["train", "validation", "test"]
-WITH_PATH = ("parquet", "folder", "npz", "timm")
 WITHOUT_PREFIX = ("hfds/", "wds/", "tfds/", "hfids/")
 
 
@@ -39,7 +38,8 @@ class DataConfig:
     """Section `data:` of a recipe.
 
     name         digits | cifar10 | cifar100 | parquet:PATH | folder:PATH | npz:PATH | timm:hfds/NAME,
-                 timm:wds/PATH, timm:tfds/NAME (`timm:` may be left out)
+                 timm:wds/PATH, timm:tfds/NAME (`timm:` may be left out); for measuring only: cifar10c:PATH/fog/3,
+                 imagenet_c:PATH/fog/3, imagenet_a:PATH and the other official files (hardtack list datasets)
     root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
     image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
     validation   share of the training split set aside where the source has no validation split for it
@@ -81,15 +81,20 @@ class Batch(NamedTuple):
 
 
 class Dataset:
-    """One split, ready to be batched. `rows[i]` is where image i lies in the store."""
+    """One split, ready to be batched. `rows[i]` is where image i lies in the store.
+
+    `source` says who made corrupted or shifted images (`official`, `regenerated`, `own`; empty for ordinary sets);
+    `class_subset` are the only classes that occur by definition (200 of 1000 in ImageNet-A), int64 and ascending.
+    """
 
     def __init__(
         self, store: Store, *, rows: Tensor, labels: Tensor, index: Tensor,
         name: str, split: str, classes: tuple[str, ...], description: str, workers: int = 0,
+        source: str = "", class_subset: Tensor | None = None,
     ) -> None:  # fmt: skip
         self.store, self.rows, self.labels, self.index = store, rows, labels, index
         self.name, self.split, self.classes, self.description = name, split, classes, description
-        self.workers = workers
+        self.workers, self.source, self.class_subset = workers, source, class_subset
         self._tables: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     num_classes = property(lambda self: len(self.classes))
@@ -111,7 +116,7 @@ class Dataset:
         return Dataset(
             self.store, rows=self.rows[chosen], labels=self.labels[chosen], index=self.index[chosen],
             name=self.name, split=self.split, classes=self.classes, description=self.description,
-            workers=self.workers,
+            workers=self.workers, source=self.source, class_subset=self.class_subset,
         )  # fmt: skip
 
     def first(self, count: int) -> Dataset:
@@ -157,12 +162,26 @@ def load_data(config: DataConfig | str, split: Split, **overrides: Any) -> Datas
     if cut:
         parts = stratified_cut(stored.labels[rows], settings.validation, settings.split_seed, stored.classes)
         rows = rows[parts[0] if split == "train" else parts[1]]
+    return _assemble(stored, rows, settings, split=split, stored_name=stored_name, cut=cut)
+
+
+def measured_whole(stored: Stored, name: str, **settings: Any) -> Dataset:
+    """All of `stored` as the test split of a set called `name`; `settings` are those of `DataConfig`."""
+    config: DataConfig = configuration.build(DataConfig, {**settings, "name": name})
+    check_labels(stored.labels, stored.classes, name)
+    rows = torch.arange(len(stored.labels))
+    return _assemble(stored, rows, config, split="test", stored_name="test", cut=False)
+
+
+def _assemble(
+    stored: Stored, rows: Tensor, settings: DataConfig, *, split: Split, stored_name: str, cut: bool
+) -> Dataset:
     if settings.limit is not None:
         rows = rows[first_rows(stored.labels[rows], settings.limit)]
     store, positions = _store(stored, rows, settings)
     return Dataset(
         store, rows=positions, labels=stored.labels[rows], index=rows, name=settings.name, split=split,
-        classes=stored.classes, workers=settings.workers,
+        classes=stored.classes, workers=settings.workers, source=stored.source, class_subset=stored.class_subset,
         description=_describe(stored, store, settings, split=split, stored_name=stored_name, cut=cut),
     )  # fmt: skip
 
@@ -172,10 +191,10 @@ def _parse(name: str) -> tuple[str, str]:
     if name.startswith(WITHOUT_PREFIX):
         return "timm", name
     word, colon, path = name.partition(":")
-    entry = datasets.get(word)
-    if entry.name in WITH_PATH and not path:
-        raise UserError(f"dataset '{word}' needs a path: {word}:PATH")
-    if entry.name not in WITH_PATH and colon:
+    form = datasets.get(word).presets.get("path")
+    if form and not path:
+        raise UserError(f"dataset '{word}' needs a path: {word}:{form}")
+    if not form and colon:
         raise UserError(f"dataset '{word}' takes no path; say where its files lie with data.root")
     return word, path
 

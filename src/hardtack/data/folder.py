@@ -71,7 +71,9 @@ def _stored(path: Path, classes: tuple[str, ...]) -> Stored:
     return Stored(FolderImages(files), torch.tensor(labels, dtype=torch.int64), classes)
 
 
-@datasets.register("folder", help="folder:PATH: one folder per class, directly or below train/, val/, test/")
+@datasets.register(
+    "folder", path="PATH", help="folder:PATH: one folder per class, directly or below train/, val/, test/"
+)
 def read_folder(config: DataConfig, path: str) -> Splits:
     root = find_path(path, config.root, kind="folder")
     if not root.is_dir():

@@ -69,7 +69,9 @@ def _array(path: Path, key: str) -> np.ndarray:
         raise UserError(f"{path}: '{key}' cannot be read without running code ({error}); save plain arrays") from None
 
 
-@datasets.register("npz", help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test")
+@datasets.register(
+    "npz", path="PATH", help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test"
+)
 def read_npz(config: DataConfig, path: str) -> Splits:
     file = find_path(path, config.root, kind="npz")
     try:

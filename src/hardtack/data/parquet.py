@@ -157,7 +157,9 @@ def class_names(schema: Any, label: str) -> tuple[str, ...]:
         return ()
 
 
-@datasets.register("parquet", help="parquet:PATH: Hugging Face image parquet, a file, a folder of shards or a pattern")
+@datasets.register(
+    "parquet", path="PATH", help="parquet:PATH: Hugging Face image parquet, a file, a folder of shards or a pattern"
+)
 def read_parquet(config: DataConfig, path: str) -> Splits:
     splits = find_files(path, config.root)
     first = next(iter(splits.values()))[0]

@@ -1,7 +1,8 @@
 """What every reader hands over: the stored splits of a data set, labels known, images not yet decoded.
 
-A reader is a function `(config, path) -> Splits`, registered in `hardtack.registry.datasets`. It never
-resizes, cuts or batches; that is the same for all of them and is done in `datasets`.
+A reader is a function `(config, path) -> Splits`, registered in `hardtack.registry.datasets`, with `path="PATH"` where
+its name is followed by a path. It never resizes, cuts or batches; that is the same for all of them and is done in
+`datasets`.
 """
 
 from __future__ import annotations
@@ -56,12 +57,17 @@ class Sequence(Protocol):
 
 @dataclass(frozen=True)
 class Stored:
-    """One stored split: `images` (N×3×H×W tensor, uint8 or float32 in [0,1], when already decoded)."""
+    """One stored split: `images` (N×3×H×W tensor, uint8 or float32 in [0,1], when already decoded).
+
+    `source` and `class_subset` are passed on to the `Dataset`, where they are explained.
+    """
 
     images: Tensor | Images | Sequence
     labels: Tensor
     classes: tuple[str, ...]
     note: str = ""
+    source: str = ""
+    class_subset: Tensor | None = None
 
 
 Splits = dict[str, Callable[[], Stored]]

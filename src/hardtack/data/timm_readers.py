@@ -62,7 +62,9 @@ class WalkedImages:
 
 
 @datasets.register(
-    "timm", help="timm:hfds/NAME, timm:wds/PATH, timm:tfds/NAME: what timm's readers open ('timm:' may go)"
+    "timm",
+    path="PATH",
+    help="timm:hfds/NAME, timm:wds/PATH, timm:tfds/NAME: what timm's readers open ('timm:' may go)",
 )
 def read_timm(config: DataConfig, path: str) -> Splits:
     kind, _, name = path.partition("/")
