@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from hardtack import randomness
@@ -24,8 +25,10 @@ SEVERITIES = (1, 2, 3, 4, 5)
 Constants = Literal["cifar", "imagenet"]
 """Whose constants: the script's that made CIFAR-10-C, or those of ImageNet-C's 224-pixel images."""
 
-Corruption = Callable[[Tensor, Tensor, int, Constants], Tensor]
-"""(x N×3×H×W in steps of 1/255, keys N, severity 1–5, constants) to what the published function returns, over 255."""
+Corruption = Callable[..., Tensor]
+"""(x N×3×H×W in steps of 1/255, keys N, severity 1–5, constants) to what the published function returns, over 255.
+
+The result is the caller's to change. Frost also takes `folder`."""
 
 _KNOWN: dict[str, Corruption] = {}
 
@@ -40,12 +43,21 @@ def names() -> tuple[str, ...]:
     return COMMON + EXTRA
 
 
+@torch.no_grad()
 def corrupt(
-    x: Tensor, index: Tensor, name: str, severity: int, *, constants: Constants = "cifar", seed: int = 0
+    x: Tensor,
+    index: Tensor,
+    name: str,
+    severity: int,
+    *,
+    constants: Constants = "cifar",
+    seed: int = 0,
+    frost: Path | None = None,
 ) -> Tensor:
     """`x` N×3×H×W in [0,1] under one corruption, in steps of 1/255 as the published files are.
 
-    `index` are the images' numbers in their data set: each has random numbers of its own.
+    `index` are the images' numbers in their data set: each has random numbers of its own. `frost` is the folder of
+    frost's overlay photographs; without it they are drawn (`frost_source` names which).
     """
     if name not in names():
         hint = did_you_mean(name, names()) or f"; known: {', '.join(names())}"
@@ -53,8 +65,9 @@ def corrupt(
     if severity not in SEVERITIES:
         raise UserError(f"a severity is 1, 2, 3, 4 or 5, found {severity}")
     keys = randomness.make_keys(index, seed, 1 + names().index(name), severity)
-    made = _function(name)(as_bytes(x), keys, severity, constants)
-    return (made.clamp(0, 1) * 255 + _SLACK).floor() / 255  # the published scripts cut off what follows the point
+    options = {"folder": frost} if name == "frost" else {}
+    made = _function(name)(as_bytes(x), keys, severity, constants, **options)
+    return _cut_off(made)
 
 
 _SLACK = 2.0**-10  # a grey level that fp32 has just missed is that grey level
@@ -62,7 +75,15 @@ _SLACK = 2.0**-10  # a grey level that fp32 has just missed is that grey level
 
 def as_bytes(x: Tensor) -> Tensor:
     """To the nearest 1/255: what an image file holds."""
-    return (x * 255).round() / 255
+    return (x * 255).round_().div_(255)
+
+
+def _cut_off(made: Tensor) -> Tensor:
+    """Into [0,1] and down to whole grey levels, as the published scripts cut off what follows the point; in place."""
+    # in place and part by part: fresh memory for every step would take longer than most corruptions
+    for part in made.split(max(1, len(made)) if made.is_cuda else 64):
+        part.clamp_(0, 1).mul_(255).add_(_SLACK).floor_().div_(255)
+    return made
 
 
 def _function(name: str) -> Corruption:
