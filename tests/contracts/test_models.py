@@ -4,6 +4,7 @@ Networks are shortened (one block per stage, 64 pixels where they take them): th
 the time it takes does. Marked slow: the same at full depth and size.
 """
 
+import copy
 import functools
 import inspect
 
@@ -36,14 +37,16 @@ def shortened(name):
         options["depths"] = tuple(1 for _ in knobs["depths"])
     if isinstance(knobs.get("depth"), int):
         options["depth"] = 10 if entry.family == "wide_resnet" else min(knobs["depth"], 2)
+    if isinstance(knobs.get("plain_depth"), int):
+        options["plain_depth"] = 1  # ConViT: a gated block and a plain one
     if isinstance(knobs.get("masked_blocks"), int):
         options["masked_blocks"] = min(knobs["masked_blocks"], 1)
     return options
 
 
-@functools.cache
+@functools.lru_cache(maxsize=2)
 def loaded(name):
-    """Only the latest few are kept: some are large."""
+    """Only the latest are kept: some are large."""
     if name in TIMM:
         return load_model(name, num_classes=7, seed=3, **TIMM[name])
     options = shortened(name)
@@ -57,8 +60,7 @@ def loaded(name):
 
 @pytest.fixture(scope="module", params=NAMES)
 def model(request):
-    """Tests come grouped by model, and one model is held at a time."""
-    loaded.cache_clear()
+    """Tests come grouped by model."""
     return loaded(request.param)
 
 
@@ -130,7 +132,15 @@ def test_taps_listen_without_a_trace(model):
     assert len(taps.features) == len(taps.feature_names) > 0
     assert len(taps.attention) == len(taps.attention_names) == len(taps.attention_kinds)
     assert bool(taps.note) == (not taps.attention), "taps without attention must say why"
-    assert all(feature.ndim == 3 for feature in taps.features)
+    assert all(feature.ndim == 3 and len(feature) == 2 for feature in taps.features)
+    with tap(model) as alone:
+        model(x[:1])
+    for together, one in zip(taps.features, alone.features, strict=True):
+        close = torch.allclose(together[:1], one, atol=1e-4 * max(1.0, one.abs().max().item()))
+        assert close, "the features of an image are mixed with those of another"
+    for feature, prefix in zip(taps.features, taps.prefixes, strict=True):
+        side = (feature.shape[1] - prefix) ** 0.5
+        assert side == int(side) or "mobilevit" in model.architecture["name"], "patches of a square image fill a square"
     for weights, kind in zip(taps.attention, taps.attention_kinds, strict=True):
         assert weights.ndim == 4 and torch.allclose(weights.sum(-1), torch.ones(()), atol=1e-5)
         assert kind != "token" or weights.shape[-1] == weights.shape[-2]
@@ -142,23 +152,32 @@ def test_taps_listen_without_a_trace(model):
     assert kinds == {*taps.attention_kinds, *(["channel"] if taps.channel_attention else [])}, "an attention was silent"
 
 
+def stirred(model):
+    """A copy whose branches all matter: layer scales start so small that a block would pass for its identity."""
+    twin, generator = copy.deepcopy(model), torch.Generator().manual_seed(1)
+    for parameter in twin.parameters():
+        if parameter.ndim <= 1 or parameter.shape.numel() == max(parameter.shape):
+            parameter.data.add_(0.5 * torch.rand(parameter.shape, generator=generator))
+    return twin
+
+
 def test_blocks_are_the_sum_of_their_branches(model):
-    seen = {}
+    twin, seen = stirred(model), {}
 
     def keep(block):
-        return lambda module, args, output: seen.update({block.name: (block, args, output)})
+        return lambda module, args, output: seen.update({block.name: (block, args[0].clone(), output.clone())})
 
-    blocks = [block for block in find_blocks(model) if block.branches]
-    handles = [block.module.register_forward_hook(keep(block)) for block in blocks]
+    blocks = [block for block in find_blocks(twin) if block.branches]
+    for block in blocks:
+        block.module.register_forward_hook(keep(block))
     with torch.no_grad():
-        model(images(model))
-        for handle in handles:
-            handle.remove()
-        for block, args, output in seen.values():
-            x = args[0]
+        twin(images(twin))
+        for block, x, output in seen.values():
+            made = x
             for branch in block.branches:
-                x = branch(x)
-            assert torch.allclose(x, output, atol=1e-5 * output.abs().max().clamp_min(1)), block.name
+                made = branch(made)
+            assert torch.allclose(made, output, atol=1e-5 * output.abs().max().clamp_min(1)), block.name
+            assert made.shape != x.shape or (made - x).abs().max() > 1e-3, "the check is void on an identity"
 
 
 @pytest.mark.parametrize("name", models.names())

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,21 +42,24 @@ _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 class Taps:
     """What the latest forward pass of the tapped model showed, in the order of computation.
 
-    Names are those of blocks. `prefix_tokens` says how many leading tokens (class, registers) are not image patches.
+    Names are those of blocks. `prefixes` say for each feature how many leading tokens (class, registers) are not
+    patches of the image; `prefix_tokens` is what the model says of itself, which need not hold in all of its stages.
     """
 
     features: list[Tensor] = field(default_factory=list)
     attention: list[Tensor] = field(default_factory=list)
     channel_attention: list[Tensor] = field(default_factory=list)
     feature_names: list[str] = field(default_factory=list)
+    prefixes: list[int] = field(default_factory=list)
     attention_names: list[str] = field(default_factory=list)
     attention_kinds: list[Kind] = field(default_factory=list)
     channel_attention_names: list[str] = field(default_factory=list)
     prefix_tokens: int = 0
     note: str = ""
+    images: int = 0  # in the batch
 
     def clear(self) -> None:
-        self.features, self.feature_names = [], []
+        self.features, self.feature_names, self.prefixes = [], [], []
         self.attention, self.attention_names, self.attention_kinds = [], [], []
         self.channel_attention, self.channel_attention_names = [], []
 
@@ -80,8 +84,7 @@ def tap(model: nn.Module, *, features: bool = True, attention: bool = True) -> I
     blocks = find_blocks(model)
     taps = Taps(prefix_tokens=_prefix_tokens(model), note=_note(model, blocks))
     with contextlib.ExitStack() as hooks:
-        handle = model.register_forward_pre_hook(lambda module, args: taps.clear())
-        hooks.callback(handle.remove)
+        hooks.callback(model.register_forward_pre_hook(functools.partial(_begin, taps), with_kwargs=True).remove)
         if attention and any(block.attending for block in blocks):
             hooks.callback(model.register_forward_hook(functools.partial(_note_silence, taps)).remove)
         for block in blocks:
@@ -96,17 +99,35 @@ def tap(model: nn.Module, *, features: bool = True, attention: bool = True) -> I
 # ---------------------------------------------------------------- features
 
 
+def _begin(taps: Taps, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    taps.clear()
+    x = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
+    taps.images = 0 if x is None else len(x)
+
+
 def _keep_feature(taps: Taps, block: Block, module: nn.Module, args: Any, output: Any) -> None:
     output = output[0] if isinstance(output, tuple) else output
-    taps.features.append(_as_tokens(output, block))
+    feature = _as_tokens(output, block, taps.images)
+    taps.features.append(feature)
     taps.feature_names.append(block.name)
+    taps.prefixes.append(_prefix(feature.shape[1], block, taps.prefix_tokens))
 
 
-def _as_tokens(output: Tensor, block: Block) -> Tensor:
-    """N×T×D from N×T×D (the very tensor), N×H×W×D or N×D×H×W."""
-    if output.ndim != 4:
-        return output
-    return output.flatten(1, 2) if block.channels_last else output.flatten(2).transpose(1, 2)
+def _as_tokens(output: Tensor, block: Block, images: int) -> Tensor:
+    """N×T×D from N×T×D (the very tensor), N×H×W×D or N×D×H×W; an image that went in as several rows is one again."""
+    if output.ndim == 4:
+        output = output.flatten(1, 2) if block.channels_last else output.flatten(2).transpose(1, 2)
+    if images and len(output) != images and len(output) % images == 0:  # MobileViT: a row for each place in a patch
+        output = output.reshape(images, -1, output.shape[-1])
+    return output
+
+
+def _prefix(tokens: int, block: Block, declared: int) -> int:
+    """How many tokens stand before the square grid of patches; what the model says, where there is no square."""
+    if tokens == 1 and any(attending.kind == "class" for attending in block.attending):
+        return 1
+    fitting = (count for count in (0, declared, 1) if math.isqrt(tokens - count) ** 2 == tokens - count)
+    return next(fitting, declared) if tokens > 1 else 0
 
 
 # ---------------------------------------------------------------- attention

@@ -123,6 +123,8 @@ def load_weights(
             way_out = _way_out(_bare(model), found, wanted)
             raise UserError(f"{file} does not fit the model: {_differences(loaded)}{way_out}")
         warnings.warn(f"{file} fits the model only in part: {_differences(loaded)}", stacklevel=2)
+    elif strict:
+        _same_function(model, architecture, file)
     skip = {*loaded.unexpected, *loaded.wrong_shape}
     _bare(model).load_state_dict({names[k]: v for k, v in found.items() if k not in skip}, strict=False)
     return loaded
@@ -237,6 +239,19 @@ def _bare(model: nn.Module) -> nn.Module:
 
 
 # ---------------------------------------------------------------- checks
+
+
+def _same_function(model: nn.Module, written: Mapping[str, Any], file: Path) -> None:
+    """Refuse weights that have the right shapes and were trained with other knobs: heads, strides, activations."""
+    bare = _bare(model)
+    if not isinstance(bare, Classifier):
+        return
+    sizes = {**written, "image_size": None}  # a network that takes any size is the same at all of them
+    if notes := compare(sizes, bare.architecture, Fitted()):
+        raise UserError(
+            f"{file} has tensors of the right shapes, but of another network: {'; '.join(notes)}; "
+            f"with model.adapt=true (Python: adapt=True) they go in all the same"
+        )
 
 
 def _same_normalisation(model: nn.Module, file: Path) -> None:

@@ -216,3 +216,14 @@ def test_what_was_saved_from_a_wrapped_part_loads_into_it_again(kind, tmp_path):
     loaded = load_weights(model, tmp_path / "w.safetensors")
     assert not loaded.missing and not loaded.unexpected
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("other", [{"heads": 2}, {"activation": "relu"}])
+def test_weights_of_another_function_are_refused_though_they_fit(other, tmp_path):
+    save_weights(tmp_path / "a.safetensors", load_model("vit_digits", depth=1, seed=0))
+    with pytest.raises(UserError, match=f"{next(iter(other))} .* → .*adapt=true"):
+        load_model("vit_digits", depth=1, weights=tmp_path / "a.safetensors", **other)
+    adapted = load_model("vit_digits", depth=1, weights=tmp_path / "a.safetensors", adapt=True, **other)
+    assert next(iter(other)) in adapted.fitted.summary()
+    # what only training notices is no other function
+    load_model("vit_digits", depth=1, weights=tmp_path / "a.safetensors", drop_path=0.2)
