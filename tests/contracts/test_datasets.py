@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 from hardtack.data import batches, load_data
+from hardtack.errors import UserError
 from hardtack.registry import datasets
 
-_spec = importlib.util.spec_from_file_location(
-    "tiny_datasets", Path(__file__).parents[1] / "units" / "data" / "tiny.py"
-)
-assert _spec and _spec.loader
-tiny = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(tiny)
+
+def _beside_the_units(name: str) -> ModuleType:
+    path = Path(__file__).parents[1] / "units" / "data" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"contract_{name}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tiny, tiny_official = _beside_the_units("tiny"), _beside_the_units("tiny_official")
 
 
 def _timm(root: Path) -> str:
@@ -35,8 +42,32 @@ MAKERS = {
 }
 
 
-def test_every_registered_dataset_is_in_the_table() -> None:
-    assert set(datasets.names()) == set(MAKERS)
+def _tree(root: Path, **options: object) -> Path:
+    return tiny_official.imagenet_c(root, **options)
+
+
+def _classes(root: Path, names: tuple[str, ...]) -> Path:
+    return tiny_official.class_folders(root, names, each=4, side=32)
+
+
+MEASURED = {  # official files have a test split only: the name that opens one of them, and who made its images
+    "cifar10c": lambda root: (f"{tiny_official.cifar_c(root)}/fog/3", "official"),
+    "cifar100c": lambda root: (f"{tiny_official.cifar_c(root, classes=100)}/fog/3", "official"),
+    "imagenet_c": lambda root: (f"{_tree(root, each=4)}/fog/3", "official"),
+    "tiny_imagenet_c": lambda root: (
+        f"{_tree(root, names=[f'n{n:08d}' for n in range(200)], side=64)}/fog/3",
+        "official",
+    ),
+    "corrupted": lambda root: (f"{_tree(root, names=['cat', 'dog'], side=32, each=4)}/fog/3", "own"),
+    "imagenet_a": lambda root: (_classes(root, ("n01498041", "n01531178")), "official"),
+    "imagenet_r": lambda root: (_classes(root, ("n01443537", "n01484850")), "official"),
+    "imagenet_v2": lambda root: (_classes(root, ("0", "999")), "official"),
+    "imagenet_sketch": lambda root: (_classes(root, tiny_official.SYNSETS), "official"),
+}
+
+
+def test_every_registered_dataset_is_in_a_table() -> None:
+    assert set(datasets.names()) == set(MAKERS) | set(MEASURED)
     assert all(datasets.get(name).help for name in datasets.names())
 
 
@@ -77,3 +108,22 @@ def test_contract(name: str, stream: bool | None, tmp_path: Path) -> None:
     validation = load_data(train.name, "validation", **config)
     assert not set(validation.index.tolist()) & set(train.index.tolist())
     assert validation.classes == train.classes
+
+
+@pytest.mark.parametrize("stream", [None, True], ids=["resident", "streamed"])
+@pytest.mark.parametrize("name", MEASURED)
+def test_official_contract(name: str, stream: bool | None, tmp_path: Path) -> None:
+    path, source = MEASURED[name](tmp_path / "set")
+    dataset = load_data(f"{name}:{path}", "test", stream=stream, workers=0)
+    assert dataset.source == source and dataset.split == "test" and dataset.streamed == bool(stream)
+    assert ("official" in dataset.description) == (source == "official")
+    assert dataset.num_classes > int(dataset.labels.max()) and dataset.labels.dtype == torch.int64
+    assert dataset.class_subset is None or set(dataset.labels.tolist()) <= set(dataset.class_subset.tolist())
+    seen = list(batches(dataset, 3, device="cpu"))
+    assert torch.cat([batch.index for batch in seen]).tolist() == list(range(len(dataset)))
+    assert torch.equal(torch.cat([batch.y for batch in seen]), dataset.labels)
+    assert all(batch.x.dtype == torch.float32 and 0 <= batch.x.min() <= batch.x.max() <= 1 for batch in seen)
+    some = dataset.subset([2, 0])
+    assert torch.equal(some.batch([0]).x[0], seen[0].x[2]) and some.source == source
+    with pytest.raises(UserError, match="only test; it is for measuring"):
+        load_data(f"{name}:{path}", "train")

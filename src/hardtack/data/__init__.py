@@ -1,6 +1,14 @@
 """Where images come from: one name, one data set, in [0,1]; batches in a reproducible order; augmentation."""
 
-from hardtack.data import cifar, digits, folder, npz, parquet, timm_readers  # noqa: F401  (they register themselves)
+from hardtack.data import (  # noqa: F401  (they register themselves)
+    cifar,
+    digits,
+    folder,
+    npz,
+    official,
+    parquet,
+    timm_readers,
+)
 from hardtack.data.augment import Augment, AugmentConfig, make_augment
 from hardtack.data.datasets import Batch, DataConfig, Dataset, load_data
 from hardtack.data.loading import batches, steps_per_epoch

@@ -211,9 +211,8 @@ def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bo
         wanted = next((name for name in ("train", WHOLE) if name in splits), None)
         cut = not own_validation and not (split == "train" and settings.validation == 0)
     if wanted is None:
-        raise UserError(
-            f"{settings.name} has no {split} split, only {', '.join(splits)}; name the folder with all splits"
-        )
+        mend = "it is for measuring" if list(splits) == ["test"] else "name the folder with all splits"
+        raise UserError(f"{settings.name} has no {split} split, only {', '.join(splits)}; {mend}")
     if cut and settings.validation == 0:
         raise UserError(f"{settings.name} has no validation split of its own; set data.validation above 0 to cut one")
     return wanted, cut
