@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from hardtack.attacks import call, untouched
 from hardtack.config import build, choose, flat, merge, plain, read_yaml
 from hardtack.data import DataConfig, Dataset, load_data
+from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
 from hardtack.evaluation.trials import check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
+from hardtack.models.facts import usual
 from hardtack.models.files import sha256
 from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
@@ -232,9 +234,10 @@ def _model_target(job: EvaluationJob) -> Target:
         raise UserError("name a run folder, or a model and data: hardtack evaluate model=NAME data=NAME")
     asked = job.model
     size = asked.image_size or _native_size(asked) or job.data.image_size
-    data = _load_images(
-        dataclasses.replace(job, data=dataclasses.replace(job.data, image_size=job.data.image_size or size))
-    )
+    try:
+        data = _load_images(_sized(job, job.data.image_size or size))
+    except MixedSizes:  # photographs of many sizes, and a model that takes any: cut to what it is meant for
+        data = _load_images(_sized(job, usual(asked.name)[0]))
     classes = None if asked.pretrained else _written_classes(asked) or data.num_classes
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
     name = asked.name.replace(":", "-").replace("/", "-")
@@ -250,15 +253,24 @@ def _model_target(job: EvaluationJob) -> Target:
     return Target(model=model, data=data, folder=folder, subject=subject)
 
 
+def _sized(job: EvaluationJob, size: int | None) -> EvaluationJob:
+    assert job.data is not None
+    return dataclasses.replace(job, data=dataclasses.replace(job.data, image_size=size))
+
+
 def _written_classes(asked: ModelConfig) -> int | None:
     written = read_metadata(find_weights(asked.weights)) if asked.weights else {}
     return written.get("architecture", {}).get("num_classes")
 
 
 def _native_size(asked: ModelConfig) -> int | None:
-    """The size a timm network was made for, so that photographs of any size are cut to fit it."""
+    """The size a network was made for, so that photographs of any size are cut to fit it.
+
+    Our own small ones take the size of the data; those of 224 pixels are as particular as timm's.
+    """
     if not asked.name.startswith("timm:"):
-        return None
+        written = read_metadata(find_weights(asked.weights)).get("architecture", {}) if asked.weights else {}
+        return written.get("image_size") or (224 if usual(asked.name)[0] == 224 else None)
     empty = dataclasses.replace(asked, pretrained=False, weights=None, adapt=False)
     return load_model(empty, num_classes=2, seed=0).image_size
 
@@ -269,8 +281,14 @@ def _load_images(job: EvaluationJob, model: Classifier | None = None) -> Dataset
     config = job.data
     if job.n is not None:  # so that no more images are decoded than are looked at
         config = dataclasses.replace(config, limit=min(job.n, config.limit or job.n))
-    data = load_data(config, job.split)
     size = model.image_size if model is not None and config.image_size is None else None
+    try:
+        data = load_data(config, job.split)
+    except MixedSizes:
+        if model is None:
+            raise
+        size = model.image_size or usual(model.architecture["name"])[0]
+        return load_data(dataclasses.replace(config, image_size=size), job.split)
     if size is not None and data.image_shape[-1] != size:
         data = load_data(dataclasses.replace(config, image_size=size), job.split)
     return data

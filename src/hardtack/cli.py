@@ -21,7 +21,7 @@ from hardtack.errors import UserError, did_you_mean
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 # one voice under torchrun; words are words, and a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
-_WIDE, _WHERE_THERE_IS_ROOM = 125, ("family", "pixels", "source", "papers")
+_WHERE_THERE_IS_ROOM = ("family", "pixels", "source", "papers")
 INTERRUPTED = 130
 Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
 
@@ -170,14 +170,15 @@ def list_names(
 
     header, rows = rows_of(kind, words or [])
     page = _page()
-    kept = [index for index, name in enumerate(header) if page.width >= _WIDE or name not in _WHERE_THERE_IS_ROOM]
-    names = [header[index] for index in kept]
+    needed = sum(2 + max(len(row[at]) for row in [header, *rows]) for at in range(len(header))) - 2
+    kept = [at for at, name in enumerate(header) if needed <= page.width or name not in _WHERE_THERE_IS_ROOM]
+    names = [header[at] for at in kept]
     table = Table(Column(names[0], no_wrap=True), *names[1:], box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*(escape(row[index]) for index in kept))
+        table.add_row(*(escape(row[at]) for at in kept))
     page.print(table, highlight=False)
     if len(kept) < len(header):
-        page.print(f"[dim]a wider window shows {', '.join(_WHERE_THERE_IS_ROOM)} too[/dim]")
+        page.print(f"[dim]a window {needed} wide shows {', '.join(_WHERE_THERE_IS_ROOM)} too[/dim]")
 
 
 def _page() -> Console:
@@ -193,7 +194,11 @@ def describe(
     """Draw a model's parts in the order they compute, with shapes. Settings: image_size, num_classes, and its knobs."""
     from hardtack.describe import describe_model
 
-    _page().print(describe_model(model, words or []), highlight=False)
+    page, (tree, knobs) = _page(), describe_model(model, words or [])
+    page.print(tree, highlight=False, no_wrap=True, overflow="ellipsis")
+    if knobs:
+        text = "  ".join(f"{key}={value}" for key, value in knobs.items())
+        page.print(f"knobs: {escape(text)}", highlight=False, style="dim")
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -12,6 +13,7 @@ import torch
 from rich.tree import Tree
 from torch import Tensor, nn
 
+from hardtack import registry
 from hardtack.config import parse_words
 from hardtack.errors import UserError
 from hardtack.models.blocks import Block, find_blocks
@@ -37,8 +39,11 @@ class Part:
         return self.kind, self.shape, self.parameters, self.note, tuple(part.alike for part in self.parts)
 
 
-def describe_model(name: str, words: list[str]) -> Tree:
-    """The tree of a model by name, or of the one in a weights file or run folder; a name allocates nothing."""
+def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
+    """The tree of a model by name, or of the one in a weights file or run folder, and its knobs, where it has any.
+
+    A name allocates nothing.
+    """
     settings = parse_words(words)
     if Path(name).expanduser().exists():
         if settings:
@@ -56,7 +61,15 @@ def describe_model(name: str, words: list[str]) -> Tree:
         parts = describe(body, size)
     total = sum(parameter.numel() for parameter in body.parameters())
     cost = f"{total / 1e6:.2f} M parameters · {counted.total / 1e9:.3g} GFLOPs (multiply-adds)"
-    return draw(f"[bold]{title}[/bold]  {type(body).__name__}  [cyan]3×{size}×{size}[/cyan]  [dim]{cost}[/dim]", parts)
+    head = f"[bold]{title}[/bold]  {type(body).__name__}  [cyan]3×{size}×{size}[/cyan]  [dim]{cost}[/dim]"
+    return draw(head, parts), knobs(name) if name in registry.models else {}
+
+
+def knobs(name: str) -> dict[str, Any]:
+    """The options of a registered model, with what they are unless set."""
+    entry = registry.models.get(name)
+    parameters = inspect.signature(entry.make).parameters
+    return {key: entry.presets.get(key, one.default) for key, one in parameters.items() if key != "num_classes"}
 
 
 def describe(model: nn.Module, image_size: int) -> list[Part]:

@@ -48,7 +48,9 @@ def _models(words: list[str]) -> Rows:
             )
         )  # fmt: skip
     if not rows:
-        raise UserError(f"no model fits {' '.join(words)}; hardtack list models shows all")
+        families = sorted({registry.models.get(name).family for name in registry.models.names()})
+        hint = did_you_mean(asked.get("family", bare[0] if bare else ""), [*families, *registry.models.names()])
+        raise UserError(f"no model fits {' '.join(words)}{hint}; hardtack list models shows all")
     header = ("name", "family", "parameters", "GFLOPs", "pixels", "tokens", "attention", "source", "papers")
     return header, rows if words else [*rows, ("timm:NAME", "", "", "", "", "", "", "timm", "")]
 

@@ -73,6 +73,10 @@ def fit(images: Tensor, size: int | None) -> Tensor:
     return images[..., top : top + size, left : left + size]
 
 
+class MixedSizes(UserError):
+    """Images of several sizes, and nothing that says which they should all have."""
+
+
 def fit_array(array: np.ndarray, size: int | None) -> Tensor:
     """One H×W×3 array as 3×H'×W', resized and cropped to `size`."""
     if size is None or array.shape[:2] == (size, size):
@@ -91,7 +95,7 @@ def place(out: Tensor, slot: int, array: np.ndarray, size: int | None, where: st
     image = fit_array(array, size)
     if image.shape != out.shape[1:]:
         found, others = ("×".join(str(side) for side in each) for each in (image.shape[1:], out.shape[2:]))
-        raise UserError(f"{where} is {found} but others are {others}; set data.image_size to make them one size")
+        raise MixedSizes(f"{where} is {found} but others are {others}; set data.image_size to make them one size")
     out[slot] = image
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from torch import nn
 
+from hardtack.errors import UserError
 from hardtack.models.branches import Branch, branches_of, is_known
 
 Kind = Literal["token", "window", "reduced", "class", "channel"]
@@ -20,6 +21,8 @@ _ATTENTION_NAMES = ("attn", "self_attn", "attention", "self_attention")
 _BLOCK_SIGNS = ("norm", "ln", "layernorm", "mlp", "ffn")
 _KINDS: dict[str, Kind] = {
     "WindowAttention": "window",
+    "ShiftedWindowAttention": "window",
+    "ShiftedWindowAttentionV2": "window",
     "ClassAttn": "class",
     "ClassAttention": "class",
     "XCA": "channel",
@@ -46,6 +49,11 @@ class Block:
     module: nn.Module
     attending: tuple[Attending, ...]
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(branch.kind for branch in self.branches) or "none known"
+        attention = ", ".join(attending.kind for attending in self.attending) or "none"
+        return f"Block({self.name}: {type(self.module).__name__}, branches: {kinds}, attention: {attention})"
+
     @property
     def branches(self) -> tuple[Branch, ...]:
         return branches_of(self.module)
@@ -58,6 +66,8 @@ class Block:
 
 def find_blocks(model: nn.Module) -> list[Block]:
     """In order of definition."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"blocks are those of a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
     found = {name: module for name, module in model.named_modules() if _is_block(module)}
     if type(getattr(model, "body", model)).__module__ == "timm.models.vgg":  # its five stages end in a pool
         found = {name: module for name, module in model.named_modules() if isinstance(module, nn.MaxPool2d)}

@@ -35,6 +35,8 @@ def branches_of(block: nn.Module) -> tuple[Branch, ...]:
     """The branches of a block, in order; none where it has no residual, or nobody knows them."""
     if hasattr(block, "branches"):
         return block.branches()  # type: ignore[operator]
+    if isinstance(block, nn.TransformerEncoderLayer):
+        return _encoder_layer(block)
     steps = _known(block)
     if not steps or any(step.needs and getattr(block, step.needs, None) is None for step in steps):
         return ()
@@ -47,6 +49,23 @@ def is_known(block: nn.Module) -> bool:
 
 
 # ---------------------------------------------------------------- blocks of others
+
+
+def _encoder_layer(layer: nn.TransformerEncoderLayer) -> tuple[Branch, ...]:
+    """torch's own: normalised before its branches, or after each sum."""
+
+    def attend(x: Tensor) -> Tensor:
+        return layer.self_attn(x, x, x, need_weights=False)[0]
+
+    def feed(x: Tensor) -> Tensor:
+        return layer.linear2(layer.activation(layer.linear1(x)))
+
+    if layer.norm_first:
+        return (
+            Branch("attention", lambda x: attend(layer.norm1(x))),
+            Branch("mlp", lambda x: feed(layer.norm2(x))),
+        )
+    return Branch("attention", attend, after=layer.norm1), Branch("mlp", feed, after=layer.norm2)
 
 
 @dataclass(frozen=True)
@@ -93,7 +112,8 @@ def _known(block: nn.Module) -> tuple[_Step, ...] | None:
     library, _, file = kind.__module__.partition(".")
     if library not in ("timm", "torchvision"):
         return None
-    return _BLOCKS.get(f"{file.rpartition('.')[2]}.{kind.__name__}", _BLOCKS.get(kind.__name__))
+    full = f"{file.rpartition('.')[2]}.{kind.__name__}"
+    return next((_BLOCKS[key] for key in (f"{library}:{full}", full, kind.__name__) if key in _BLOCKS), None)
 
 
 _PRE_NORM = (_Step("attention", "norm1 attn ls1 gamma_1"), _Step("mlp", "norm2 mlp ls2 gamma_2"))
@@ -104,7 +124,8 @@ _BLOCKS: dict[str, tuple[_Step, ...]] = {
     "convit.Block": _PRE_NORM,
     "pvt_v2.Block": _PRE_NORM,
     "cait.LayerScaleBlock": _PRE_NORM,
-    "swin_transformer.SwinTransformerBlock": (_Step("attention", "norm1 _attn"), _Step("mlp", "norm2 mlp")),
+    "timm:swin_transformer.SwinTransformerBlock": (_Step("attention", "norm1 _attn"), _Step("mlp", "norm2 mlp")),
+    "torchvision:swin_transformer.SwinTransformerBlock": _PRE_NORM,
     "vision_transformer.EncoderBlock": (_Step("attention", "ln_1 self_attention"), _Step("mlp", "ln_2 mlp")),
     "MetaFormerBlock": (
         _Step("pooling", "norm1 token_mixer layer_scale1", identity="res_scale1"),

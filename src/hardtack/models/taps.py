@@ -12,7 +12,8 @@ and for explicit `softmax` calls, whose result it keeps. Rotary positions, query
 masks are therefore included whatever the architecture.
 
 - `token`: between all tokens, N×heads×T×T; `reduced`: keys on a coarser grid, N×heads×T×K.
-- `window`: (N·windows)×heads×window²×window²; MobileViT's are per place in its patches, (N·places)×heads×T×T.
+- `window`: between some of the tokens, (N·windows)×heads×window²×window²; so are MobileViT's, which lie between equal
+  places in its patches.
 - `class`: from the class token alone, N×heads×1×T.
 - Attention between channels (XCiT, FAN) is kept apart, in `channel_attention`.
 - Networks without attention have features only, and `taps.note` says so.
@@ -38,7 +39,7 @@ from hardtack.models.blocks import Attending, Block, Kind, find_blocks
 _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 
 
-@dataclass
+@dataclass(repr=False)
 class Taps:
     """What the latest forward pass of the tapped model showed, in the order of computation.
 
@@ -58,13 +59,21 @@ class Taps:
     note: str = ""
     images: int = 0  # in the batch
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(self.attention_kinds)) or "none"
+        channels = f", {len(self.channel_attention)} between channels" if self.channel_attention else ""
+        said = f"; {self.note}" if self.note else ""
+        return f"Taps({len(self.features)} features, {len(self.attention)} attention maps ({kinds}){channels}{said})"
+
     def clear(self) -> None:
         self.features, self.feature_names, self.prefixes = [], [], []
         self.attention, self.attention_names, self.attention_kinds = [], [], []
         self.channel_attention, self.channel_attention_names = [], []
 
     def keep(self, name: str, kind: Kind, weights: Tensor) -> None:
-        """Enter an attention map."""
+        """Enter an attention map. One that does not have a row for each image is not between all of its tokens."""
+        if kind == "token" and self.images and len(weights) != self.images:
+            kind = "window"
         if kind == "channel":
             self.channel_attention.append(weights)
             self.channel_attention_names.append(name)

@@ -134,8 +134,15 @@ class Trainer:
         return self.folder
 
     def _say_start(self, tracker: Tracker | None, meter: Meter) -> None:
-        """What became of weights that were adapted from a network of another size: once, when the run begins."""
-        fitted = getattr(self.model, "fitted", None)
+        """Where the run begins: anew, from adapted weights, or where it was stopped."""
+        fitted, name = getattr(self.model, "fitted", None), self.recipe.name
+        total = self.config.epochs * self.steps_per_epoch
+        if self.done >= total:
+            meter.say(f"{name} has been trained to its end already")
+        elif self.done:
+            meter.say(f"{name} goes on at step {self.done} of {total}")
+        elif self.recipe.schedule.warmup_epochs >= self.config.epochs:
+            meter.say(f"{name} is all warm-up: schedule.warmup_epochs is no shorter than train.epochs")
         if self.done == 0 and tracker is not None and fitted is not None:
             meter.say(f"{self.recipe.name} starts from adapted weights: {fitted.summary()}")
             tracker.write("start", step=0, epoch=0, adapted=fitted.summary())

@@ -103,3 +103,25 @@ def test_nothing_is_trained_or_measured_by_default(capsys, tmp_path, monkeypatch
     assert main(["evaluate", "model=vit_digits", "data.image_size=32"]) == 2
     said = capsys.readouterr().err
     assert "hardtack train digits/trades" in said and "data.name" in said and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("model, size", [("resnet8_cifar", 32), ("vit_digits", 32), ("resnet18_224", 224)])
+def test_photographs_of_many_sizes_are_cut_to_what_the_model_is_meant_for(model, size, tmp_path):
+    for number, name in enumerate(("cat", "dog")):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for image in range(3):
+            pixels = np.full((40 + 7 * image, 50 + 3 * number, 3), 90, dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{image}.png")
+    settings = {"data": f"folder:{tmp_path / 'photos'}", "suite": "clean", "n": 2, "output": str(tmp_path / "r")}
+    (measured,) = evaluate_run(None, model=model, quiet=True, **settings)
+    assert f"crop {size}×{size}" in measured.results[0].data_description
+
+
+def test_a_run_meets_photographs_of_many_sizes_at_its_own(run):
+    folder, home = run
+    (home / "odd" / "cat").mkdir(parents=True)
+    (home / "odd" / "dog").mkdir()
+    for place, (name, edge) in enumerate((("cat", 41), ("dog", 63), ("cat", 35))):
+        Image.fromarray(np.full((edge, 50, 3), 90, dtype=np.uint8)).save(home / "odd" / name / f"{place}.png")
+    (measured,) = evaluate_run(folder, data=f"folder:{home / 'odd'}", suite="clean", quiet=True, **{"data.test": 1})
+    assert "crop 32×32" in measured.results[0].data_description

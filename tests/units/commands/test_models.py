@@ -53,6 +53,7 @@ def test_another_size_is_counted_and_what_cannot_take_it_is_left_out(capsys):
     [
         (["list", "models", "famly=vit"], "did you mean 'family'"),
         (["list", "models", "nothing_like_it"], "no model fits"),
+        (["list", "models", "family=xcti"], "did you mean 'xcit'"),
         (["list", "models", "image_size=big"], "whole number"),
         (["list", "attacks", "zebra"], "none of the attacks"),
         (["describe", "vit_tiny_patch4_23"], "did you mean 'vit_tiny_patch4_32'"),
@@ -69,7 +70,9 @@ def test_a_model_is_drawn_with_its_shapes(capsys):
     code, out, _ = said(capsys, "describe", "vit_digits", "depth=3", "image_size=64", "num_classes=7")
     assert code == 0
     assert "3×64×64" in out and "0–2 ×3" in out and "64×64" in out and "attention → mlp" in out
-    assert out.strip().splitlines()[-1].split()[1:4] == ["head", "Linear", "7"]
+    drawn, _, knobs = out.partition("knobs: ")
+    assert drawn.strip().splitlines()[-1].split()[1:4] == ["head", "Linear", "7"]
+    assert knobs.startswith("image_size=32  patch_size=8") and "drop_path=0.0" in knobs
 
 
 def test_a_weights_file_and_a_timm_model_are_drawn(tmp_path, capsys):
