@@ -10,7 +10,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from hardtack import config
 from hardtack.errors import UserError, did_you_mean
-from hardtack.models.classifier import Triple, as_triple
-from hardtack.registry import models
+from hardtack.models.classifier import Triple, as_triple, probe
+from hardtack.registry import Entry, models
 
 TIMM = "timm:"
 # Arguments of timm's factory that load files or lead elsewhere: weights come in by one door only.
@@ -65,6 +65,9 @@ def make_body(
     options: Mapping[str, Any],
 ) -> Body:
     """`trained`: weights from a file will be loaded into it."""
+    for word, number in {"num_classes": num_classes, "image_size": image_size}.items():
+        if number is not None and not isinstance(number, int):
+            raise UserError(f"{word} must be a whole number, found {number!r}")
     if num_classes < 2:
         raise UserError(f"num_classes must be at least 2, found {num_classes}")
     if image_size is not None and image_size < 1:
@@ -85,18 +88,32 @@ def make_body(
 
 def _own_body(name: str, num_classes: int, image_size: int | None, options: dict[str, Any]) -> Body:
     entry = _entry(name)
-    knobs = _knobs(entry.make)
-    takes_size = "image_size" in {field.name for field in dataclasses.fields(knobs)}
+    takes_size = "image_size" in inspect.signature(entry.make).parameters
     if takes_size and image_size is not None:
         options["image_size"] = image_size
     try:
-        chosen = config.build(knobs, {**entry.presets, **options})
-        settings = {field.name: getattr(chosen, field.name) for field in dataclasses.fields(knobs)}
+        settings = _settings(entry, options)
         module = entry.make(num_classes=num_classes, **settings)
+        if image_size is not None and not takes_size:
+            _require_fit(module, lambda: entry.make(num_classes=num_classes, **settings), image_size)
     except UserError as error:
         raise UserError(f"model '{name}': {error}") from None
     size = settings.pop("image_size", image_size)
     return Body(module=module, options=settings, image_size=size, source="hardtack")
+
+
+def _require_fit(module: nn.Module, make: Callable[[], nn.Module], image_size: int) -> None:
+    """Whether a network that was not built for a size takes it: one pass without numbers says so."""
+    parameter = next(module.parameters(), None)
+    if parameter is None or not parameter.is_meta:
+        with torch.device("meta"):
+            module = make()
+    try:
+        probe(module, image_size)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"it cannot take {image_size}×{image_size} images ({_reason(error)})") from error
 
 
 def _published(name: str) -> Published:
@@ -104,10 +121,11 @@ def _published(name: str) -> Published:
     if not entry.published:
         raise UserError(f"model '{name}' has no published weights; give a file as weights=, or take a timm: model")
     published = fetch_published(entry.published)
-    presets = {key: value for key, value in entry.presets.items() if key != "image_size"}
-    if isinstance(presets.get("stem"), int):  # XCiT's small patches come from weights of large ones
-        presets["patch_size"] = presets["stem"]
-    architecture = {"name": f"timm:{entry.published}", "options": presets, **published.architecture}
+    options = _settings(entry, {})  # defaults too: a knob turned now that nobody turned then is a change
+    options.pop("image_size", None)
+    if isinstance(options.get("stem"), int):  # XCiT's small patches come from weights of large ones
+        options["patch_size"] = options["stem"]
+    architecture = {"name": f"timm:{entry.published}", "options": options, **published.architecture}
     return dataclasses.replace(published, architecture=architecture)
 
 
@@ -124,13 +142,20 @@ def fetch_published(name: str) -> Published:
     )
 
 
-def _entry(name: str) -> Any:
+def _entry(name: str) -> Entry:
     if name not in models:
         import timm
 
         if timm.is_model(name):
             raise UserError(f"there is no model '{name}' of our own, but timm has one: write '{TIMM}{name}'")
     return models.get(name)
+
+
+def _settings(entry: Entry, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Every knob of a model: its constructor's defaults, the presets of its name, and what is asked for."""
+    knobs = _knobs(entry.make)
+    chosen = config.build(knobs, {**entry.presets, **options})
+    return {field.name: getattr(chosen, field.name) for field in dataclasses.fields(knobs)}
 
 
 def _knobs(make: Any) -> type:
@@ -202,7 +227,7 @@ def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
     except TypeError:
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = _reason(error)
         if pretrained:
             raise UserError(
                 f"could not load published weights of timm:{name} ({type(error).__name__}: {reason}); "
@@ -234,16 +259,14 @@ def _fixed_size(module: nn.Module, published: Mapping[str, Any], pretrained: boo
 
 
 def _require_size(module: nn.Module, name: str, size: int) -> None:
-    training = module.training
-    module.eval()
     try:
-        with torch.no_grad():
-            module(torch.zeros(1, 3, size, size))
+        probe(module, size)
     except Exception as error:
-        reason = " ".join(str(error).split())[:160]
         raise UserError(
-            f"timm:{name} cannot take {size}×{size} images ({reason}); "
+            f"timm:{name} cannot take {size}×{size} images ({_reason(error)}); "
             f"choose another image_size or smaller patches (options: patch_size)"
         ) from error
-    finally:
-        module.train(training)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

@@ -20,12 +20,15 @@ from torch import Tensor, nn
 
 from hardtack.errors import UserError
 from hardtack.models.files import shorten
+from hardtack.models.zoo.layers import PatchConvolution
 
 TOKENS = ("cls_token", "dist_token")
 """Learned tokens beside the image's: a network may be given one, or lose it."""
 HEADS = ("head", "head_dist", "fc", "classifier")
 """What the last layers are called, ours and timm's; all but `head_dist`, of distillation, every network has."""
-CHANGES_NOTHING = ("drop_path", "eta", "layer_scale", "initial_std", "attention_dropout", "dropout")
+TABLES = ("att_mask",)
+"""Tables without which a network computes too: one that gets them may start them new."""
+CHANGES_NOTHING = ("drop_path", "eta", "layer_scale", "initial_std", "head_scale", "attention_dropout", "dropout")
 """Knobs that tell how to start and how to train, not what the network computes."""
 
 
@@ -85,9 +88,11 @@ def places_of(model: nn.Module) -> Places:
 
 
 def _cuts(name: str, convolution: nn.Conv2d) -> bool:
-    stride, plain = convolution.stride, convolution.groups == 1 and convolution.padding in ((0, 0), 0)
-    # a 1×1 kernel cuts patches only where the name says so; elsewhere it mixes channels
-    return plain and convolution.kernel_size == stride and (stride[0] > 1 or "patch_embed" in name)
+    if isinstance(convolution, PatchConvolution) or name.endswith("patch_embed.proj"):  # ours, timm's
+        return convolution.kernel_size == convolution.stride
+    # of the others a 1×1 kernel cuts nothing: it mixes channels
+    plain = convolution.groups == 1 and convolution.padding in ((0, 0), 0)
+    return plain and convolution.kernel_size == convolution.stride and convolution.stride[0] > 1
 
 
 # ---------------------------------------------------------------- all entries
@@ -108,7 +113,7 @@ def fit_state(
         theirs = found.get(key)
         if theirs is None:
             if own.data_ptr() not in arrived:  # a tied tensor arrives under any of its names
-                (fresh if _is_optional(key) else missing).append(key)
+                (fresh if _is_optional(key) or _may_be_new(key) else missing).append(key)
         elif theirs.shape == own.shape:
             state[key] = theirs
             kept.append(key)
@@ -133,10 +138,14 @@ def _is_optional(key: str) -> bool:
     return words[-1] in TOKENS or words[0] == "head_dist"
 
 
+def _may_be_new(key: str) -> bool:
+    return key.rpartition(".")[2] in TABLES
+
+
 def _is_new_head(key: str, theirs: Tensor, own: Tensor, num_classes: int | None) -> bool:
-    """Whether only the number of classes sets them apart, in the last layer."""
+    """Whether only the number of classes sets them apart, in the last layer: linear, or a 1×1 convolution."""
     last = num_classes is None or own.shape[0] == num_classes
-    alike = theirs.shape[1:] == own.shape[1:] and theirs.ndim in (1, 2)
+    alike = theirs.shape[1:] == own.shape[1:] and all(edge == 1 for edge in theirs.shape[2:])
     return last and alike and _short(key).split(".")[0] in HEADS
 
 
@@ -310,7 +319,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any], fitted: Fitted)
         notes.append(f"the stem's strides changed, its weights did not: patches of {cut} → {cuts} pixels")
     said = {"patch_size", "class_token", *CHANGES_NOTHING}
     differing = [key for key in theirs if key in ours and key not in said and _plain(theirs[key]) != _plain(ours[key])]
-    notes += [f"{key} {theirs[key]} → {ours[key]}" for key in differing]
+    notes += [f"{key} {_said(key, theirs[key])} → {_said(key, ours[key])}" for key in differing]
     return tuple(notes)
 
 
@@ -318,6 +327,10 @@ def _stem(options: Mapping[str, Any]) -> int | None:
     """The patch size an XCiT stem was trained with, for files that do not say."""
     stem = options.get("stem")
     return stem if isinstance(stem, int) else None
+
+
+def _said(key: str, value: Any) -> Any:
+    return "as published" if key == "activation" and value is None else value
 
 
 def _plain(value: Any) -> Any:

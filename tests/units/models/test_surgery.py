@@ -12,8 +12,7 @@ from torch import nn
 
 from hardtack import api
 from hardtack.errors import UserError
-from hardtack.models import ModelConfig, catalog, load_model, load_weights, save_weights
-from hardtack.models.catalog import Published
+from hardtack.models import load_model, load_weights, save_weights
 from hardtack.models.surgery import Fitted, Places, fit_state, places_of, resize_kernel, resize_map
 from tiny_runs import MODEL, SIDE, tiny_recipe, write_data
 
@@ -216,6 +215,55 @@ def test_a_change_that_no_shape_shows_is_said(tmp_path):
     assert model.fitted.notes == ("heads 2 → 4",)
 
 
+def test_rvt_may_get_its_tables_later(tmp_path):
+    sizes = {"widths": [24], "depths": [2], "heads": [2]}
+    _, model = adapted(tmp_path, "rvt_small_32", sizes, {**sizes, "masked_blocks": 1})
+    own = load_model("rvt_small_32", seed=1, masked_blocks=1, **sizes).body.transformers[0].blocks[0].attn
+    assert torch.equal(model.body.transformers[0].blocks[0].attn.att_mask, own.att_mask)
+    summary = model.fitted.summary()
+    assert summary.endswith("; new: transformers.0.blocks.0.attn.att_mask; masked_blocks 0 → 1")
+    with pytest.raises(UserError, match=r"unexpected: transformers\.0\.blocks\.0\.attn\.att_mask"):
+        adapted(tmp_path, "rvt_small_32", {**sizes, "masked_blocks": 1}, sizes)
+
+
+@pytest.mark.parametrize(
+    "name, options, before, after, kernel, change",
+    [
+        ("mixer_tiny_patch4_32", {"width": 16, "depth": 1}, {"patch_size": 4, "image_size": 16},
+         {"patch_size": 1, "image_size": 4}, "stem.proj.weight", "4×4 → 1×1"),
+        ("rvt_small_plus_224", {"widths": [24], "depths": [1], "heads": [2], "masked_blocks": 1},
+         {}, {"patch_size": 4, "image_size": 32}, "patch_embed.proj.3.weight", "4×4 → 1×1"),
+        ("fan_tiny_hybrid_224", {"width": 16, "depth": 1, "stem_depths": [1, 1], "class_depth": 1, "heads": 2},
+         {}, {"patch_size": 4, "stem_patch": 2}, "patch_embed.proj.weight", "2×2 → 1×1"),
+        ("ceit_tiny_32", {"width": 16, "depth": 1, "heads": 2, "stem_width": 4},
+         {"patch_size": 2}, {"patch_size": 1}, "patch_embed.weight", "2×2 → 1×1"),
+        ("timm:vit_tiny_patch16_224", {"depth": 1}, {"patch_size": 4, "image_size": 32},
+         {"patch_size": 1, "image_size": 8}, "patch_embed.proj.weight", "4×4 → 1×1"),
+    ],
+)  # fmt: skip
+def test_patches_of_one_pixel_are_patches(name, options, before, after, kernel, change, tmp_path):
+    _, model = adapted(tmp_path, name, {**options, **before}, {**options, **after})
+    assert model.fitted.resized[f"body.{kernel}"] == change
+
+
+def test_what_distillation_added_is_dropped_and_said(tmp_path):
+    theirs = timm.create_model("deit_tiny_distilled_patch16_224", pretrained=False, depth=1)
+    torch.save({"model": theirs.state_dict()}, tmp_path / "distilled.pth")
+    model = load_model("deit_tiny_patch16_224", weights=tmp_path / "distilled.pth", adapt=True, depth=1, num_classes=5)
+    assert torch.equal(model.body.pos_embed[:, 0], theirs.pos_embed[:, 0])
+    assert torch.equal(model.body.pos_embed[:, 1:], theirs.pos_embed[:, 2:])
+    assert "dropped: dist_token, head_dist.weight, head_dist.bias" in model.fitted.summary()
+
+
+def test_timms_networks_are_adapted_alike(tmp_path):
+    name, options = "timm:vit_tiny_patch16_224", {"depth": 1}
+    source = load_model(name, image_size=64, num_classes=5, seed=0, **options)
+    file = saved(source, tmp_path / "a.safetensors")
+    model = load_model(name, weights=file, adapt=True, image_size=32, patch_size=4, num_classes=3, **options)
+    assert set(model.fitted.resized.values()) == {"4×4 → 8×8", "16×16 → 4×4"}
+    assert model.fitted.fresh == ("body.head.weight", "body.head.bias")
+
+
 # ---------------------------------------------------------------- what is refused
 
 
@@ -305,105 +353,3 @@ def test_a_new_head_is_no_trained_model(tmp_path):
     words = {"model": {**asked, "adapt": True}, "data": {"name": f"npz:{data}"}, "suite": "clean"}
     target, _ = api.load_target(None, words)
     assert [flag["code"] for flag in target.subject.flags] == ["untrained"]
-
-
-# ---------------------------------------------------------------- published weights
-
-
-def publish(monkeypatch, **theirs):
-    """timm's network under small options, in place of the download; returns that network, once it was asked for."""
-    made = {}
-
-    def fetch(name):
-        torch.manual_seed(0)
-        made["module"] = module = timm.create_model(name, pretrained=False, **theirs).eval()
-        with torch.no_grad():  # zeros and ones would hide tensors that were mixed up
-            for value in module.state_dict().values():
-                if value.is_floating_point():
-                    value.add_(0.02 * torch.rand_like(value))
-        return Published(name=name, state=module.state_dict(), mean=(0.4, 0.4, 0.4), std=(0.2, 0.2, 0.2))
-
-    monkeypatch.setattr(catalog, "fetch_published", fetch)
-    return made
-
-
-SWIN = {"depths": (1, 1), "num_heads": (3, 6)}
-PYRAMID = {"depths": (1, 1, 1, 1)}
-PUBLISHED = [
-    ("xcit_nano_12_patch16_224", {"depth": 1}, {"depth": 1}, 64),
-    ("xcit_nano_12_patch8_224", {"depth": 1}, {"depth": 1}, 32),
-    ("deit_tiny_patch16_224", {"depth": 2}, {"depth": 2}, 224),
-    ("vit_small_patch16_224", {"depth": 1}, {"depth": 1}, 224),
-    ("cait_xxs24_patch16_224", {"depth": 2}, {"depth": 2}, 224),
-    ("swin_tiny_patch4_window7_224", SWIN, {"depths": [1, 1], "heads": [3, 6]}, 224),
-    ("pvtv2_b0_224", PYRAMID, {"depths": [1] * 4}, 64),
-    ("convit_tiny_patch16_224", {"depth": 3, "local_up_to_layer": 1}, {"depth": 3}, 224),
-]
-
-
-@pytest.mark.parametrize("name, theirs, ours, size", PUBLISHED)
-def test_published_weights_make_the_published_network(name, theirs, ours, size, monkeypatch, tmp_path):
-    made = publish(monkeypatch, **theirs)
-    model = load_model(name, pretrained=True, **ours)
-    assert model.num_classes == 1000 and model.architecture["mean"] == [0.4] * 3
-    assert not model.fitted.resized and not model.fitted.fresh and "strides" not in model.fitted.summary()
-    x = torch.rand(2, 3, size, size)
-    with torch.no_grad():
-        expected = made["module"]((x - 0.4) / 0.2)
-        torch.testing.assert_close(model(x), expected, atol=1e-5, rtol=1e-5)
-    torch.save(made["module"].state_dict(), tmp_path / "theirs.pt")
-    again = load_model(name, weights=tmp_path / "theirs.pt", num_classes=1000, mean=0.4, std=0.2, **ours)
-    with torch.no_grad():
-        assert torch.equal(again(x), model(x))
-
-
-def test_published_weights_of_large_patches_for_small_ones(monkeypatch):
-    """XCiT: timm's network with its first strides set to 1 by hand is our network at patch 4."""
-    made = publish(monkeypatch, depth=1)
-    model = load_model("xcit_nano_12_patch4_32", pretrained=True, depth=1)
-    stem = [module for module in made["module"].patch_embed.modules() if isinstance(module, nn.Conv2d)]
-    stem[0].stride = stem[1].stride = (1, 1)
-    x = torch.rand(2, 3, 32, 32)
-    with torch.no_grad():
-        torch.testing.assert_close(model(x), made["module"]((x - 0.4) / 0.2), atol=1e-5, rtol=1e-5)
-    assert "the stem's strides changed, its weights did not: patches of 16 → 4 pixels" in model.fitted.notes
-
-
-def test_what_distillation_added_is_dropped_and_said(tmp_path):
-    theirs = timm.create_model("deit_tiny_distilled_patch16_224", pretrained=False, depth=1)
-    torch.save({"model": theirs.state_dict()}, tmp_path / "distilled.pth")
-    model = load_model("deit_tiny_patch16_224", weights=tmp_path / "distilled.pth", adapt=True, depth=1, num_classes=5)
-    assert torch.equal(model.body.pos_embed[:, 0], theirs.pos_embed[:, 0])
-    assert torch.equal(model.body.pos_embed[:, 1:], theirs.pos_embed[:, 2:])
-    assert "dropped: dist_token, head_dist.weight, head_dist.bias" in model.fitted.summary()
-
-
-def test_timms_networks_are_adapted_alike(tmp_path):
-    name, options = "timm:vit_tiny_patch16_224", {"depth": 1}
-    source = load_model(name, image_size=64, num_classes=5, seed=0, **options)
-    file = saved(source, tmp_path / "a.safetensors")
-    model = load_model(name, weights=file, adapt=True, image_size=32, patch_size=4, num_classes=3, **options)
-    assert set(model.fitted.resized.values()) == {"4×4 → 8×8", "16×16 → 4×4"}
-    assert model.fitted.fresh == ("body.head.weight", "body.head.bias")
-
-
-def test_published_weights_for_other_images_and_classes(monkeypatch):
-    publish(monkeypatch, depth=1)
-    asked = ModelConfig(name="deit_tiny_patch16_224", pretrained=True, options={"depth": 1, "patch_size": 4})
-    model = load_model(asked, num_classes=10, image_size=32)
-    said = "resized: pos_embed 14×14 → 8×8, patch_embed.proj.weight 16×16 → 4×4; new: head.weight, head.bias"
-    assert said in model.fitted.summary()
-    assert model(torch.rand(1, 3, 32, 32)).shape == (1, 10)
-    with pytest.raises(UserError, match=r"published weights of timm:deit_tiny_patch16_224 .*cannot be adapted"):
-        load_model("deit_tiny_patch16_224", pretrained=True, depth=2)
-
-
-def test_the_published_names_are_timms_own():
-    """Shapes and names of the full networks, of which the tests above take small ones."""
-    from hardtack.registry import models
-
-    for name in ("vit_tiny_patch16_224", "deit_base_patch16_224", "cait_xxs24_patch16_224", "convit_small_patch16_224"):
-        with torch.device("meta"):
-            ours = catalog.make_body(name, num_classes=1000, options={}).module.state_dict()
-            theirs = timm.create_model(models.get(name).published, pretrained=False).state_dict()
-        assert {k: v.shape for k, v in ours.items()} == {k: v.shape for k, v in theirs.items()}, name

@@ -1,12 +1,19 @@
 """Our own architectures against known sizes, timm and the machinery they must work under."""
 
+import inspect
+import re
+
 import pytest
 import timm
 import torch
 
+from hardtack.cli import main
 from hardtack.errors import UserError
 from hardtack.models import load_model, parameter_count
+from hardtack.models.catalog import make_body
+from hardtack.models.classifier import probe
 from hardtack.models.zoo.vit import VisionTransformer
+from hardtack.registry import models
 
 
 def tiny(**options):
@@ -84,6 +91,50 @@ def test_drop_path_drops_whole_images_and_keeps_the_mean():
 def test_impossible_knobs_are_refused(options, words):
     with pytest.raises(UserError, match=words):
         load_model("vit_digits", **options)
+
+
+WITHOUT_SIZE = [
+    name for name in models.names() if "image_size" not in inspect.signature(models.get(name).make).parameters
+]
+
+
+@pytest.mark.parametrize("name", WITHOUT_SIZE)
+def test_a_size_that_a_network_does_not_take_is_refused(name):
+    """Networks that were not built for a size are asked, and what they crash on is said with name and size."""
+    for size in (1, 7):
+        try:
+            with torch.device("meta"):
+                body = make_body(name, num_classes=10, image_size=size, options={})
+                probe(body.module, size)
+        except UserError as error:
+            assert name in str(error) and re.search(rf"\b{size}\b", str(error))
+
+
+@pytest.mark.parametrize(
+    "words, code, hint",
+    [
+        (["list", "models", "family=pvtv2", "image_size=28"], 0, "pvtv2_b0_32"),
+        (["list", "models", "family=resnet", "image_size=1"], 0, "resnet18_cifar"),
+        (["describe", "vit.arg", "num_classes=abc"], 2, "num_classes must be a whole number, found 'abc'"),
+        (["describe", "vit.arg", "image_size=abc"], 2, "image_size must be a whole number, found 'abc'"),
+        (["describe", "densenet121_224", "image_size=8"], 2, "model 'densenet121_224': it cannot take 8×8 images"),
+    ],
+)
+def test_sizes_on_the_command_line(words, code, hint, capsys):
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    assert hint in " ".join((out + err).split()) and "pvtv2_b0_224" not in out
+
+
+def test_asking_for_a_size_leaves_no_trace():
+    with pytest.raises(UserError, match=r"model 'pvtv2_b0_224': it cannot take 16×16 images \(.*[Kk]ernel size"):
+        load_model("pvtv2_b0_224", image_size=16)
+    torch.manual_seed(0)
+    expected, state = load_model("densenet.arg", depths=[1, 1]).state_dict(), torch.get_rng_state()
+    torch.manual_seed(0)
+    model = load_model("densenet.arg", depths=[1, 1], image_size=32)
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, expected[key]) for key, value in model.state_dict().items())
 
 
 def test_knobs_reach_the_network():

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from family_checks import assert_one_graph, assert_published_weights_fit, on_meta, sizes
+from family_checks import assert_one_graph, on_meta, sizes
 
 from hardtack.errors import UserError
 from hardtack.models import load_model
@@ -16,10 +16,6 @@ def test_parameter_counts():
         "cait_s12_patch16_224": 25_611_688,  # paper 2: 25.61 M
         "cait_xxs24_patch16_224": 11_956_264,
     }
-
-
-def test_published_weights_fit():
-    assert_published_weights_fit("cait")
 
 
 def test_scales_start_at_one_but_for_the_published():

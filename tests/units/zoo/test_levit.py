@@ -5,7 +5,7 @@ import copy
 import pytest
 import timm
 import torch
-from family_checks import assert_one_graph, assert_published_weights_fit, on_meta, sizes, stirred
+from family_checks import assert_one_graph, on_meta, sizes, stirred
 
 from hardtack.errors import UserError
 from hardtack.models import load_model
@@ -18,10 +18,6 @@ def test_parameter_counts():
     # paper 3 prints 6.67 M, which no configuration we know has
     assert sizes("levit", 10) == {"levit.arg": 7_001_042, "levit_128s_32": 7_002_314, "levit_128s_224": 7_014_758}
     assert sizes("levit", 1000)["levit_128s_224"] == 7_777_058
-
-
-def test_published_weights_fit():
-    assert_published_weights_fit("levit")
 
 
 def test_it_is_timms_levit():

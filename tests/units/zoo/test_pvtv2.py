@@ -3,7 +3,7 @@
 import pytest
 import timm
 import torch
-from family_checks import assert_one_graph, assert_published_weights_fit, on_meta, sizes, stirred
+from family_checks import assert_one_graph, on_meta, sizes, stirred
 
 from hardtack.errors import UserError
 from hardtack.models import load_model, tap
@@ -23,10 +23,6 @@ def test_parameter_counts():
     }
     published = {"pvtv2_b0_224": 3_666_760, "pvtv2_b1_224": 14_009_000, "pvtv2_b2_224": 25_362_856}
     assert sizes("pvtv2", 1000).items() >= published.items()
-
-
-def test_published_weights_fit():
-    assert_published_weights_fit("pvtv2")
 
 
 def test_it_is_timms_pvt():

@@ -21,6 +21,7 @@ from hardtack.models.zoo.layers import (
     Attention,
     DropPath,
     Mlp,
+    PatchConvolution,
     activate,
     attend,
     ramp,
@@ -200,7 +201,7 @@ class ConvolutionEnhancedTransformer(nn.Module):
             nn.BatchNorm2d(stem_width),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
-        self.patch_embed = nn.Conv2d(stem_width, width, patch_size, stride=patch_size)
+        self.patch_embed = PatchConvolution(stem_width, width, size=patch_size)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid**2, width))
         self.blocks = nn.ModuleList(

@@ -20,6 +20,7 @@ from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
     DropPath,
+    PatchConvolution,
     activate,
     attend,
     require_heads,
@@ -100,7 +101,7 @@ class ConvNextTrunk(nn.Module):
     def __init__(self, *, patch: int, depths: tuple[int, ...], activation: Activation) -> None:
         super().__init__()
         first, last = self.widths
-        self.stem = nn.Sequential(nn.Conv2d(3, first, patch, stride=patch), MapNorm(first))
+        self.stem = nn.Sequential(PatchConvolution(3, first, size=patch), MapNorm(first))
         self.stages = nn.Sequential(
             ConvNextStage(inputs=first, width=first, depth=depths[0], activation=activation),
             ConvNextStage(inputs=first, width=last, depth=depths[1], activation=activation),
@@ -121,7 +122,7 @@ class HybridEmbedding(nn.Module):
     def __init__(self, *, stem_patch: int, patch: int, width: int, depths: tuple[int, ...], activation: Activation):
         super().__init__()
         self.backbone = ConvNextTrunk(patch=stem_patch, depths=depths, activation=activation)
-        self.proj = nn.Conv2d(ConvNextTrunk.widths[-1], width, patch, stride=patch)
+        self.proj = PatchConvolution(ConvNextTrunk.widths[-1], width, size=patch)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.proj(self.backbone(x)).permute(0, 2, 3, 1)

@@ -63,6 +63,16 @@ class Mlp(nn.Module):
         return self.fc2(self.act(self.fc1(x)))
 
 
+class PatchConvolution(nn.Conv2d):
+    """Cuts N×inputs×H×W into squares and maps each linearly: N×outputs×(H/size)×(W/size).
+
+    A type of its own, so that its kernel can be told from one that mixes channels where `size` is 1.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, size: int) -> None:
+        super().__init__(inputs, outputs, size, stride=size)
+
+
 class LayerScale(nn.Module):
     """A learned factor per channel of the last axis."""
 

@@ -20,6 +20,7 @@ from hardtack.models.zoo.layers import (
     Activation,
     DropPath,
     Mlp,
+    PatchConvolution,
     attend,
     ramp,
     require_heads,
@@ -98,7 +99,7 @@ class Stage(nn.Module):
     ) -> None:
         super().__init__()
         self.grid = grid
-        self.proj = nn.Conv2d(inputs, width, patch_size, stride=patch_size)
+        self.proj = PatchConvolution(inputs, width, size=patch_size)
         self.norm = nn.LayerNorm(width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if class_token else None
         self.pos_embed = nn.Parameter(torch.zeros(1, grid**2 + int(class_token), width))

@@ -23,6 +23,7 @@ from hardtack.models.zoo.layers import (
     Attention,
     DropPath,
     Mlp,
+    PatchConvolution,
     activate,
     ramp,
     require_heads,
@@ -52,7 +53,7 @@ class RobustStem(nn.Module):
         if kind == "pooled":
             first = [nn.Conv2d(3, 32, 7, stride=2, padding=2), nn.BatchNorm2d(32), nn.MaxPool2d(3, stride=2, padding=1)]
         rest = patch_size // 4 if kind == "pooled" else patch_size
-        self.proj = nn.Sequential(*first, nn.Conv2d(32, width, rest, stride=rest))
+        self.proj = nn.Sequential(*first, PatchConvolution(32, width, size=rest))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.proj(x)

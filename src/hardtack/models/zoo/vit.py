@@ -21,6 +21,7 @@ from hardtack.models.zoo.layers import (
     DropPath,
     LayerScale,
     Mlp,
+    PatchConvolution,
     activate,
     ramp,
     require_heads,
@@ -37,7 +38,7 @@ class PatchEmbedding(nn.Module):
     def __init__(self, *, patch_size: int, width: int) -> None:
         super().__init__()
         self.patch_size = patch_size
-        self.proj = nn.Conv2d(3, width, kernel_size=patch_size, stride=patch_size)
+        self.proj = PatchConvolution(3, width, size=patch_size)
 
     def forward(self, x: Tensor) -> Tensor:
         # The same sum as self.proj(x), written as one matrix product: its input gradient, which every
