@@ -8,6 +8,7 @@ attack that needs no gradient.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -19,7 +20,16 @@ from hardtack import randomness
 from hardtack.attacks.called import Called
 from hardtack.attacks.losses import margin
 from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
-from hardtack.attacks.patches import WHOLE_BOX, cover, differs_in, grid, pick, stated_patch_size, usual_patch_size
+from hardtack.attacks.patches import (
+    WHOLE_BOX,
+    cover,
+    differs_in,
+    grid,
+    in_words,
+    pick,
+    stated_patch_size,
+    usual_patch_size,
+)
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
@@ -75,7 +85,7 @@ class Occlusion(Called):
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
         goal, sign = aim(model, x, y, keys, self.seed, target, self.target)
-        size = self.patch_size or stated_patch_size(model) or usual_patch_size(x)
+        size = self._size(model, x)
         rows, columns = grid(x, size, at_least=self.patches)
         count = self._count(rows * columns)
         # on the device once: a number would be copied there, and waited for, in every try
@@ -92,13 +102,29 @@ class Occlusion(Called):
         # nothing climbs here, so there is no first loss that the best one would have to exceed
         return best._replace(first_loss=nothing_yet(x).first_loss)
 
+    def settle(self, model: nn.Module, x: Tensor) -> tuple[Occlusion, str]:
+        """The attack with the size and number of its patches written out; there is nothing it could lack."""
+        size = self._size(model, x)
+        rows, columns = grid(x, size, at_least=self.patches)
+        return dataclasses.replace(self, patch_size=size, patches=self._count(rows * columns), share=None), ""
+
+    @property
+    def limits(self) -> str:
+        """What may change, in words: `7 patches of 4×4, chosen at random`."""
+        if self.patches is None:
+            return f"{100 * (0.1 if self.share is None else self.share):g}% of the patches, chosen at random"
+        return in_words(self.patches, self.patch_size, "random")
+
     def allows(self, x_adv: Tensor, x: Tensor, model: nn.Module | None = None) -> Tensor:
         """One bool per image: it differs in at most the permitted number of patches.
 
         Where neither `patch_size` nor the model tells how large a patch is, any regular grid will do.
         """
-        size = self.patch_size or (None if model is None else stated_patch_size(model) or usual_patch_size(x))
+        size = self.patch_size if model is None else self._size(model, x)
         return differs_in(x_adv, x, size, self._count)
+
+    def _size(self, model: nn.Module, x: Tensor) -> int:
+        return self.patch_size or stated_patch_size(model) or usual_patch_size(x)
 
     def _count(self, cells: int) -> int:
         """How many of `cells` are covered: those up to the quantile `share` of their scores, as RSPC has it."""

@@ -13,6 +13,7 @@ which costs two backward passes per step instead of one per block.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import warnings
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from hardtack.models import Taps, tap
 from hardtack.registry import attacks
 from hardtack.threats import Threat
 
+_BLOCK = 4  # the paper's, counted from 0
 _PIXEL_RATE = 1e-2  # Adam's, on the scores by which a sparse attack picks its pixels
 _PIXELS_SETTLE = 0.8  # … which stay as they are after this share of the steps
 
@@ -44,8 +46,8 @@ class PatchFool(Called):
     """Patch-Fool.
 
     `patches` of `patch_size` pixels (None: the model's own) are chosen by the attention they receive in
-    `block` (negative from the end; beyond the depth means the last), by `saliency` (gradient of the loss) or at
-    `random`; `choose` None means attention, or saliency with a warning where attention cannot be read. With
+    `block` (negative from the end; None: the fifth, or the last of fewer), by `saliency` (gradient of the loss) or
+    at `random`; `choose` None means attention, or saliency with a warning where attention cannot be read. With
     `pixels` only that many pixels change, inside the patches or, with `patches` None, anywhere. `lr` is in
     multiples of the range the threat leaves a pixel: by default the whole of it, 1, and 0.05 is the paper's 0.22
     in units of ImageNet's standard deviation. It is multiplied by `decay` every `decay_every` steps. A threat
@@ -57,7 +59,7 @@ class PatchFool(Called):
     patch_size: int | None = None
     pixels: int | None = None
     choose: Literal["attention", "saliency", "random"] | None = None
-    block: int = 4
+    block: int | None = None
     steps: int = 250
     lr: Number = 0.05
     decay: Number = 0.95
@@ -138,6 +140,22 @@ class PatchFool(Called):
         last = Step(x_adv, x_adv, sign * cross_entropy(logits, goal), logits, best.zero_gradient)
         return better(best, x_adv, last, goal, sign, self.steps)
 
+    def settle(self, model: nn.Module, x: Tensor) -> tuple[PatchFool, str]:
+        """The attack with what it takes from the model and the images written out, and what it does for want of it."""
+        if self.patches is None:
+            return self, ""
+        with untouched(model, mode=self.mode):
+            _, tokens, reason = parts.listen(model, x)
+            return self._settled(model, x, tokens, reason)
+
+    @property
+    def limits(self) -> str:
+        """What may change, in words: `1 patch of 8×8, chosen by attention`."""
+        pixels = f"{self.pixels} pixel{'s' * (self.pixels > 1)}" if self.pixels is not None else ""
+        if self.patches is None:
+            return pixels
+        return (f"{pixels} of " if pixels else "") + parts.in_words(self.patches, self.patch_size, self.choose)
+
     def allows(self, x_adv: Tensor, x: Tensor, model: nn.Module | None = None) -> Tensor:
         """One bool per image: it differs in at most the permitted numbers of patches and pixels.
 
@@ -150,7 +168,7 @@ class PatchFool(Called):
             most, size = self.patches, self.patch_size
             if size is None and model is not None:
                 with untouched(model):
-                    size = self._size(model, parts.listen(model, x[:1]).tokens)
+                    size = self._size(model, parts.listen(model, x[:1]).tokens, x)
             allowed &= parts.differs_in(x_adv, x, size, lambda cells: most)
         return allowed
 
@@ -160,32 +178,48 @@ class PatchFool(Called):
         """The pixels that may change (N×1×H×W), the size of a patch, the maps whose attention is to be drawn."""
         if self.patches is None:
             return torch.ones_like(x[:, :1], dtype=torch.bool), None, []
-        choose, wants_attention = self.choose or "attention", self.attention_weight > 0
         maps, tokens, reason = parts.Maps([], [], "")
-        if choose == "attention" or wants_attention or self.patch_size is None:
+        if self.choose in (None, "attention") or self.attention_weight > 0 or self.patch_size is None:
             maps, tokens, reason = parts.listen(model, x)
-        if reason and self.choose == "attention":
-            raise UserError(f"choose=attention: {reason}; use choose=saliency or choose=random")
-        size = self._size(model, tokens)
-        if reason and (self.choose is None or wants_attention):
-            choose = self.choose or "saliency"
-            warnings.warn(f"patch_fool: {reason}; patches are chosen by {choose} and no attention is drawn to them")
-        shape = parts.grid(x, size, at_least=self.patches)
-        if choose == "attention":
-            read = tokens[max(-len(tokens), min(self.block, len(tokens) - 1))]
+        settled, note = self._settled(model, x, tokens, reason)
+        if note:
+            warnings.warn(f"patch_fool: {note}")
+        size: int = settled.patch_size  # type: ignore[assignment]  # settled
+        if settled.choose == "attention":
+            read = tokens[min(_BLOCK, len(tokens) - 1) if self.block is None else self.block]
             scores = per_patch(parts.attention_received(maps[read.number], read, x), size)
-        elif choose == "saliency":
+        elif settled.choose == "saliency":
             scores = per_patch(_saliency(model, x, goal), size)
         else:
-            scores = randomness.uniform(keys, shape)
+            scores = randomness.uniform(keys, parts.grid(x, size))
         # the paper's blocks: from the second up to the middle
         early = tokens[1 : max(2, len(tokens) // 2)] or tokens[:1]
-        return cover(pick(scores, self.patches), size, x), size, early if wants_attention else []
+        return cover(pick(scores, self.patches), size, x), size, early if settled.attention_weight > 0 else []
 
-    def _size(self, model: nn.Module, tokens: list[Tokens]) -> int:
+    def _settled(self, model: nn.Module, x: Tensor, tokens: list[Tokens], reason: str) -> tuple[PatchFool, str]:
+        """`settle`, given the maps that were heard and the `reason` why none is between patches."""
+        if reason and self.choose == "attention":
+            raise UserError(f"choose=attention: {reason}; use choose=saliency or choose=random")
+        choose, weight, note = self.choose or "attention", self.attention_weight, ""
+        if reason and (self.choose is None or weight > 0):
+            choose, weight = self.choose or "saliency", 0.0
+            note = f"{reason}; patches are chosen {parts.CHOSEN[choose]} and no attention is drawn to them"
+        depth = len(tokens)
+        if choose == "attention" and self.block is not None and not -depth <= self.block < depth:
+            raise UserError(
+                f"block={self.block}: attention between patches can be read in {depth} blocks of this model, "
+                f"0 to {depth - 1} or {-depth} to -1"
+            )
+        size = self._size(model, tokens, x)
+        parts.grid(x, size, at_least=self.patches)
+        return dataclasses.replace(self, patch_size=size, choose=choose, attention_weight=weight), note
+
+    def _size(self, model: nn.Module, tokens: list[Tokens], x: Tensor) -> int:
         size = self.patch_size or (tokens[0].size if tokens else parts.stated_patch_size(model))
         if size is None:
-            raise UserError("this model has no patches of its own; say how many pixels wide they are: patch_size=16")
+            usual = parts.usual_patch_size(x)
+            message = "this model has no patches of its own; say how many pixels wide they are"
+            raise UserError(f"{message}: patch_size={usual}")
         return size
 
     def _range(self, values: int) -> float:

@@ -82,6 +82,15 @@ def usual_patch_size(x: Tensor) -> int:
     return 16 if side >= 128 else 8 if side >= 64 else min(4, side)
 
 
+CHOSEN = {"attention": "by attention", "saliency": "by saliency", "random": "at random"}
+
+
+def in_words(count: int, size: int | None, choose: str | None) -> str:
+    """`2 patches of 8×8, chosen by attention`, as far as it is settled."""
+    words = f"{count} patch{'es' * (count > 1)}" + (f" of {size}×{size}" if size else "")
+    return f"{words}, chosen {CHOSEN[choose]}" if choose else words
+
+
 # ---------------------------------------------------------------- attention
 
 

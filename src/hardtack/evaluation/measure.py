@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks import untouched
 from hardtack.attacks.double import search_model
+from hardtack.attacks.ensemble import Stage
 from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images
 from hardtack.attacks.pool import Pool
@@ -23,6 +24,7 @@ from hardtack.evaluation.sanity import (
     check_inputs,
     check_logits,
     fallbacks,
+    flag,
     other_classes,
 )
 from hardtack.evaluation.trials import EvaluationConfig, Trial, default_batch, search_precision, votes
@@ -41,7 +43,8 @@ class Measure:
     def __init__(
         self, model: nn.Module, trials: list[Trial], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
     ) -> None:
-        self.model, self.trials, self.config, self.runtime = model, trials, config, runtime
+        self.model, self.config, self.runtime = model, config, runtime
+        self.trials, self._notes = _settled(trials, model, like)
         self.shape = tuple(like.shape[1:])
         self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
         self.judge = Judge(model, runtime, votes=votes(config), batch_size=self.batch_size)
@@ -132,18 +135,39 @@ class Measure:
             flags = check_behaviour(self.model, x, clean, random_expected=self.judge.votes > 1)
         flags += other_classes(classes, clean.shape[1])
         stages = [stage for trial in self.trials for stage in trial.stages]
+        flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)
 
     def known(self, identity: Any) -> Any:
         """The identity with what was settled while measuring."""
         recorded = {"recording": round(self._pool.recorded_s, 3)} if self._pool and self._pool.recorded_s else {}
-        return dataclasses.replace(identity, precision=self.precision, seconds={**self.seconds, **recorded})
+        return dataclasses.replace(
+            identity, trials=self.trials, precision=self.precision, seconds={**self.seconds, **recorded}
+        )
 
     def _name(self, code: int) -> str | None:
         if code < 0:
             return None
         trial = self.trials[code // _STAGES]
         return f"{trial.stages[code % _STAGES].name} {trial.threat}"
+
+
+def _settled(trials: list[Trial], model: nn.Module, like: Tensor) -> tuple[list[Trial], list[str]]:
+    """Trials whose attacks say what they take from this model, and what some of them do for want of it.
+
+    Before anything is measured: settings that do not fit the model must not wait for an image that is right when clean.
+    """
+    notes = []
+
+    def settle(stage: Stage) -> Stage:
+        if not hasattr(stage.attack, "settle"):
+            return stage
+        attack, note = stage.attack.settle(model, like.clamp(0, 1))
+        notes.extend([f"{stage.name}: {note}"] if note else [])
+        return dataclasses.replace(stage, attack=attack)
+
+    made = [dataclasses.replace(trial, stages=tuple(settle(stage) for stage in trial.stages)) for trial in trials]
+    return made, list(dict.fromkeys(notes))
 
 
 _STAGES = 1000  # a code of broken_by is trial · _STAGES + stage

@@ -58,6 +58,7 @@ class Identity:
     runtime: Runtime
     precision: str = "fp32"  # of the search
     seconds: dict[str, float] = field(default_factory=dict)  # by attack
+    parameters: int = 0
 
 
 def identify(
@@ -77,6 +78,7 @@ def identify(
     return Identity(
         id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
+        parameters=sum(weight.numel() for weight in model.parameters()),
     )  # fmt: skip
 
 
@@ -169,19 +171,26 @@ def summarise(
         )
     results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
     for trial in identity.trials:
-        words = {"attack": trial.words, "attack_settings": trial.settings}
+        words = _words(trial, common["extra"])
         if trial.protocol:
-            words["extra"] = {**common["extra"], "stages": trial.details}
+            words["extra"]["stages"] = trial.details
         for threat in (*trial.radii, trial.threat):
             verdicts = columns[f"robust@{threat}"]
             results.append(_result("robust_accuracy", verdicts, flags, {**common, **words, "threat": str(threat)}))
     if len({str(trial.threat) for trial in identity.trials if not trial.follows}) > 1:
         threats = "+".join(str(trial.threat) for trial in identity.trials)
-        words = {"attack": identity.trials[0].words, "attack_settings": identity.trials[0].settings}
+        words = _words(identity.trials[0], common["extra"])
         results.append(_result("worst_case_accuracy", columns["robust"], flags, {**common, **words, "threat": threats}))
     if folder is not None:
         _write(Path(folder), identity, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)
+
+
+def _words(trial: Any, extra: dict[str, Any]) -> dict[str, Any]:
+    """What a result says of its attack; `limits` where a threat alone does not say what may change."""
+    limits = [getattr(stage.attack, "limits", "") for stage in trial.stages]
+    known = {"limits": " or ".join(dict.fromkeys(limits))} if all(limits) else {}
+    return {"attack": trial.words, "attack_settings": trial.settings, "extra": {**extra, **known}}
 
 
 def _is_random(flags: list[Flag], identity: Identity) -> bool:
@@ -222,6 +231,7 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "verdicts": f"verdicts/{identity.id}.parquet",
         "extra": {
             "unverified": int(columns["unverified"].sum()), "words": list(subject.words),
+            "parameters": identity.parameters,
             "forwards": int(columns["forwards"].sum()), "backwards": int(columns["backwards"].sum()),
             "broken_by": _counts(columns["broken_by"]), "seconds": identity.seconds,
         },

@@ -119,6 +119,14 @@ def test_what_is_allowed():
     assert not Occlusion(patches=1).allows(X[:1] * 0, X[:1]).item()
 
 
+def test_what_is_settled_is_what_is_done():
+    for model, size, count in ((VIT, 8, 2), (Mean(), 4, 7)):  # a tenth of 16 and of 64
+        settled, note = Occlusion().settle(model, X)
+        assert (settled.patch_size, settled.patches, note) == (size, count, "")
+        assert settled.limits == f"{count} patches of {size}×{size}, chosen at random"
+        assert torch.equal(settled(model, X, Y * 0), Occlusion()(model, X, Y * 0))
+
+
 # ---------------------------------------------------------------- the worst of several
 
 

@@ -51,11 +51,32 @@ def most_attended(model, x, block, prefix=0):
 # ---------------------------------------------------------------- which patches
 
 
-@pytest.mark.parametrize("block, read", [(0, 0), (2, 2), (-1, 3), (-3, 1), (99, 3), (-99, 0)])
+@pytest.mark.parametrize("block, read", [(0, 0), (2, 2), (-1, 3), (-4, 0), (None, 3)])
 def test_the_patch_that_receives_most_attention_is_chosen(block, read):
     changed = changed_patches(outcome(block=block, steps=2).x_adv).flatten(1)
     assert (changed.sum(1) == 1).all()
     assert torch.equal(changed.float().argmax(1), most_attended(VIT, X, read))
+
+
+@pytest.mark.parametrize("block", [4, 99, -5])
+def test_a_block_that_is_not_there_is_an_error(block):
+    with pytest.raises(UserError, match=f"block={block}.*4 blocks of this model, 0 to 3 or -4 to -1"):
+        outcome(block=block)
+    with pytest.raises(UserError, match=f"block={block}"):
+        PatchFool(block=block).settle(VIT, X)
+    assert outcome(block=block, choose="saliency", steps=1).x_adv.shape == X.shape, "no block is read"
+
+
+def test_what_is_settled_is_what_is_done():
+    """With what the model decides written out the attack is the same, and says what may change."""
+    settled, note = PatchFool(steps=3, patches=2).settle(VIT, X)
+    assert (settled.patch_size, settled.choose, note) == (8, "attention", "")
+    assert settled.limits == "2 patches of 8×8, chosen by attention"
+    assert torch.equal(settled(VIT, X, Y), outcome(steps=3, patches=2).x_adv)
+    assert PatchFool(patches=None, pixels=1).settle(VIT, X)[0].limits == "1 pixel"
+    assert (
+        PatchFool(pixels=5, choose="random").settle(VIT, X)[0].limits == "5 pixels of 1 patch of 8×8, chosen at random"
+    )
 
 
 def test_saliency_chooses_the_patch_of_the_largest_gradient():
@@ -442,15 +463,19 @@ def test_models_whose_attention_cannot_be_read(name, options, words):
         PatchFool(choose="attention", patch_size=8, steps=2)(model, x, y)
     with pytest.warns(UserWarning, match=f"{words}.*chosen by saliency"):
         fallen_back = PatchFool(patch_size=8, steps=2)(model, x, y)
+    settled, note = PatchFool(patch_size=8, steps=2).settle(model, x)
+    assert words in note and settled.limits == "1 patch of 8×8, chosen by saliency"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        assert torch.equal(settled(model, x, y), fallen_back), "what was said once is not said for every batch"
         asked_for = PatchFool(patch_size=8, steps=2, choose="saliency", attention_weight=0)(model, x, y)
     assert torch.equal(fallen_back, asked_for) and (changed_patches(asked_for, x).flatten(1).sum(1) == 1).all()
 
 
 def test_the_size_of_a_patch_must_come_from_somewhere():
-    with pytest.raises(UserError, match="patch_size=16"):
-        outcome(loaded("timm:resnet18", image_size=32), y=Y % 7)
+    for side, fits in ((32, 4), (64, 8), (128, 16)):
+        with pytest.raises(UserError, match=f"patch_size={fits}$"):
+            outcome(loaded("timm:resnet18", image_size=32), x=torch.rand(2, 3, side, side), y=Y[:2] % 7)
     xcit = loaded("timm:xcit_nano_12_p8_224", image_size=32, depth=2)  # it states 8, though without readable maps
     found = PatchFool(steps=1, choose="random", attention_weight=0).run(xcit, X, Y % 7)
     assert (changed_patches(found.x_adv).flatten(1).sum(1) == 1).all()
