@@ -78,7 +78,8 @@ def zoom_rows(size: tuple[int, int], end: float, step: float, device: str) -> Sp
     return _most_entries_first(place // pixels, place % pixels, total / (len(factors) + 1), device)
 
 
-def zoom_taps(size: int, factor: float) -> tuple[Tensor, Tensor]:
+@functools.lru_cache(maxsize=256)
+def zoom_taps(size: int, factor: float, device: str = "cpu") -> tuple[Tensor, Tensor]:
     """(places, weights), each 2×size: the two pixels that a pixel is interpolated from along one side.
 
     The middle ⌈size/factor⌉ pixels are stretched to `factor` times as many, rounded, outermost pixel to outermost
@@ -92,7 +93,7 @@ def zoom_taps(size: int, factor: float) -> tuple[Tensor, Tensor]:
     share = place - low
     start = (size - length) // 2
     places = torch.stack([low, (low + 1).clamp(max=length - 1)]).long() + start
-    return places, torch.stack([1 - share, share])
+    return places.to(device), torch.stack([1 - share, share]).to(device)
 
 
 def _most_entries_first(row: Tensor, column: Tensor, weight: Tensor, device: str) -> SparseRows:
@@ -110,8 +111,7 @@ def _most_entries_first(row: Tensor, column: Tensor, weight: Tensor, device: str
 def zoom_middle(x: Tensor, factor: float) -> Tensor:
     """The middle of N×C×H×W images enlarged by `factor` ≥ 1 to the size they had, bilinear."""
     for dim in (-2, -1):
-        (low, high), (_, share) = zoom_taps(x.shape[dim], factor)
-        shape = (-1, 1) if dim == -2 else (-1,)
-        near, far = (x.index_select(dim, places.to(x.device)) for places in (low, high))
-        x = torch.lerp(near, far, share.to(x).view(shape))
+        (low, high), (_, share) = zoom_taps(x.shape[dim], factor, str(x.device))
+        near, far = x.index_select(dim, low), x.index_select(dim, high)
+        x = torch.lerp(near, far, share.to(x.dtype).view((-1, 1) if dim == -2 else (-1,)))
     return x
