@@ -85,12 +85,32 @@ def test_drop_path_drops_whole_images_and_keeps_the_mean():
         ({"deph": 3}, "did you mean 'depth'"),
         ({"depth": "many"}, "integer"),
         ({"depth": 0}, "at least 1"),
+        ({"head_hidden": 0}, "head_hidden must be at least 1"),
+        ({"initial_std": 0.0}, "initial_std must be positive"),
+        ({"initial_std": -0.02}, "initial_std must be positive"),
         ({"num_classes": 1}, "at least 2"),
     ],
 )
 def test_impossible_knobs_are_refused(options, words):
     with pytest.raises(UserError, match=words):
         load_model("vit_digits", **options)
+
+
+def with_ratio():
+    """A name for every constructor whose MLPs have a ratio."""
+    found = {}
+    for name in models.names():
+        make = models.get(name).make
+        if "mlp_ratio" in inspect.signature(make).parameters:
+            found.setdefault(make, name)
+    return sorted(found.values())
+
+
+@pytest.mark.parametrize("name", with_ratio())
+@pytest.mark.parametrize("ratio", [0.0, -1.0, 1e-4, float("inf"), float("nan")])
+def test_an_mlp_without_hidden_units_is_refused(name, ratio):
+    with torch.device("meta"), pytest.raises(UserError, match=r"mlp_ratio must .*found"):
+        make_body(name, num_classes=10, options={"mlp_ratio": ratio})
 
 
 WITHOUT_SIZE = [
@@ -113,8 +133,8 @@ def test_a_size_that_a_network_does_not_take_is_refused(name):
 @pytest.mark.parametrize(
     "words, code, hint",
     [
-        (["list", "models", "family=pvtv2", "image_size=28"], 0, "pvtv2_b0_32"),
-        (["list", "models", "family=resnet", "image_size=1"], 0, "resnet18_cifar"),
+        (["list", "models", "pvtv2_b0", "image_size=28"], 0, "pvtv2_b0_32"),
+        (["list", "models", "resnet8_cifar", "image_size=1"], 0, "resnet8_cifar"),
         (["describe", "vit.arg", "num_classes=abc"], 2, "num_classes must be a whole number, found 'abc'"),
         (["describe", "vit.arg", "image_size=abc"], 2, "image_size must be a whole number, found 'abc'"),
         (["describe", "densenet121_224", "image_size=8"], 2, "model 'densenet121_224': it cannot take 8×8 images"),
@@ -141,3 +161,21 @@ def test_knobs_reach_the_network():
     model = load_model("vit_tiny_patch4_32", patch_size=8, depth=1, class_token=True, image_size=64)
     assert model.body.pos_embed.shape == (1, 65, 192) and model.image_size == 64
     assert parameter_count(load_model("resnet8_cifar", width=8)) < 25_000
+
+
+def test_registering_leaves_nothing_behind_in_the_modules():
+    modules = {inspect.getmodule(models.get(name).make) for name in models.names()}
+    left = [
+        f"{module.__name__}.{name}"
+        for module in modules
+        for name, value in vars(module).items()
+        if name.startswith("_") and not name.startswith("__") and name.islower() and not callable(value)
+    ]
+    assert not left, "variables of loops; a function keeps them to itself"
+
+
+def test_functions_for_imagenet_alone_have_its_classes():
+    for make in {models.get(name).make for name in models.names()}:
+        names = [name for name in models.names() if models.get(name).make is make]
+        if all(name.endswith("_224") for name in names):
+            assert inspect.signature(make).parameters["num_classes"].default == 1000, names

@@ -81,6 +81,16 @@ def test_blocks_recompose_from_their_branches(shape):
     assert_recomposes(block, torch.randn(shape), kinds=["attention", "mlp"])
 
 
+def test_paper_3s_stem_has_its_sources_padding():
+    stem, authors = load_model("cvt.arg").body.embeddings[0].proj, load_model("cvt_13_224").body.embeddings[0].proj
+    assert stem.padding == (stem.kernel_size[0] // 2,) * 2 == (1, 1) and authors.padding == (2, 2)
+    x = torch.rand(1, 3, 32, 32)
+    literal = torch.zeros(1, 3, 34, 34)
+    literal[:, :, 1:33, 1:33] = x
+    expected = (literal[:, :, 4:7, 28:31] * stem.weight).sum((1, 2, 3)) + stem.bias  # the second row, the last column
+    assert stem(x).shape[2:] == (8, 8) and torch.allclose(stem(x)[0, :, 1, 7], expected, atol=1e-5)
+
+
 def test_any_size():
     model = tiny(**PAPER3)
     assert model(torch.rand(2, 3, 18, 31)).shape == (2, 10)

@@ -167,6 +167,7 @@ def test_any_multiple_of_the_patch_is_an_image():
         ({"patch_size": 2}, "no multiple of"),
         ({"stem_patch": 0}, "stem_patch"),
         ({"stem_depths": (3,)}, "stem_depths has 1"),
+        ({"stem_depths": (3, 0)}, "stem_depths must be at least 1"),
         ({"heads": 5}, "shared among 5 heads"),
         ({"depth": 0}, "at least 1"),
         ({"drop_path": 1.0}, "drop_path"),

@@ -62,7 +62,7 @@ def test_it_compiles_to_one_graph():
 
 @pytest.mark.parametrize(
     "options, words",
-    [({"patch_size": 5}, "cannot be cut"), ({"token_ratio": 0.0}, "token_hidden"), ({"drop_path": -0.1}, "drop_path")],
+    [({"patch_size": 5}, "cannot be cut"), ({"token_ratio": 0.0}, "token_ratio"), ({"drop_path": -0.1}, "drop_path")],
 )
 def test_impossible_knobs_are_refused(options, words):
     with pytest.raises(UserError, match=words):

@@ -88,6 +88,24 @@ def test_knobs_reach_timms_network():
     assert not any(isinstance(module, timm.layers.DropPath) for module in plain.modules())
 
 
+@pytest.mark.parametrize(
+    "size, patch_size, window", [(256, 4, 7), (112, 4, 7), (48, 2, 4), (32, 2, 3), (40, 2, 4), (34, 2, 1)]
+)
+def test_sizes_that_timm_pads_are_taken(size, patch_size, window):
+    model = swin(image_size=size, patch_size=patch_size, window=window).to("meta")
+    assert model(torch.zeros(2, 3, size, size, device="meta")).shape == (2, 10)
+
+
+@pytest.mark.parametrize("size, window", [(17, 4), (13, 3), (33, 8), (18, 2)])
+def test_sizes_are_refused_only_where_timm_fails(size, window):
+    options = {"num_classes": 10, "patch_size": 1, "depths": (2, 2, 2), "embed_dim": 4, "num_heads": (1, 1, 1)}
+    theirs = timm.create_model("swin_tiny_patch4_window7_224", img_size=size, window_size=window, **options)
+    with pytest.raises(RuntimeError):
+        theirs(torch.zeros(1, 3, size, size))
+    with pytest.raises(UserError, match="cannot cut"):
+        swin(image_size=size, window=window, patch_size=1, depths=(2, 2, 2), width=4, heads=(1, 1, 1))
+
+
 def test_maps_of_paper_3():
     model, maps = on_meta("swin.arg", depths=(1, 1, 1, 1)), []
     for stage in model.stages:
@@ -106,8 +124,8 @@ def test_it_compiles_to_one_graph(make):
 @pytest.mark.parametrize(
     "name, options, words",
     [
-        ("swin_tiny_patch2_window4_32", {"window": 3}, "16×16 map cannot be cut"),
-        ("swin_tiny_patch2_window4_32", {"image_size": 40}, "multiple of 16"),
+        ("swin_tiny_patch2_window4_32", {"image_size": 34}, "stage 2 has a 9×9 map, which timm's Swin cannot cut"),
+        ("swin_tiny_patch2_window4_32", {"image_size": 8}, "4×4 patches cannot be halved 3 times"),
         ("swin_tiny_patch2_window4_32", {"patch_size": 5}, "cannot be cut"),
         ("swin_tiny_patch2_window4_32", {"heads": (5, 6, 12, 24)}, "shared among 5 heads"),
         ("swin.arg", {"downscale": (2, 2)}, "downscale has 2"),

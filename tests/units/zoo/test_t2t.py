@@ -56,6 +56,14 @@ def test_narrow_transformer_written_out():
     assert_recomposes(block, x, kinds=["attention", "mlp"])
 
 
+@pytest.mark.parametrize("kernels, tokens", [((3, 3, 3), 64), ((4, 4, 4), 64), ((4, 3, 3), 81), ((3, 4, 3), 64)])
+def test_even_kernels_make_as_many_tokens_as_they_make(kernels, tokens):
+    options = {"strides": (1, 2, 2), "token_width": 4, "width": 8, "depth": 1, "heads": 2}
+    model = TokensToTokenTransformer(kernels=kernels, **options)
+    assert model(torch.rand(1, 3, 32, 32)).shape == (1, 10)
+    assert model.pos_embed.shape[1] == model.tokens(torch.rand(1, 3, 32, 32)).shape[1] + 1 == tokens + 1
+
+
 def test_positions_are_fixed_sinusoids_and_travel_with_the_weights():
     table = sinusoids(7, 8)
     for position in range(7):

@@ -142,6 +142,13 @@ def test_impossible_knobs_are_refused(options, words):
         make_body("vitae_small_32", num_classes=10, options=options)
 
 
+def test_an_image_too_small_for_its_reductions_is_refused():
+    with pytest.raises(UserError, match="shrinks images by 512 here, found 32×32 pixels"):
+        load_model("vitae_small_32", reductions=(8, 8, 8), depth=1)(torch.rand(1, 3, 32, 32))
+    with pytest.raises(UserError, match="model 'vitae_small_32': ViTAE shrinks images by 512"):
+        load_model("vitae_small_32", image_size=32, reductions=(8, 8, 8), depth=1)
+
+
 def test_one_graph():
     torch.manual_seed(0)
     reduce = ReductionCell(3, 8, kernel=3, stride=2, dilations=(1,), activation="gelu")

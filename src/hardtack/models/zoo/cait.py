@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from hardtack.models.zoo.from_timm import from_timm
-from hardtack.models.zoo.layers import Activation, require_heads, require_patches, require_positive
+from hardtack.models.zoo.layers import Activation, require_heads, require_hidden, require_patches, require_positive
 from hardtack.registry import models
 
 _LARGE: dict[str, Any] = {"image_size": 224, "patch_size": 16}
@@ -40,6 +40,7 @@ def cait(
     """CaiT: N×3×image_size×image_size to N×num_classes; `drop_path` is the same in all `depth` patch blocks."""
     require_positive(depth=depth, class_depth=class_depth)
     require_heads(width, heads)
+    require_hidden(width, mlp_ratio)
     require_patches(image_size, patch_size)
     return from_timm(
         "cait_xxs24_224", num_classes=num_classes, image_size=image_size, drop_path=drop_path, activation=activation,

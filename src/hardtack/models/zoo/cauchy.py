@@ -25,6 +25,7 @@ from hardtack.models.zoo.layers import (
     attend,
     ramp,
     require_heads,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -125,6 +126,7 @@ class CauchyTransformer(nn.Module):
         require_positive(depth=depth)
         require_rate(drop_path=drop_path)
         _require_one_mixer(width, heads, kernels)
+        hidden = require_hidden(width, mlp_ratio)
         self.num_classes, self.image_size, self.num_prefix_tokens = num_classes, image_size, 1
         patches = require_patches(image_size, patch_size) ** 2
         self.patch_embed = PatchEmbedding(patch_size=patch_size, width=width)
@@ -138,7 +140,7 @@ class CauchyTransformer(nn.Module):
             return PairedAttention(width=width, heads=heads)
 
         self.blocks = nn.ModuleList(
-            MixerBlock(mixer(), width=width, hidden=int(width * mlp_ratio), drop_path=rate, activation=activation)
+            MixerBlock(mixer(), width=width, hidden=hidden, drop_path=rate, activation=activation)
             for rate in ramp(drop_path, depth)
         )
         self.norm = nn.LayerNorm(width)

@@ -2,7 +2,7 @@
 
 Two things set its layers apart from ViT's: the second norm is applied to the stream itself, so that the MLP is added
 to normalised values, and a softmax over a score per token ("sequence pooling") stands for the class token. As
-published, weights of the attention are dropped in training. The ReLU of the tokenizer is no knob.
+published, weights of the attention are dropped in training, and the tokenizer has ReLU where the MLPs have GELU.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from hardtack.models.zoo.layers import (
     Attention,
     DropPath,
     Mlp,
+    activate,
     ramp,
     require_heads,
+    require_hidden,
     require_positive,
     require_rate,
     start_small,
@@ -33,16 +35,18 @@ STEM_WIDTH = 64
 
 
 class Tokenizer(nn.Module):
-    """`convolutions` times a convolution, ReLU and max-pooling to half the size: N×3×H×W to N×T×width."""
+    """`convolutions` times a convolution, an activation and max-pooling to half the size: N×3×H×W to N×T×width."""
 
-    def __init__(self, *, convolutions: int, kernel_size: int, stride: int, width: int) -> None:
+    def __init__(
+        self, *, convolutions: int, kernel_size: int, stride: int, width: int, activation: Activation = "relu"
+    ) -> None:
         super().__init__()
         channels = [3] + [STEM_WIDTH] * (convolutions - 1) + [width]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(channels):
             layers += [
                 nn.Conv2d(inputs, outputs, kernel_size, stride=stride, padding=kernel_size // 2, bias=False),
-                nn.ReLU(inplace=True),
+                activate(activation),
                 nn.MaxPool2d(3, stride=2, padding=1),
             ]
         self.layers = nn.Sequential(*layers)
@@ -123,7 +127,7 @@ class CompactTransformer(nn.Module):
 
     The tokenizer has `convolutions` of `kernel_size` and `stride`, and each is followed by pooling to half the size:
     CCT-7/3x1 makes 16×16 tokens of 32 pixels, CCT-14/7x2 14×14 of 224. `drop_path` is the rate of the last block;
-    earlier blocks drop linearly less.
+    earlier blocks drop linearly less. `activation` None is as published: ReLU in the tokenizer, GELU in MLPs.
     """
 
     def __init__(
@@ -140,24 +144,27 @@ class CompactTransformer(nn.Module):
         mlp_ratio: float = 2.0,
         drop_path: float = 0.1,
         attention_dropout: float = 0.1,
-        activation: Activation = "gelu",
+        activation: Activation | None = None,
     ) -> None:
         super().__init__()
-        hidden = int(width * mlp_ratio)
         require_positive(image_size=image_size, convolutions=convolutions, kernel_size=kernel_size, stride=stride)
-        require_positive(depth=depth, hidden=hidden)
+        require_positive(depth=depth)
         require_heads(width, heads)
+        hidden = require_hidden(width, mlp_ratio)
         require_rate(drop_path=drop_path, attention_dropout=attention_dropout)
         edge = grid_of(image_size, convolutions=convolutions, kernel_size=kernel_size, stride=stride)
         if edge < 2:
             raise UserError(f"image_size {image_size} is too small: {convolutions} convolutions leave a single token")
         self.num_classes, self.image_size = num_classes, image_size
-        self.tokenizer = Tokenizer(convolutions=convolutions, kernel_size=kernel_size, stride=stride, width=width)
+        self.tokenizer = Tokenizer(
+            convolutions=convolutions, kernel_size=kernel_size, stride=stride, width=width,
+            activation=activation or "relu",
+        )  # fmt: skip
         self.pos_embed = nn.Parameter(torch.zeros(1, edge**2, width))
         self.blocks = nn.ModuleList(
             Block(
                 width=width, heads=heads, hidden=hidden, drop_path=rate, attention_dropout=attention_dropout,
-                activation=activation,
+                activation=activation or "gelu",
             )
             for rate in ramp(drop_path, depth)
         )  # fmt: skip

@@ -26,6 +26,7 @@ from hardtack.models.zoo.layers import (
     attend,
     ramp,
     require_heads,
+    require_hidden,
     require_positive,
     require_rate,
     start_small,
@@ -182,10 +183,10 @@ class ConvolutionEnhancedTransformer(nn.Module):
         layer_class_attention: bool = True,
     ) -> None:
         super().__init__()
-        hidden = int(width * mlp_ratio)
-        require_positive(image_size=image_size, patch_size=patch_size, depth=depth, hidden=hidden)
+        require_positive(image_size=image_size, patch_size=patch_size, depth=depth)
         require_positive(stem_width=stem_width, stem_kernel=stem_kernel, stem_stride=stem_stride)
         require_heads(width, heads)
+        hidden = require_hidden(width, mlp_ratio)
         require_rate(drop_path=drop_path)
         edge = (image_size + 2 * (stem_kernel // 2) - stem_kernel) // stem_stride + 1  # after the convolution
         edge = (edge - 1) // 2 + 1  # after the pooling

@@ -26,6 +26,7 @@ from hardtack.models.zoo.layers import (
     attend,
     ramp,
     relative_index,
+    require_hidden,
     require_multiple,
     require_positive,
     require_rate,
@@ -201,6 +202,7 @@ class CoAtNet(nn.Module):
         require_rate(drop_path=drop_path)
         require_stages(pattern=pattern, widths=widths, depths=depths, strides=strides[1:])
         require_positive(widths=min(widths), depths=min(depths))
+        require_hidden(min(stem_width, *widths), mlp_ratio)
         if set(strides) - {1, 2}:
             raise UserError(f"strides are 1 or 2, found {strides}")
         self.num_classes, self.image_size = num_classes, image_size
@@ -237,14 +239,17 @@ class CoAtNet(nn.Module):
 @models.register("coatnet_0_224", help="convolution stages, then attention stages (timm's)")
 def coatnet_of_timm(
     *,
-    num_classes: int = 10,
+    num_classes: int = 1000,
     image_size: int = 224,
     pattern: str = "CCTT",
     depths: tuple[int, ...] = (2, 3, 5, 2),
     drop_path: float = 0.0,
-    activation: Activation = "gelu",
+    activation: Activation | None = None,
 ) -> nn.Module:
-    """timm's CoAtNet-0: N×3×image_size×image_size to N×num_classes, 1/32 of the size at the end."""
+    """timm's CoAtNet-0: N×3×image_size×image_size to N×num_classes, 1/32 of the size at the end.
+
+    `activation` None is as published: GELU, SiLU in squeeze and excitation, tanh in the head.
+    """
     _require_pattern(pattern)
     require_multiple(32, image_size=image_size)
     require_stages(pattern=pattern, depths=depths)

@@ -14,7 +14,7 @@ from torch import nn
 
 from hardtack.errors import UserError
 from hardtack.models.zoo.from_timm import from_timm, set_activation
-from hardtack.models.zoo.layers import Activation, require_patches, require_positive
+from hardtack.models.zoo.layers import Activation, require_hidden, require_patches, require_positive
 from hardtack.registry import models
 
 HEAD_WIDTH = 48
@@ -41,6 +41,7 @@ def convit(
     require_positive(depth=depth, plain_depth=plain_depth, heads=heads)
     if plain_depth > depth:
         raise UserError(f"the last plain_depth blocks are plain: {plain_depth} of {depth} cannot be")
+    require_hidden(HEAD_WIDTH * heads, mlp_ratio)
     tokens = require_patches(image_size, patch_size) ** 2
     model: Any = from_timm(
         "convit_tiny", num_classes=num_classes, image_size=image_size, drop_path=drop_path, patch_size=patch_size,

@@ -11,7 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hardtack.models.zoo.layers import Activation, ramp, require_heads, require_positive, require_rate, start_small
+from hardtack.models.zoo.layers import (
+    Activation,
+    ramp,
+    require_heads,
+    require_hidden,
+    require_positive,
+    require_rate,
+    start_small,
+)
 from hardtack.models.zoo.vit import Block, PatchEmbedding
 from hardtack.registry import models
 
@@ -62,9 +70,9 @@ class ConditionalTransformer(nn.Module):
         qkv_bias: bool = True,
     ) -> None:
         super().__init__()
-        hidden = int(width * mlp_ratio)
-        require_positive(patch_size=patch_size, depth=depth, hidden=hidden)
+        require_positive(patch_size=patch_size, depth=depth)
         require_heads(width, heads)
+        hidden = require_hidden(width, mlp_ratio)
         require_rate(drop_path=drop_path)
         self.num_classes, self.num_prefix_tokens = num_classes, int(class_token)
         self.patch_embed = PatchEmbedding(patch_size=patch_size, width=width)

@@ -4,7 +4,8 @@ Three stages; each begins with a strided convolution, and its queries, keys and 
 convolutions, for keys and values with stride 2. There are no positions to learn, so that images of any size go in.
 The defaults are the authors': a class token in the last stage, scores divided by the root of the whole width, not of
 a head's. They use a sigmoid approximation of GELU; here it is GELU itself. Paper 3's model is another
-implementation's: no class token, one convolution for keys and values, no biases, no last norm.
+implementation's (lucidrains'): no class token, one convolution for keys and values, no biases, no last norm, and a
+padding of half the stem's kernel.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from hardtack.models.zoo.layers import (
     padding_for,
     ramp,
     require_heads,
+    require_hidden,
     require_positive,
     require_rate,
     require_stages,
@@ -38,9 +40,9 @@ KV_STRIDE = 2
 class Embedding(nn.Module):
     """A strided convolution and a norm: N×C×H×W to N×(H/stride)×(W/stride)×width."""
 
-    def __init__(self, inputs: int, width: int, *, kernel: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, *, kernel: int, stride: int, padding: int | None = None) -> None:
         super().__init__()
-        padding = padding_for(kernel, stride=stride)
+        padding = padding_for(kernel, stride=stride) if padding is None else padding
         self.proj = nn.Conv2d(inputs, width, kernel, stride=stride, padding=padding)
         self.norm = nn.LayerNorm(width)
 
@@ -138,8 +140,8 @@ class Block(nn.Module):
 @models.register("cvt_13_224", help="convolutional vision transformer, 13 blocks")
 @models.register(
     "cvt.arg", help="paper 3's convolutional vision transformer; only 2×2 tokens in the last stage at 32 pixels",
-    papers=("arg",), stem_kernel=3, class_token=False, shared_kv=True, qkv_bias=False, width_scale=False,
-    final_norm=False,
+    papers=("arg",), stem_kernel=3, stem_padding=1, class_token=False, shared_kv=True, qkv_bias=False,
+    width_scale=False, final_norm=False,
 )  # fmt: skip
 @models.register(
     "cvt_13_32", help="convolutional vision transformer, 13 blocks, 16×16 tokens first", stem_kernel=3,
@@ -148,7 +150,8 @@ class Block(nn.Module):
 class ConvolutionalTransformer(nn.Module):
     """Convolutional vision transformer: N×3×H×W to N×num_classes; with `class_token` the images must be square.
 
-    Stage `i` shrinks the image by `strides[i]`; the kernel is `stem_kernel` in the first and 3 in the others.
+    Stage `i` shrinks the image by `strides[i]`; the kernel is `stem_kernel` in the first and 3 in the others. Around
+    the image lie `stem_padding` zeros, None for as many as make its size a multiple of the stride.
     `drop_path` is the rate of the last block; earlier blocks drop linearly less. `width_scale` divides the scores by
     the root of the width instead of that of the head's width.
     """
@@ -158,6 +161,7 @@ class ConvolutionalTransformer(nn.Module):
         *,
         num_classes: int = 10,
         stem_kernel: int = 7,
+        stem_padding: int | None = None,
         strides: tuple[int, ...] = (4, 2, 2),
         widths: tuple[int, ...] = (64, 192, 384),
         depths: tuple[int, ...] = (1, 2, 10),
@@ -174,14 +178,18 @@ class ConvolutionalTransformer(nn.Module):
         super().__init__()
         stages = require_stages(strides=strides, widths=widths, depths=depths, heads=heads)
         require_positive(stem_kernel=stem_kernel, strides=min(strides), depths=min(depths))
+        if stem_padding is not None and not 0 <= stem_padding <= stem_kernel // 2:
+            raise UserError(f"stem_padding must lie between 0 and half the stem's kernel, found {stem_padding}")
         require_rate(drop_path=drop_path)
         for width, count in zip(widths, heads, strict=True):
             require_heads(width, count)
-            require_positive(hidden=int(width * mlp_ratio))
+            require_hidden(width, mlp_ratio)
         self.num_classes, self.num_prefix_tokens = num_classes, int(class_token)
         kernels, inputs = [stem_kernel] + [3] * (stages - 1), [3, *widths]
+        paddings = [stem_padding] + [None] * (stages - 1)
         self.embeddings = nn.ModuleList(
-            Embedding(inputs[i], widths[i], kernel=kernels[i], stride=strides[i]) for i in range(stages)
+            Embedding(inputs[i], widths[i], kernel=kernels[i], stride=strides[i], padding=paddings[i])
+            for i in range(stages)
         )
         self.cls_token = nn.Parameter(torch.zeros(1, 1, widths[-1])) if class_token else None
         rates = iter(ramp(drop_path, sum(depths)))

@@ -24,6 +24,7 @@ from hardtack.models.zoo.layers import (
     activate,
     attend,
     require_heads,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -264,6 +265,7 @@ class FullyAttentionalNetwork(nn.Module):
         super().__init__()
         require_positive(patch_size=patch_size, stem_patch=stem_patch, depth=depth, class_depth=class_depth)
         require_stages(stem_depths=stem_depths, stages=ConvNextTrunk.widths)
+        require_positive(stem_depths=min(stem_depths))
         require_heads(width, heads)
         require_rate(drop_path=drop_path)
         if patch_size % (2 * stem_patch):
@@ -278,7 +280,7 @@ class FullyAttentionalNetwork(nn.Module):
         )  # fmt: skip
         self.pos_embed = FourierPositions(width=width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        common: dict[str, Any] = {"width": width, "heads": heads, "hidden": int(width * mlp_ratio)}
+        common: dict[str, Any] = {"width": width, "heads": heads, "hidden": require_hidden(width, mlp_ratio)}
         common |= {"eta": eta, "activation": activation}
         self.blocks = nn.ModuleList(FanBlock(drop_path=drop_path, **common) for _ in range(depth))
         self.cls_attn_blocks = nn.ModuleList(
@@ -302,16 +304,15 @@ class FullyAttentionalNetwork(nn.Module):
         return self.head(self.norm(x[:, 0]))
 
 
-_SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"width": 192, "depth": 8, "heads": 8},
-    "small": {"width": 384, "depth": 10, "heads": 8},
-    "base": {"width": 448, "depth": 16, "heads": 8},
-    "large": {"width": 480, "depth": 22, "heads": 10, "stem_depths": (3, 5), "head_scale": 0.001},
-}
-
-for _size, _presets in _SIZES.items():
-    for _pixels, _stem_patch, _patch in ((32, 2, 4), (224, 4, 16)):
+def _enter(size: str, **presets: Any) -> None:
+    for pixels, stem_patch, patch in ((32, 2, 4), (224, 4, 16)):
         models.register(
-            f"fan_{_size}_hybrid_{_pixels}", help=f"fully attentional network on a ConvNeXt stem, {_size}",
-            papers=("rspc",), patch_size=_patch, stem_patch=_stem_patch, **_presets,
+            f"fan_{size}_hybrid_{pixels}", help=f"fully attentional network on a ConvNeXt stem, {size}",
+            papers=("rspc",), patch_size=patch, stem_patch=stem_patch, **presets,
         )(FullyAttentionalNetwork)  # fmt: skip
+
+
+_enter("tiny", width=192, depth=8, heads=8)
+_enter("small", width=384, depth=10, heads=8)
+_enter("base", width=448, depth=16, heads=8)
+_enter("large", width=480, depth=22, heads=10, stem_depths=(3, 5), head_scale=0.001)

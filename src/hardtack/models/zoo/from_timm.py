@@ -34,11 +34,14 @@ def from_timm(
         raise UserError(f"it cannot be built with {given}: {reason}") from error
 
 
-def set_activation(model: nn.Module, activation: Activation) -> None:
-    """Put `activation` in place of every GELU, for the networks of timm that take no `act_layer`, or ignore it."""
-    if activation == "gelu":
+def set_activation(model: nn.Module, activation: Activation | None) -> None:
+    """Put `activation` in place of every other, for the networks of timm that take no `act_layer`, or not for all.
+
+    None leaves what timm has; sigmoid gates stay.
+    """
+    if activation is None:
         return
     for module in list(model.modules()):
         for name, child in module.named_children():
-            if type(child).__name__ == "GELU":
+            if type(child).__name__ in ("GELU", "GELUTanh", "ReLU", "SiLU", "Tanh"):  # torch's, or timm's of that name
                 setattr(module, name, activate(activation))

@@ -135,6 +135,13 @@ def require_positive(**numbers: int | float) -> None:
             raise UserError(f"{name} must be at least 1, found {value}")
 
 
+def require_hidden(width: int, ratio: float, *, name: str = "mlp_ratio") -> int:
+    """How many hidden units an MLP has."""
+    if not 1 <= width * ratio < float("inf"):
+        raise UserError(f"{name} must leave at least one hidden unit of width {width}, found {ratio}")
+    return int(width * ratio)
+
+
 def require_rate(**rates: float) -> None:
     for name, value in rates.items():
         if not 0.0 <= value < 1.0:

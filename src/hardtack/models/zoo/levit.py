@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from hardtack.errors import UserError
 from hardtack.models.zoo.from_timm import from_timm
-from hardtack.models.zoo.layers import Activation, require_patches, require_positive, require_stages
+from hardtack.models.zoo.layers import Activation, require_hidden, require_patches, require_positive, require_stages
 from hardtack.registry import models
 
 
@@ -44,7 +44,8 @@ def levit(
 ) -> nn.Module:
     """LeViT: N×3×image_size×image_size to N×num_classes; `activation` None is its own hard swish."""
     require_stages(widths=widths, depths=depths, heads=heads)
-    require_positive(depths=min(depths), heads=min(heads), mlp_ratio=mlp_ratio)
+    require_positive(depths=min(depths), heads=min(heads), widths=min(widths))
+    require_hidden(min(widths), mlp_ratio)
     if patch_size not in (4, 8, 16):
         raise UserError(f"patch_size is the stride of the stem, 4, 8 or 16, found {patch_size}")
     if any(width % 16 for width in widths):

@@ -16,6 +16,7 @@ from hardtack.models.zoo.layers import (
     DropPath,
     Mlp,
     ramp,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -100,8 +101,8 @@ class Mixer(nn.Module):
         activation: Activation = "gelu",
     ) -> None:
         super().__init__()
-        token_hidden, hidden = int(width * token_ratio), int(width * mlp_ratio)
-        require_positive(width=width, depth=depth, token_hidden=token_hidden, hidden=hidden)
+        require_positive(width=width, depth=depth)
+        hidden, token_hidden = require_hidden(width, mlp_ratio), require_hidden(width, token_ratio, name="token_ratio")
         require_rate(drop_path=drop_path)
         self.num_classes, self.image_size = num_classes, image_size
         self.num_prefix_tokens = int(class_token)

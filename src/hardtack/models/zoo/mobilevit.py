@@ -19,7 +19,15 @@ from torch import Tensor, nn
 from hardtack.errors import UserError
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
-from hardtack.models.zoo.layers import Activation, activate, ramp, require_heads, require_positive, require_rate
+from hardtack.models.zoo.layers import (
+    Activation,
+    activate,
+    ramp,
+    require_heads,
+    require_hidden,
+    require_positive,
+    require_rate,
+)
 from hardtack.models.zoo.resnet import convolution, initialise_convolutions
 from hardtack.models.zoo.vit import Block
 from hardtack.registry import models
@@ -171,7 +179,8 @@ class MobileViT(nn.Module):
                 require_heads(width, heads)
             layers.append(inverted(channels, outputs, strides[2 + index]))
             layers.append(PatchTransformer(
-                outputs, width=width, heads=heads, hidden=int(width * mlp_ratios[index]), rates=rates[:depth],
+                outputs, width=width, heads=heads, rates=rates[:depth],
+                hidden=require_hidden(width, mlp_ratios[index], name="mlp_ratios"),
                 patch_size=patch_size, activation=activation, head_width=head_width, plain=plain,
             ))  # fmt: skip
             channels, rates = outputs, rates[depth:]

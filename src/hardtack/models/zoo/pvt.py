@@ -24,6 +24,7 @@ from hardtack.models.zoo.layers import (
     attend,
     ramp,
     require_heads,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -162,9 +163,8 @@ class PyramidTransformer(nn.Module):
         rates = iter(ramp(drop_path, sum(depths)))
         self.stages = nn.ModuleList()
         for i, (width, grid, reduction) in enumerate(zip(widths, grids, reductions, strict=True)):
-            hidden = int(width * mlp_ratios[i])
             require_heads(width, heads[i])
-            require_positive(hidden=hidden)
+            hidden = require_hidden(width, mlp_ratios[i], name="mlp_ratios")
             given: dict[str, Any] = {"width": width, "heads": heads[i], "hidden": hidden, "activation": activation}
             blocks: list[nn.Module] = [
                 Block(**given, drop_path=next(rates))

@@ -39,9 +39,12 @@ def pvtv2(
     reductions: tuple[int, ...] = (8, 4, 2, 1),
     linear: bool = False,
     drop_path: float = 0.0,
-    activation: Activation = "gelu",
+    activation: Activation | None = None,
 ) -> nn.Module:
-    """PVTv2: N×3×H×W to N×num_classes, any size from patch_size · reductions[0] on."""
+    """PVTv2: N×3×H×W to N×num_classes, any size from patch_size · reductions[0] on.
+
+    `activation` None is as published: GELU, and with `linear` ReLU behind the first layer of each MLP.
+    """
     require_stages(widths=widths, depths=depths, heads=heads, mlp_ratios=mlp_ratios, reductions=reductions)
     require_positive(patch_size=patch_size, depths=min(depths), reductions=min(reductions), mlp_ratios=min(mlp_ratios))
     for width, count in zip(widths, heads, strict=True):

@@ -27,6 +27,7 @@ from hardtack.models.zoo.layers import (
     activate,
     ramp,
     require_heads,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -209,7 +210,7 @@ class RobustTransformer(nn.Module):
             start = sum(depths[:stage])
             blocks = [
                 RobustBlock(
-                    width=width, heads=count, hidden=int(width * mlp_ratio), drop_path=rates[index], mlp=mlp,
+                    width=width, heads=count, hidden=require_hidden(width, mlp_ratio), drop_path=rates[index], mlp=mlp,
                     tokens=grid**2 if index < masked_blocks else None, activation=activation,
                 )
                 for index in range(start, start + depth)
@@ -225,23 +226,23 @@ class RobustTransformer(nn.Module):
         return self.head(self.norm(x.mean((1, 2))))
 
 
-_SIZES: dict[str, dict[str, Any]] = {
-    "tiny": {"widths": (192, 384), "depths": (10, 2), "heads": (6, 12)},
-    "small": {"widths": (384,), "depths": (12,), "heads": (6,)},
-    "base": {"widths": (768,), "depths": (12,), "heads": (12,), "mlp": "linear"},
-}
 _PIXELS: dict[int, dict[str, Any]] = {
     32: {"image_size": 32, "patch_size": 4, "stem": "plain"},
     224: {"image_size": 224, "patch_size": 16, "stem": "pooled"},
 }
 
-for _size, _presets in _SIZES.items():
-    for _pixels, _images in _PIXELS.items():
-        _help = f"robust vision transformer, {_size}"
-        models.register(f"rvt_{_size}_{_pixels}", help=_help, papers=("rspc",), **_presets, **_images)(
-            RobustTransformer
-        )
+
+def _enter(size: str, *, masked_blocks: int, **presets: Any) -> None:
+    """Register a size plain and plus, for small and for large images."""
+    for pixels, images in _PIXELS.items():
+        help = f"robust vision transformer, {size}"
+        models.register(f"rvt_{size}_{pixels}", help=help, papers=("rspc",), **presets, **images)(RobustTransformer)
         models.register(
-            f"rvt_{_size}_plus_{_pixels}", help=f"{_help}, with learned attention scaling", papers=("rspc",),
-            masked_blocks=10 if _size == "tiny" else 5, **_presets, **_images,
+            f"rvt_{size}_plus_{pixels}", help=f"{help}, with learned attention scaling", papers=("rspc",),
+            masked_blocks=masked_blocks, **presets, **images,
         )(RobustTransformer)  # fmt: skip
+
+
+_enter("tiny", widths=(192, 384), depths=(10, 2), heads=(6, 12), masked_blocks=10)
+_enter("small", widths=(384,), depths=(12,), heads=(6,), masked_blocks=5)
+_enter("base", widths=(768,), depths=(12,), heads=(12,), mlp="linear", masked_blocks=5)

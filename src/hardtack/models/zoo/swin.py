@@ -27,7 +27,7 @@ from hardtack.models.zoo.layers import (
     ramp,
     relative_index,
     require_heads,
-    require_multiple,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -35,13 +35,6 @@ from hardtack.models.zoo.layers import (
     start_small,
 )
 from hardtack.registry import models
-
-
-def _require_windows(side: int, window: int) -> None:
-    """A map is one window, or cut into whole ones."""
-    if side > window and side % window:
-        raise UserError(f"a {side}×{side} map cannot be cut into windows of {window}×{window}")
-
 
 # ---------------------------------------------------------------- timm's
 
@@ -71,14 +64,17 @@ def swin(
     drop_path: float = 0.0,
     activation: Activation = "gelu",
 ) -> nn.Module:
-    """timm's Swin: N×3×image_size×image_size to N×num_classes; each stage doubles `width` and halves the map."""
-    stages = require_stages(depths=depths, heads=heads)
+    """timm's Swin: N×3×image_size×image_size to N×num_classes; each stage doubles `width` and halves the map.
+
+    Maps that windows do not fit are padded for attention, odd ones for the next stage.
+    """
+    require_stages(depths=depths, heads=heads)
     require_positive(window=window, width=width, depths=min(depths))
+    require_hidden(width, mlp_ratio)
     side = require_patches(image_size, patch_size)
-    require_multiple(patch_size * 2 ** (stages - 1), image_size=image_size)
-    for stage in range(stages):
-        require_heads(width * 2**stage, heads[stage])
-        _require_windows(side // 2**stage, window)
+    for stage, count in enumerate(heads):
+        require_heads(width * 2**stage, count)
+        _require_known_windows(side, stage, window, shifted=depths[stage] > 1 and window > 1)
     model = from_timm(
         "swin_tiny_patch4_window7_224", num_classes=num_classes, image_size=image_size, drop_path=drop_path,
         drop_path_rate=drop_path,  # said even when it is 0, for timm's own is 0.1
@@ -88,7 +84,25 @@ def swin(
     return model
 
 
+def _require_known_windows(side: int, stage: int, window: int, *, shifted: bool) -> None:
+    """timm pads odd maps before halving them, but makes the masks of shifted windows as if it cut them."""
+    padded, cut = -(-side // 2**stage), side // 2**stage
+    if cut < 1:
+        raise UserError(f"{side}×{side} patches cannot be halved {stage} times")
+    if shifted and cut > window and -(-padded // window) != -(-cut // window):
+        raise UserError(
+            f"of {side}×{side} patches stage {stage + 1} has a {padded}×{padded} map, which timm's Swin cannot cut "
+            f"into shifted windows of {window}×{window}; take an image_size that can be halved evenly"
+        )
+
+
 # ---------------------------------------------------------------- paper 3's
+
+
+def _require_windows(side: int, window: int) -> None:
+    """A map is one window, or cut into whole ones."""
+    if side > window and side % window:
+        raise UserError(f"a {side}×{side} map cannot be cut into windows of {window}×{window}")
 
 
 def to_windows(x: Tensor, window: int) -> Tensor:
@@ -233,7 +247,7 @@ class CompactSwin(nn.Module):
             blocks = [
                 WindowBlock(
                     width=outputs, heads=count, side=side, window=window, shifted=index % 2 == 1,
-                    hidden=int(outputs * mlp_ratio), drop_path=next(rates), activation=activation,
+                    hidden=require_hidden(outputs, mlp_ratio), drop_path=next(rates), activation=activation,
                 )
                 for index in range(depth)
             ]  # fmt: skip

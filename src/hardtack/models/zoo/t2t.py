@@ -24,6 +24,7 @@ from hardtack.models.zoo.layers import (
     padding_for,
     ramp,
     require_heads,
+    require_hidden,
     require_positive,
     require_rate,
     require_stages,
@@ -36,6 +37,11 @@ from hardtack.registry import models
 def soft_split(images: Tensor, *, kernel: int, stride: int) -> Tensor:
     """Overlapping patches, `stride` apart, as tokens: N×C×H×W to N×T×(C·kernel²)."""
     return F.unfold(images, kernel, stride=stride, padding=padding_for(kernel, stride=stride)).transpose(1, 2)
+
+
+def split_edge(edge: int, *, kernel: int, stride: int) -> int:
+    """How many patches of `soft_split` lie along an edge: edge/stride of odd kernels, of even ones it can be more."""
+    return (edge + 2 * padding_for(kernel, stride=stride) - kernel) // stride + 1
 
 
 def sinusoids(tokens: int, width: int) -> Tensor:
@@ -106,8 +112,8 @@ class TokensToTokenTransformer(nn.Module):
     """Tokens-to-token vision transformer: N×3×image_size×image_size to N×num_classes.
 
     Split `i` cuts patches of `kernels[i]` that lie `strides[i]` apart; between two splits stands a narrow transformer
-    of `token_width`. The number of tokens is (image_size / product of strides)². `drop_path` is the rate of the last
-    block; earlier blocks drop linearly less, and the narrow ones not at all.
+    of `token_width`. With odd kernels there are (image_size / product of strides)² tokens. `drop_path` is the rate of
+    the last block; earlier blocks drop linearly less, and the narrow ones not at all.
     """
 
     pos_embed: Tensor
@@ -128,11 +134,11 @@ class TokensToTokenTransformer(nn.Module):
         activation: Activation = "gelu",
     ) -> None:
         super().__init__()
-        hidden = int(width * mlp_ratio)
         splits = require_stages(kernels=kernels, strides=strides)
         require_positive(image_size=image_size, kernels=min(kernels), strides=min(strides))
-        require_positive(token_width=token_width, depth=depth, hidden=hidden)
+        require_positive(token_width=token_width, depth=depth)
         require_heads(width, heads)
+        hidden = require_hidden(width, mlp_ratio)
         require_rate(drop_path=drop_path)
         shrink = math.prod(strides)
         if image_size % shrink:
@@ -141,14 +147,18 @@ class TokensToTokenTransformer(nn.Module):
             if kernel < stride:
                 raise UserError(f"patches of {kernel} pixels that lie {stride} apart leave pixels out")
         self.num_classes, self.image_size, self.num_prefix_tokens = num_classes, image_size, 1
-        self.kernels, self.strides = kernels, strides
+        self.kernels, self.strides, self.edges = kernels, strides, list[int]()
+        edge = image_size
+        for kernel, stride in zip(kernels, strides, strict=True):
+            edge = split_edge(edge, kernel=kernel, stride=stride)
+            self.edges.append(edge)
         inputs = [(3 if i == 0 else token_width) * kernels[i] ** 2 for i in range(splits)]
         self.token_blocks = nn.ModuleList(
             TokenBlock(inputs[i], token_width, activation=activation) for i in range(splits - 1)
         )
         self.project = nn.Linear(inputs[-1], width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.register_buffer("pos_embed", sinusoids((image_size // shrink) ** 2 + 1, width))
+        self.register_buffer("pos_embed", sinusoids(edge**2 + 1, width))
         self.blocks = nn.ModuleList(
             Block(width=width, heads=heads, hidden=hidden, drop_path=rate, activation=activation, qkv_bias=False)
             for rate in ramp(drop_path, depth)
@@ -160,9 +170,7 @@ class TokensToTokenTransformer(nn.Module):
 
     def tokens(self, x: Tensor) -> Tensor:
         """N×3×image_size×image_size to N×T×width."""
-        edge = self.image_size
-        for block, kernel, stride in zip(self.token_blocks, self.kernels, self.strides, strict=False):
-            edge //= stride
+        for block, kernel, stride, edge in zip(self.token_blocks, self.kernels, self.strides, self.edges, strict=False):
             x = block(soft_split(x, kernel=kernel, stride=stride)).transpose(1, 2).unflatten(2, (edge, edge))
         return self.project(soft_split(x, kernel=self.kernels[-1], stride=self.strides[-1]))
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hardtack.errors import UserError
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -25,6 +26,7 @@ from hardtack.models.zoo.layers import (
     activate,
     ramp,
     require_heads,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -160,6 +162,11 @@ class VisionTransformer(nn.Module):
         require_positive(depth=depth)
         require_heads(width, heads)
         require_rate(drop_path=drop_path)
+        if head_hidden is not None:
+            require_positive(head_hidden=head_hidden)
+        if initial_std is not None and not initial_std > 0.0:
+            raise UserError(f"initial_std must be positive, or null for Xavier's rule; found {initial_std}")
+        hidden = require_hidden(width, mlp_ratio)
         self.num_classes, self.image_size = num_classes, image_size
         self.num_prefix_tokens = int(class_token)
         tokens = require_patches(image_size, patch_size) ** 2 + self.num_prefix_tokens
@@ -168,7 +175,7 @@ class VisionTransformer(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, tokens, width))
         self.blocks = nn.ModuleList(
             Block(
-                width=width, heads=heads, hidden=int(width * mlp_ratio), drop_path=rate, layer_scale=layer_scale,
+                width=width, heads=heads, hidden=hidden, drop_path=rate, layer_scale=layer_scale,
                 activation=activation, qkv_bias=qkv_bias,
             )
             for rate in ramp(drop_path, depth)
@@ -176,8 +183,8 @@ class VisionTransformer(nn.Module):
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head: nn.Module = nn.Linear(width, num_classes)
         if head_hidden is not None:
-            hidden = nn.Linear(width, head_hidden), activate(activation)
-            self.head = nn.Sequential(*hidden, nn.Linear(head_hidden, num_classes))
+            first = nn.Linear(width, head_hidden), activate(activation)
+            self.head = nn.Sequential(*first, nn.Linear(head_hidden, num_classes))
         self._initialise(initial_std)
 
     def _initialise(self, initial_std: float | None) -> None:

@@ -32,6 +32,7 @@ from hardtack.models.zoo.layers import (
     padding_for,
     ramp,
     require_heads,
+    require_hidden,
     require_multiple,
     require_positive,
     require_rate,
@@ -54,7 +55,14 @@ class Pyramid(nn.Module):
     """Convolutions of several dilations side by side: N×H×W×inputs to N×(H/stride)×(W/stride)×(dilations·width)."""
 
     def __init__(
-        self, inputs: int, width: int, *, kernel: int, stride: int, dilations: tuple[int, ...], activation: Activation
+        self,
+        inputs: int,
+        width: int,
+        *,
+        kernel: int,
+        stride: int,
+        dilations: tuple[int, ...],
+        activation: Activation | None,
     ) -> None:
         super().__init__()
         self.convolutions = nn.ModuleList(
@@ -64,7 +72,7 @@ class Pyramid(nn.Module):
             )
             for dilation in dilations
         )  # fmt: skip
-        self.act = activate(activation)
+        self.act = activate(activation or "gelu")
 
     def forward(self, x: Tensor) -> Tensor:
         x = as_images(x)
@@ -113,7 +121,14 @@ class ReductionCell(nn.Module):
     channels_last: ClassVar[bool] = True
 
     def __init__(
-        self, inputs: int, width: int, *, kernel: int, stride: int, dilations: tuple[int, ...], activation: Activation
+        self,
+        inputs: int,
+        width: int,
+        *,
+        kernel: int,
+        stride: int,
+        dilations: tuple[int, ...],
+        activation: Activation | None,
     ) -> None:
         super().__init__()
         self.pyramid = Pyramid(
@@ -124,16 +139,16 @@ class ReductionCell(nn.Module):
         self.value = nn.Linear(found, width)
         self.performer = Performer(found, width)
         self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width=width, hidden=width, activation=activation)
+        self.mlp = Mlp(width=width, hidden=width, activation=activation or "gelu")
         strides = [2 if stride >= 2 ** (i + 1) else 1 for i in range(3)]  # 4 is 2·2·1
         self.branch = nn.Sequential(
             nn.Conv2d(inputs, EMBEDDING, 3, stride=strides[0], padding=1),
-            nn.SiLU(),
+            activate(activation or "silu"),
             nn.Conv2d(EMBEDDING, EMBEDDING, 3, stride=strides[1], padding=1),
             nn.BatchNorm2d(EMBEDDING),
-            nn.SiLU(),
+            activate(activation or "silu"),
             nn.Conv2d(EMBEDDING, width, 3, stride=strides[2], padding=1),
-            nn.SiLU(),
+            activate(activation or "silu"),
         )
 
     def values(self, x: Tensor) -> Tensor:
@@ -169,22 +184,22 @@ class NormalCell(nn.Module):
     channels_last: ClassVar[bool] = True
 
     def __init__(
-        self, *, width: int, heads: int, hidden: int, groups: int, drop_path: float, activation: Activation
+        self, *, width: int, heads: int, hidden: int, groups: int, drop_path: float, activation: Activation | None
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attn = Attention(width=width, heads=heads)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = Mlp(width=width, hidden=hidden, activation=activation)
+        self.mlp = Mlp(width=width, hidden=hidden, activation=activation or "gelu")
         self.branch = nn.Sequential(
             nn.Conv2d(width, hidden, 3, padding=1, groups=groups),
             nn.BatchNorm2d(hidden),
-            nn.SiLU(),
+            activate(activation or "silu"),
             nn.Conv2d(hidden, width, 3, padding=1, groups=groups),
             nn.BatchNorm2d(width),
-            nn.SiLU(),
+            activate(activation or "silu"),
             nn.Conv2d(width, width, 3, padding=1, groups=groups),
-            nn.SiLU(),
+            activate(activation or "silu"),
         )
         self.drop_path = DropPath(rate=drop_path)
 
@@ -217,11 +232,11 @@ class NormalCell(nn.Module):
     "vitae_small_32", help="transformer with convolutional branches (ViTAE-S), 8×8 tokens", reductions=(1, 2, 2)
 )
 class Vitae(nn.Module):
-    """ViTAE: N×3×H×W to N×num_classes, for images of 16 pixels or more.
+    """ViTAE: N×3×H×W to N×num_classes, for images of at least as many pixels as `reductions` multiply to.
 
     Two reduction cells of `cell_widths` and a bare pyramid shrink the image by `reductions`; `depth` normal cells of
     `width` follow, whose convolutions have `groups`. `drop_path` is the rate of the last normal cell; earlier ones
-    drop linearly less. `activation` is that of MLPs and pyramids; the convolutional branches have SiLU.
+    drop linearly less. `activation` None is as published: GELU in MLPs and pyramids, SiLU in convolutional branches.
     """
 
     def __init__(
@@ -236,12 +251,12 @@ class Vitae(nn.Module):
         mlp_ratio: float = 3.0,
         groups: int = 96,
         drop_path: float = 0.0,
-        activation: Activation = "gelu",
+        activation: Activation | None = None,
     ) -> None:
         super().__init__()
-        hidden = int(width * mlp_ratio)
         require_positive(depth=depth, groups=groups)
         require_heads(width, heads)
+        hidden = require_hidden(width, mlp_ratio)
         require_multiple(2, width=width)  # the last pyramid has two dilations
         require_multiple(groups, width=width, hidden=hidden)
         require_rate(drop_path=drop_path)
@@ -249,7 +264,7 @@ class Vitae(nn.Module):
             raise UserError(f"cell_widths are the widths of the two reduction cells, at least 2; found {cell_widths}")
         if len(reductions) != 3 or not set(reductions) <= {1, 2, 4, 8}:
             raise UserError(f"reductions are three of 1, 2, 4 and 8, found {reductions}")
-        self.num_classes = num_classes
+        self.num_classes, self.shrinks = num_classes, math.prod(reductions)
         self.cells = nn.ModuleList(
             ReductionCell(
                 inputs, outputs, kernel=kernel, stride=stride, dilations=dilations, activation=activation
@@ -272,6 +287,8 @@ class Vitae(nn.Module):
         start_small(self)
 
     def forward(self, x: Tensor) -> Tensor:
+        if min(x.shape[2:]) < self.shrinks:
+            raise UserError(f"ViTAE shrinks images by {self.shrinks} here, found {x.shape[2]}×{x.shape[3]} pixels")
         x = x.permute(0, 2, 3, 1)
         for cell in self.cells:
             x = cell(x)

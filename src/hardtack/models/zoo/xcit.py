@@ -26,6 +26,7 @@ from hardtack.models.zoo.layers import (
     activate,
     attend,
     require_heads,
+    require_hidden,
     require_patches,
     require_positive,
     require_rate,
@@ -247,7 +248,7 @@ class Xcit(nn.Module):
         self.patch_embed = ConvolutionalStem(width=width, strides=strides, activation=activation)
         self.pos_embed = FourierPositions(width=width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        common: dict[str, Any] = {"width": width, "heads": heads, "hidden": int(width * mlp_ratio)}
+        common: dict[str, Any] = {"width": width, "heads": heads, "hidden": require_hidden(width, mlp_ratio)}
         common |= {"eta": eta, "activation": activation}
         self.blocks = nn.ModuleList(XCABlock(drop_path=drop_path, **common) for _ in range(depth))
         self.cls_attn_blocks = nn.ModuleList(
@@ -281,26 +282,19 @@ def _strides(patch_size: int, stem: int) -> tuple[int, ...]:
     return (1,) * (stem.bit_length() - 1 - halvings) + (2,) * halvings
 
 
-# (width, heads, tokens_norm, whether timm has published weights) of the networks with twelve blocks
-_SIZES = {
-    "nano": (128, 4, False, True),
-    "small": (384, 8, True, True),
-    "medium": (512, 8, True, False),
-    "large": (768, 16, True, False),
-}
-
-for _size, (_width, _heads, _tokens_norm, _in_timm) in _SIZES.items():
-    for _patch, _stem, _pixels in ((4, 16, 32), (16, 16, 224), (8, 8, 224)):
-        if _patch == 8 and not _in_timm:
+def _enter(size: str, *, width: int, heads: int, tokens_norm: bool, in_timm: bool) -> None:
+    for patch, stem, pixels in ((4, 16, 32), (16, 16, 224), (8, 8, 224)):
+        if patch == 8 and not in_timm:
             continue
         models.register(
-            f"xcit_{_size}_12_patch{_patch}_{_pixels}",
-            help=f"cross-covariance image transformer, {_size}",
-            papers=("xcit",),
-            published=f"xcit_{_size}_12_p{_stem}_224" if _in_timm else "",
-            patch_size=_patch,
-            stem=_stem,
-            width=_width,
-            heads=_heads,
-            tokens_norm=_tokens_norm,
-        )(Xcit)
+            f"xcit_{size}_12_patch{patch}_{pixels}", help=f"cross-covariance image transformer, {size}",
+            papers=("xcit",), published=f"xcit_{size}_12_p{stem}_224" if in_timm else "", patch_size=patch, stem=stem,
+            width=width, heads=heads, tokens_norm=tokens_norm,
+        )(Xcit)  # fmt: skip
+
+
+# the networks with twelve blocks
+_enter("nano", width=128, heads=4, tokens_norm=False, in_timm=True)
+_enter("small", width=384, heads=8, tokens_norm=True, in_timm=True)
+_enter("medium", width=512, heads=8, tokens_norm=True, in_timm=False)
+_enter("large", width=768, heads=16, tokens_norm=True, in_timm=False)
