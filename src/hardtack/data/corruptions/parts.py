@@ -7,12 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-_VALUES_CPU, _VALUES_CUDA = 2**18, 2**26
 
+def in_parts(
+    make: Callable[..., Tensor], x: Tensor, *per_image: Tensor, values_cpu: int = 2**18, values_cuda: int = 2**26
+) -> Tensor:
+    """`make(x, *per_image)` for N×C×H×W and tensors of length N, made part by part: images do not see each other.
 
-def in_parts(make: Callable[..., Tensor], x: Tensor, *per_image: Tensor) -> Tensor:
-    """`make(x, *per_image)` for N×C×H×W and tensors of length N, made part by part: images do not see each other."""
-    values = _VALUES_CUDA if x.is_cuda else _VALUES_CPU
+    A part has about so many values of x on the CPU and on a GPU.
+    """
+    values = values_cuda if x.is_cuda else values_cpu
     images = max(1, values // max(1, x[:1].numel()))
     if len(x) <= images:
         return make(x, *per_image)
