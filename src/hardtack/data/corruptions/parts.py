@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def in_parts(
-    make: Callable[..., Tensor], x: Tensor, *per_image: Tensor, values_cpu: int = 2**18, values_cuda: int = 2**26
+    make: Callable[..., Tensor], x: Tensor, *per_image: Tensor, values_cpu: int = 2**18, values_cuda: int = 2**25
 ) -> Tensor:
     """`make(x, *per_image)` for N×C×H×W and tensors of length N, made part by part: images do not see each other.
 
