@@ -149,9 +149,12 @@ def report(
     from hardtack.report import write_figures, write_report
 
     page = write_report(runs, output)
-    if figures is not None:
-        write_figures(runs, figures)
     console.print(f"report: {page}", highlight=False, markup=False)
+    if figures is not None:
+        written = write_figures(runs, figures)
+        nothing = "nothing to draw: no run has a curve (suite=sweep or curve) or adversarial examples (suite=pgd)"
+        made = f"{len(written)} in {figures}" if written else nothing
+        console.print(f"figures: {made}", highlight=False, markup=False)
     if open_page:
         typer.launch(page.resolve().as_uri())
 

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hardtack.api import load_target
 from hardtack.config import parse_words
@@ -82,5 +82,5 @@ def _picture(measured: Evaluation, classes: tuple[str, ...], threat: str, path: 
     from hardtack.report.figures import write_examples_figure
     from hardtack.results import Gallery
 
-    examples = {**measured.examples, "x": eight_bits(measured.examples["x"])}
+    examples: dict[str, Any] = {**measured.examples, "x": eight_bits(measured.examples["x"])}
     return write_examples_figure(Gallery(id=measured.id, threat=threat, classes=classes, **examples), path)

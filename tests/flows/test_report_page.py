@@ -164,6 +164,39 @@ def test_a_phone_never_scrolls_sideways(browser, report, scheme):
     page.context.close()
 
 
+def test_a_phone_shows_that_columns_are_cut_off_and_reaches_them(browser, report):
+    page = open_page(browser, report, width=420)
+    area = page.locator("#leaderboard .scroll").first
+    hint = page.locator("#leaderboard .hint").first
+    assert hint.is_visible() and "cut" in area.get_attribute("class")
+    assert "gradient" in area.evaluate("a => getComputedStyle(a).backgroundImage")
+    name, robust = area.locator("tbody th").first, area.locator("tbody td:nth-child(3)").first
+    place = name.bounding_box()["x"]
+    robust.evaluate("r => r.closest('.scroll').scrollLeft = r.offsetLeft - r.parentElement.cells[0].offsetWidth - 16")
+    shown = robust.locator(".value").bounding_box()
+    assert name.bounding_box()["x"] + name.bounding_box()["width"] <= shown["x"] < shown["x"] + shown["width"] <= 420
+    area.evaluate("a => { a.scrollLeft = a.scrollWidth }")
+    page.wait_for_function("!document.querySelector('#leaderboard .scroll').classList.contains('cut')")
+    assert not hint.is_visible() and name.bounding_box()["x"] == pytest.approx(place, abs=16), "names stay"
+    page.context.close()
+    wide = open_page(browser, report)
+    assert not wide.locator("#leaderboard .hint").first.is_visible()
+    wide.context.close()
+
+
+def test_past_twelve_runs_the_others_are_faded(browser, tmp_path):
+    for number in range(14):
+        make_run(tmp_path / f"run-{number:02d}", seed=number, examples=False, metrics=False)
+    page = open_page(browser, write_report(tmp_path))
+    strokes = page.locator("#curves polyline.curve").evaluate_all(
+        "all => all.map(one => [getComputedStyle(one).stroke, one.getAttribute('stroke-dasharray')].join())"
+    )
+    assert len(strokes) == 14 and len(set(strokes)) == 13 and strokes[0] == strokes[1], "two faded, drawn first"
+    assert page.locator("#curves g.faded").count() == 2 and page.locator("#curves polygon.band").count() == 12
+    assert page.complaints == []
+    page.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(browser, report, scheme):
     """WCAG AA (4.5:1) of every colour used for text against the surface it stands on."""

@@ -61,8 +61,8 @@ def _code(value: object) -> str:
 
 
 def _summary(run: Run) -> str:
-    models = sorted({result.model for result in run.results if result.model})
-    model = ", ".join(models) or _name_of(run.config.get("model")) or "A model"
+    models = sorted({wording.architecture(result) for result in run.results if result.model})
+    model = "; ".join(models) or _name_of(run.config.get("model")) or "A model"
     objective = _name_of(run.config.get("objective"))
     data = _name_of(run.config.get("data"))
     trained = f", trained with the {objective} objective" if objective else ""

@@ -12,12 +12,9 @@ from matplotlib.figure import Figure
 
 from hardtack.errors import UserError
 from hardtack.files import atomic
-from hardtack.report import pictures, wording
+from hardtack.report import palette, pictures, wording
 from hardtack.results import CurveSet, Gallery, Run, curves, read_runs
 
-# Okabe and Ito's colours, told apart by colour-blind readers; the page uses the same order.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#B4528B", "#C98A00", "#3B9AD9", "#7A5C2E", "#6B7280")
-DASHES = ("-", "--", ":", "-.")
 STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -32,7 +29,7 @@ GRID_ROWS = 6
 
 def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Path) -> list[Path]:
     """Write every figure these runs have data for into `folder`; returns the files."""
-    runs = read_runs(run_dirs)
+    runs = palette.in_order(read_runs(run_dirs))
     folder = Path(folder)
     order = {run.label: number for number, run in enumerate(runs)}
     written: list[Path] = []
@@ -64,13 +61,16 @@ def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
     percent = 100 if wording.is_share(found.metric) else 1
     for curve in sorted(found.curves, key=lambda curve: order[curve.run]):
         number = order[curve.run]
-        colour, dash = PALETTE[number % 8], DASHES[number // 8 % 4]
+        faded = number >= len(palette.COLOURS)
+        colour = palette.FADED if faded else palette.COLOURS[number]
+        dash = "-" if faded or number < palette.SOLID else "--"
         xs = [point.eps * scale for point in curve.points]
         ys = [percent * point.result.value for point in curve.points]
-        axes.plot(xs, ys, dash, color=colour, marker="o", markersize=3, label=_literal(curve.run))
+        label = None if faded else _literal(curve.run)
+        axes.plot(xs, ys, dash, color=colour, marker="o", markersize=3, label=label, zorder=1 if faded else 2)
         bands = [(x, point.result.low, point.result.high) for x, point in zip(xs, curve.points, strict=True)]
         known = [(x, percent * low, percent * high) for x, low, high in bands if low is not None and high is not None]
-        if known:
+        if known and not faded:
             at, low, high = (list(column) for column in zip(*known, strict=True))
             axes.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)
     axes.set_xlabel(f"{wording.NORMS.get(found.norm, found.norm)} radius ε{' (in 1/255)' if scale == 255 else ''}")
@@ -78,7 +78,11 @@ def _curve_figure(found: CurveSet, order: dict[str, int]) -> Figure:
     axes.set_xlim(left=0)
     if percent == 100:
         axes.set_ylim(0, 100)
-    axes.legend()
+    if len(found.curves) > palette.SOLID:  # a long legend would lie on the curves
+        figure.set_figwidth(6.0)
+        figure.legend(loc="outside right center")
+    else:
+        axes.legend()
     return figure
 
 

@@ -27,7 +27,8 @@ def render_page(values: dict[str, Any]) -> str:
     """The page's HTML for the values of `view`."""
     environment = templates()
     script = _source(environment, "page.js")
-    data = {chart["id"]: chart for chart in [*values["curves"], *values["training"]]}
+    drawn = {chart["id"]: chart for chart in [*values["curves"], *values["training"]]}
+    data = {"charts": drawn, "settings": {name: values[name] for name in ("coloured", "solid")}}
     return environment.get_template("page.html").render(
         **values,
         style=_source(environment, "page.css"),

@@ -7,6 +7,7 @@ import io
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -44,21 +45,24 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class Exhibit:
-    """Examples under one threat; one magnification for all, so that perturbations compare by eye."""
+    """Examples of one attack under one threat; one magnification for all, so that perturbations compare by eye."""
 
+    attack: str
     threat: str
+    limits: str
     factor: int
     examples: list[Example]
     shared: bool
 
 
 def exhibits(runs: Sequence[Run]) -> list[Exhibit]:
-    """Galleries of all runs by threat; an image that several runs were attacked on is shown once."""
-    groups: dict[tuple[str | None, tuple[int, ...]], list[tuple[int, Run, Gallery]]] = defaultdict(list)
+    """Galleries of all runs by attack and threat; an image that several runs were attacked on is shown once."""
+    groups: dict[tuple[Any, ...], list[tuple[int, Run, Gallery]]] = defaultdict(list)
     for number, run in enumerate(runs):
         for gallery in run.galleries:
-            groups[gallery.threat, gallery.x.shape[1:]].append((number, run, gallery))
-    made = [_exhibit(threat, entries) for (threat, _), entries in groups.items()]
+            about = (gallery.attack, gallery.threat, gallery.limits, gallery.x.shape[1:])
+            groups[about].append((number, run, gallery))
+    made = [_exhibit(entries) for entries in groups.values()]
     return [exhibit for exhibit in made if exhibit.examples]
 
 
@@ -99,18 +103,23 @@ def data_uri(pixels: np.ndarray) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def _exhibit(threat: str | None, entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
+def _exhibit(entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
+    about = entries[0][2]
     factor = magnification([gallery for _, _, gallery in entries])
     holders: Holders = defaultdict(list)
     for number, run, gallery in entries:
         for row, index in enumerate(gallery.index.tolist()):
             # The pixels are part of the key: index 7 of another data set is another image.
             key = (index, int(gallery.label[row]), gallery.x[row].tobytes())
-            holders[key].append((number, run, gallery, row))
+            # The same weights attacked twice in the same way, on 16 images and on all: once is enough.
+            if all((one, other.checkpoint) != (number, gallery.checkpoint) for one, _, other, _ in holders[key]):
+                holders[key].append((number, run, gallery, row))
     chosen = _choose(holders)
     everyone = {number for number, _, _ in entries}
     return Exhibit(
-        threat=threat or "",
+        attack=about.attack,
+        threat=about.threat or "",
+        limits=about.limits,
         factor=factor,
         examples=[_example(key[0], holders[key], factor) for key in chosen],
         shared=all({number for number, *_ in holders[key]} == everyone for key in chosen),
@@ -146,15 +155,15 @@ def _example(index: int, held: list[tuple[int, Run, Gallery, int]], factor: int)
         index=index,
         label=gallery.class_name(int(gallery.label[row])),
         clean=data_uri(gallery.x[row]),
-        attempts=[_attempt(*entry, factor) for entry in held],
+        attempts=[_attempt(*entry, factor, several=sum(entry[0] == other[0] for other in held) > 1) for entry in held],
     )
 
 
-def _attempt(number: int, run: Run, gallery: Gallery, row: int, factor: int) -> Attempt:
+def _attempt(number: int, run: Run, gallery: Gallery, row: int, factor: int, *, several: bool) -> Attempt:
     label, prediction = int(gallery.label[row]), int(gallery.adversarial_prediction[row])
     return Attempt(
         run=number,
-        run_name=run.label,
+        run_name=f"{run.label} ({gallery.checkpoint})" if several and gallery.checkpoint else run.label,
         adversarial=data_uri(to_uint8(gallery.x_adv[row])),
         perturbation=data_uri(magnified(perturbation(gallery)[row], factor)),
         prediction=gallery.class_name(prediction),

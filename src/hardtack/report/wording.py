@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from hardtack.results import Result
 
+WHOLE_BOX = "linf:1"  # any pixel may take any value: no bound at all
 NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
 METRICS = {
     "clean_accuracy": "Clean accuracy",
@@ -48,6 +50,41 @@ def threat_name(threat: str | None) -> str:
         return " ∪ ".join(threat_name(part) for part in threat.split("+"))
     norm, colon, eps = threat.partition(":")
     return f"{NORMS.get(norm, norm)} ≤ {eps}" if colon else threat
+
+
+def reach(threat: str | None, limits: str = "") -> str:
+    """What the adversary may do: the threat, or `1 patch of 8×8, chosen by attention`, in a smaller threat if any."""
+    if not limits:
+        return threat_name(threat)
+    return limits if threat in (None, WHOLE_BOX) else f"{limits}, {threat_name(threat)}"
+
+
+def reach_of(result: Result) -> str:
+    return reach(result.threat, str(result.extra.get("limits", "")))
+
+
+def attack_name(attack: str | None, suite: str) -> str:
+    """`patch_fool` of `patch_fool steps=5`: suite=pgd measures any attack, and the name says which."""
+    return (attack or suite).partition(" ")[0]
+
+
+def count(number: int) -> str:
+    """`5.7 M`, `86 k`: as many digits as tell architectures apart."""
+    for size, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}" if number < 10 * size else f"{number / size:.0f}{unit}"
+    return str(number)
+
+
+def architecture(result: Result) -> str:
+    """`vit_digits, 107 k parameters`, as far as it is known."""
+    parameters = result.extra.get("parameters")
+    return ", ".join(part for part in (result.model, f"{count(parameters)} parameters" if parameters else "") if part)
+
+
+def listed(items: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def levels(*threats: str | None) -> int:

@@ -80,7 +80,7 @@ class CurveSet:
 
 
 def leaderboard(runs: Sequence[Run]) -> list[Table]:
-    """Tables of comparable results, the fullest first; rows by their first column, best first.
+    """Tables of comparable results, the fullest first; rows by their first column, then clean accuracy, best first.
 
     Sweeps are curves and appear in `curves`. Clean accuracies stand beside the attacked ones of the same
     checkpoint on the same images; those without any get a table of their own.
@@ -174,11 +174,12 @@ def _table(rows: list[Row]) -> Table:
     )
 
 
-def _rank(row: Row, threat: str | None) -> tuple[bool, float, str]:
+def _rank(row: Row, threat: str | None) -> tuple[bool, float, float, str]:
     result = row.cells.get(threat)
     higher_is_better = result is None or not result.metric.endswith(("error", "loss", "_rate"))
     value = 0.0 if result is None else result.value
-    return result is None, -value if higher_is_better else value, row.run
+    clean = row.clean.value if row.clean else 0.0
+    return result is None, -value if higher_is_better else value, -clean, row.run
 
 
 def _threat_order(threat: str | None) -> tuple[str, float]:

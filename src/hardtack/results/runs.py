@@ -38,6 +38,9 @@ class Gallery:
     adversarial_prediction: np.ndarray
     size: np.ndarray
     classes: tuple[str, ...] = ()
+    attack: str = ""  # in words, as its results have it
+    limits: str = ""  # what may change, where the threat alone does not say it
+    checkpoint: str = ""
 
     def class_name(self, number: int) -> str:
         return self.classes[number] if 0 <= number < len(self.classes) else str(number)
@@ -142,8 +145,12 @@ def _read_gallery(path: Path, results: list[Result]) -> Gallery:
     if any(arrays[name].shape != (count,) for name in GALLERY_ARRAYS[2:]):
         raise UserError(f"{path}: index, label, predictions and size must have one entry per image")
     names = arrays.get("classes", arrays.get("class_names"))
+    about = next((result for result in results if result.evaluation == path.stem and result.attack), None)
     return Gallery(
         id=path.stem,
+        attack="" if about is None else str(about.attack),
+        limits="" if about is None else str(about.extra.get("limits", "")),
+        checkpoint="" if about is None else about.checkpoint or "",
         threat=_gallery_threat(path.stem, arrays, results),
         classes=() if names is None else tuple(str(name) for name in names.tolist()),
         **{name: arrays[name] for name in GALLERY_ARRAYS},

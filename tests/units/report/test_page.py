@@ -1,16 +1,20 @@
 """The page says what the run folders say, whatever they lack, and nothing a name could smuggle in."""
 
+import itertools
 import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from run_folders import HOSTILE_CLASS, HOSTILE_NAME, make_run, make_runs, result, write_examples
 
+from hardtack.cli import main
 from hardtack.errors import UserError
-from hardtack.report import write_page, write_report
+from hardtack.report import page as page_module
+from hardtack.report import palette, wording, write_page, write_report
 from hardtack.results import append_result, write_arrays
 
 
@@ -22,7 +26,8 @@ def page(tmp_path_factory):
 
 
 def chart_data(text):
-    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found.group(1))["charts"]
 
 
 def test_the_page_is_one_light_file_that_needs_nothing_else(page):
@@ -59,6 +64,97 @@ def test_examples_state_factor_label_prediction_and_size(page):
 def test_configuration_lists_what_differs(page):
     differing = page[0].split("What differs between the runs")[1].split("</table>")[0]
     assert "objective.name" in differing and "train.epochs" not in differing
+
+
+def differing(folder):
+    text = write_page(folder, folder / "report.html").read_text()
+    rows = text.split("What differs between the runs")[1].split("</div>")[0].split("<tr>")[2:]
+    return {re.search(r"<code>(.*?)</code>", row).group(1): re.findall(r"<td>(.*?)</td>", row) for row in rows}
+
+
+def test_a_setting_that_a_run_does_not_have_is_no_difference(tmp_path):
+    make_runs(tmp_path, ("adversarial", "trades"))
+    before = differing(tmp_path)
+    (make_run(tmp_path / "unconfigured") / "config.yaml").unlink()
+    after = differing(tmp_path)
+    assert set(after) == set(before) and after["objective.name"] == ["adversarial", "trades", "—"]
+    assert "objective.beta" not in after, "only one of them has it"
+
+
+def test_options_of_a_model_are_listed_and_one_not_given_is_its_default(tmp_path):
+    for name, options in (("a", "{}"), ("b", "{patch_size: 4}"), ("c", "{depth: 2}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(f"name: same\nmodel: {{name: vit_digits, options: {options}}}\n")
+    (make_run(tmp_path / "d") / "config.yaml").unlink()
+    assert differing(tmp_path) == {
+        "model.options.patch_size": ["default", "4", "default", "—"],
+        "model.options.depth": ["default", "default", "2", "—"],
+    }
+
+
+def attacked(folder, hits, *, limits, threat="linf:1", **more):
+    """A result of a patch attack, its settings those of its limits."""
+    made = {"evaluation": f"pgd-{limits}", "suite": "pgd", "threat": threat, "attack": "patch_fool steps=5", **more}
+    about = {"attack_settings": {"limits": limits}, "extra": {"limits": limits, "parameters": 2_860_000}}
+    append_result(folder, result(folder, "robust_accuracy", hits, **made, **about))
+
+
+def test_patch_attacks_are_headed_by_what_may_change(tmp_path):
+    hits = np.arange(360) % 2 == 0
+    one, two = make_runs(tmp_path, ("adversarial", "trades"))
+    attacked(one, hits, limits="1 patch of 8×8, chosen by attention")
+    attacked(two, hits, limits="1 patch of 4×4, chosen by saliency")
+    attacked(two, hits, limits="2 patches of 4×4, chosen by saliency", threat="l2:2")
+    text = write_page(tmp_path, tmp_path / "report.html").read_text()
+    heads = re.findall(r"Robust accuracy <small>(.*?)</small>", text)
+    assert sorted(heads) == [
+        "1 patch of 4×4, chosen by saliency", "1 patch of 8×8, chosen by attention",
+        "2 patches of 4×4, chosen by saliency, ℓ₂ ≤ 2", "ℓ∞ ≤ 8/255",
+    ]  # fmt: skip
+    assert text.count("Robust accuracy: patch_fool on digits/test</h3>") == 3 and "ℓ∞ ≤ 1<" not in text
+
+
+def test_rows_name_the_architecture_and_its_size(tmp_path):
+    folder = make_run(tmp_path / "trades")
+    attacked(folder, np.arange(360) % 2 == 0, limits="1 pixel")
+    text = write_page(folder, tmp_path / "report.html").read_text()
+    assert re.search(r'trades</span><small class="architecture">vit_tiny_patch4_32, 2.9 M parameters</small>', text)
+    assert [wording.count(n) for n in (999, 1000, 86_400, 5_717_416, 86_567_656, 1_100_000_000)] == [
+        "999", "1.0 k", "86 k", "5.7 M", "87 M", "1.1 B"
+    ]  # fmt: skip
+
+
+def test_ties_are_said_and_broken_by_clean_accuracy(tmp_path):
+    for name, clean in (("a", 300), ("b", 340), ("c", 320)):
+        folder = tmp_path / name
+        folder.mkdir()
+        made = {"evaluation": "pgd-1", "suite": "pgd"}
+        append_result(folder, result(folder, "clean_accuracy", np.arange(360) < clean, **made))
+        append_result(folder, result(folder, "robust_accuracy", np.arange(360) < 90, threat="linf:1/255", **made))
+    text = write_page(tmp_path, tmp_path / "report.html").read_text()
+    card = text.split("Most robust")[1].split("</div>")[0]
+    assert "<b>b</b>" in card and "tied with c and a" in card
+    assert "b, c and a are tied at 25.0% on the same 360 images; b is ahead on clean images." in text
+    assert "tied" not in text.split("Most accurate on clean images")[1].split("</div>")[0]
+
+
+def test_runs_that_were_never_evaluated_are_not_counted(tmp_path):
+    make_runs(tmp_path, ("adversarial", "trades"))
+    for name in ("early", "late"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text(f"name: {name}\n")
+    text = write_page(tmp_path, tmp_path / "report.html").read_text()
+    assert "<h1>2 runs compared</h1>" in text and "not evaluated: early and late" in text
+
+
+def test_examples_are_headed_by_their_attack(tmp_path):
+    folder = make_run(tmp_path / "trades")
+    attacked(folder, np.arange(360) % 2 == 0, limits="1 patch of 8×8", evaluation="second")
+    write_arrays(folder / "examples" / "second.npz", dict(np.load(folder / "examples" / "pgd-8.npz")))
+    text = write_page(folder, tmp_path / "report.html").read_text()
+    examples = text.split('<section id="examples">')[1].split("</section>")[0]
+    assert re.findall(r"<h3>(.*?)</h3>", examples) == ["pgd: ℓ∞ ≤ 8/255", "patch_fool: 1 patch of 8×8"]
+    assert "pgd steps=20 restarts=1 loss=ce" in examples and "patch_fool steps=5" in examples
 
 
 def test_flags_are_warnings_with_their_meaning(page):
@@ -98,7 +194,42 @@ def test_twenty_runs_fit_on_a_page(tmp_path):
         make_run(tmp_path / f"run-{number:02d}", seed=number)
     text = write_page(tmp_path, tmp_path / "report.html").read_text()
     assert "20 runs compared" in text and len(text) < 3_000_000
-    assert len(chart_data(text)["curve-0"]["series"]) == 20
+    series = chart_data(text)["curve-0"]["series"]
+    assert len(series) == 20
+    at_8 = [next(point[1] for point in one["points"] if point[0] == 8) for one in series]
+    assert at_8 == sorted(at_8, reverse=True), "the best first: they have the colours"
+    assert "The 12 best of 20 runs have a colour" in text and "--run:var(--run-faded)" in text
+    assert not re.search(r"var\(--run-1[2-9]\)", text)
+
+
+def test_twelve_colours_can_be_told_apart_by_day_and_night():
+    """By their distance in CIELAB: two colours that a reader might take for each other are less than 20 apart."""
+    css = (Path(page_module.__file__).parent / "templates" / "page.css").read_text()
+    found = re.findall(r"--run-(\w+): (#\w{6})", css)
+    day, night = dict(found[:13]), dict(found[13:])
+    assert tuple(day[str(number)] for number in range(12)) == palette.COLOURS and day["faded"] == palette.FADED
+    for colours in (day, night):
+        assert len(colours) == 13
+        for one, other in itertools.combinations(colours.values(), 2):
+            assert np.linalg.norm(lab(one) - lab(other)) > 20, (one, other)
+
+
+def lab(colour):
+    value = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    x, y, z = np.cbrt(np.array(to_xyz) @ linear / [0.95047, 1, 1.08883])
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_figures_that_cannot_be_drawn_say_why(tmp_path, capsys):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.yaml").write_text("name: bare\n")
+    assert main(["report", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0
+    assert "nothing to draw: no run has a curve (suite=sweep or curve)" in capsys.readouterr().out
+    make_run(tmp_path / "trades")
+    assert main(["report", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0
+    assert "figures: 3 in " in capsys.readouterr().out
 
 
 def test_results_that_are_not_comparable_stand_in_separate_tables(tmp_path):

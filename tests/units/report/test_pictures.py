@@ -15,13 +15,13 @@ from hardtack.report.pictures import data_uri, exhibits, magnification, magnifie
 from hardtack.results import Gallery, Run
 
 
-def gallery(indices, *, eps=8 / 255, threat="linf:8/255"):
+def gallery(indices, *, eps=8 / 255, threat="linf:8/255", **about):
     x = np.stack([draw_digit(index) for index in indices])
     count = len(indices)
     numbers = {name: np.zeros(count, int) for name in ("label", "clean_prediction", "adversarial_prediction")}
     x_adv = (x / 255 + eps).astype(np.float32)
     size = np.full(count, eps)
-    return Gallery(id="g", threat=threat, x=x, x_adv=x_adv, index=np.array(indices), size=size, **numbers)
+    return Gallery(id="g", threat=threat, x=x, x_adv=x_adv, index=np.array(indices), size=size, **numbers, **about)
 
 
 def run(label, *galleries):
@@ -59,6 +59,19 @@ def test_runs_are_shown_on_the_same_images_and_every_run_is_seen():
 def test_threats_are_not_mixed():
     shown = exhibits([run("a", gallery([1]), gallery([1], threat="l2:0.5"))])
     assert [exhibit.threat for exhibit in shown] == ["linf:8/255", "l2:0.5"]
+
+
+def test_attacks_are_not_mixed_and_what_was_done_twice_is_shown_once():
+    few, all_of_them = gallery([1]), gallery([1, 2])
+    patches = gallery([1], attack="patch_fool steps=5", limits="1 patch of 8×8")
+    larger = gallery([1], attack="patch_fool steps=5", limits="1 patch of 16×16")
+    shown = exhibits([run("a", few, all_of_them, patches, larger)])
+    assert [(one.attack, one.limits) for one in shown] == [
+        ("", ""), ("patch_fool steps=5", "1 patch of 8×8"), ("patch_fool steps=5", "1 patch of 16×16")
+    ]  # fmt: skip
+    assert {example.index: len(example.attempts) for example in shown[0].examples} == {1: 1, 2: 1}
+    (both,) = exhibits([run("a", gallery([1], checkpoint="best"), gallery([1], checkpoint="last"))])
+    assert [attempt.run_name for attempt in both.examples[0].attempts] == ["a (best)", "a (last)"]
 
 
 def test_sizes_are_in_the_threats_units():

@@ -44,6 +44,12 @@ def test_rows_are_sorted_by_robust_accuracy_with_clean_beside():
     ]
 
 
+def test_equal_numbers_stand_in_the_order_of_clean_accuracy():
+    runs = [run("a", clean(0.7), measured(0.5)), run("b", clean(0.9), measured(0.5)), run("c", measured(0.5))]
+    (table,) = leaderboard(runs)
+    assert [row.run for row in table.rows] == ["b", "a", "c"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

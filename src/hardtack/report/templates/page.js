@@ -2,7 +2,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const charts = JSON.parse(document.getElementById("data").textContent);
+const { charts, settings } = JSON.parse(document.getElementById("data").textContent);
 
 function element(name, attributes, parent) {
   const made = document.createElementNS(SVG, name);
@@ -41,6 +41,23 @@ for (const table of document.querySelectorAll("table[data-sortable]")) {
     const button = head.querySelector("button");
     if (button) button.addEventListener("click", () => sortTable(table, column, head));
   });
+}
+
+// ---------------------------------------------------------------- tables wider than the screen
+
+for (const area of document.querySelectorAll(".scroll")) {
+  const hint = html("p", "hint", "more columns: scroll sideways →");
+  hint.setAttribute("aria-hidden", "true");  // a screen reader reads the whole table anyway
+  area.before(hint);
+  const look = () => {
+    const cut = area.scrollWidth - area.clientWidth > 1;
+    const left = area.scrollLeft + area.clientWidth < area.scrollWidth - 1;
+    hint.hidden = !cut;
+    hint.classList.toggle("seen", !left);
+    area.classList.toggle("cut", left);
+  };
+  area.addEventListener("scroll", look, { passive: true });
+  new ResizeObserver(look).observe(area);
 }
 
 // ---------------------------------------------------------------- scales
@@ -88,10 +105,15 @@ function yDomain(chart, series) {
 
 // ---------------------------------------------------------------- drawing
 
-function colour(run) { return `var(--run-${run % 8})`; }
+const { coloured, solid } = settings;
+function faded(run) { return run >= coloured; }
+function colour(run) { return `var(--run-${faded(run) ? "faded" : run})`; }
 
-// Past eight runs colours come round again, with another stroke; robust curves beside clean ones are dashed.
-function strokes(one) { return one.dash ? "5 4" : ["", "9 3", "2 3", "9 3 2 3"][Math.floor(one.run / 8) % 4]; }
+// Runs past the first few are dashed too, except where a dash tells robust curves from clean ones.
+function strokes(chart, one) {
+  if (chart.series.some((other) => other.dash)) return one.dash ? "5 4" : "";
+  return one.run >= solid && !faded(one.run) ? "9 3" : "";
+}
 
 function frame(plot, chart, series) {
   const width = Math.max(240, plot.clientWidth);
@@ -125,15 +147,15 @@ function drawAxes(svg, chart, box) {
   element("text", { x: middle, y: box.height - 4, "text-anchor": "middle" }, svg).textContent = chart.x.label;
 }
 
-function drawSeries(svg, box, one) {
+function drawSeries(svg, chart, box, one) {
   const at = (x, y) => `${box.x(x).toFixed(1)},${box.y(y).toFixed(1)}`;
   const banded = one.points.filter((point) => point[2] !== null && point[3] !== null);
-  if (one.band && banded.length > 1) {
+  if (one.band && banded.length > 1 && !faded(one.run)) {
     const outline = [...banded.map((p) => at(p[0], p[3])), ...banded.reverse().map((p) => at(p[0], p[2]))];
     element("polygon", { class: "band", points: outline.join(" "), style: `fill:${colour(one.run)}` }, svg);
   }
   const line = one.points.map((point) => at(point[0], point[1])).join(" ");
-  const dash = strokes(one);
+  const dash = strokes(chart, one);
   element("polyline", { class: "curve", points: line, style: `stroke:${colour(one.run)}`, ...(dash && { "stroke-dasharray": dash }) }, svg);
   if (one.marks) {
     for (const point of one.points) {
@@ -155,7 +177,8 @@ function draw(plot) {
   const box = frame(plot, chart, series);
   const svg = element("svg", { viewBox: `0 0 ${box.width} ${box.height}`, "aria-hidden": "true" }, plot);
   drawAxes(svg, chart, box);
-  for (const one of series) drawSeries(element("g", { class: "one", "data-run": one.run }, svg), box, one);
+  const under = [...series].sort((a, b) => faded(b.run) - faded(a.run));  // faded curves lie below the others
+  for (const one of under) drawSeries(element("g", { class: faded(one.run) ? "one faded" : "one", "data-run": one.run }, svg), chart, box, one);
   const cursor = element("g", { class: "cursor-group" }, svg);
   const tip = html("div", "tip", undefined, plot);
   tip.setAttribute("role", "status");
@@ -198,7 +221,7 @@ function showAt(plot, index, height) {
   for (const { one, point } of readable(plot, lines, height)) {
     element("circle", { cx: box.x(point[0]), cy: box.y(point[1]), r: 5, style: `fill:${colour(one.run)}` }, cursor);
     const row = html("div", "", undefined, tip);
-    html("span", "dot", undefined, row).style.setProperty("--run", colour(one.run));
+    html("span", one.run >= solid && !faded(one.run) ? "dot square" : "dot", undefined, row).style.setProperty("--run", colour(one.run));
     html("span", "who", shortened(plot, one.name), row);
     html("b", "", yText(chart, point[1]), row);
     if (point.length > 2 && point[2] !== null) html("small", "", `${yText(chart, point[2]).replace("%", "")}–${yText(chart, point[3])}`, row);

@@ -1,0 +1,24 @@
+"""Which run has which colour, on the page and in figures alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hardtack.results import Run, leaderboard
+
+# Okabe and Ito's, told apart by colour-blind readers, and six more; page.css has the same, and others for the dark.
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#b4528b", "#c98a00", "#56b4e9",
+    "#7a5c2e", "#5a35c8", "#b3001b", "#7fa300", "#006a75", "#23262e",
+)  # fmt: skip
+FADED = "#bdb5a9"
+SOLID = 6  # runs whose curves are solid; those of the others are dashed, for readers who see fewer colours
+
+
+def in_order(runs: Sequence[Run]) -> list[Run]:
+    """As they are named while there are colours for all; else the best first, and the rest is faded."""
+    if len(runs) <= len(COLOURS):
+        return list(runs)
+    ranked = dict.fromkeys(row.run for table in leaderboard(runs) for row in table.rows)
+    place = {name: number for number, name in enumerate(ranked)}
+    return sorted(runs, key=lambda run: place.get(run.label, len(place)))
