@@ -7,8 +7,9 @@ from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 
 from hardtack.errors import UserError
 from hardtack.models.catalog import make_body
-from hardtack.models.zoo.ceit import Block, ClassBlock, ConvolutionEnhancedTransformer, LastAttention, LocalFeedForward
+from hardtack.models.zoo.ceit import ClassBlock, ConvolutionEnhancedTransformer, LastAttention, LocalFeedForward
 from hardtack.models.zoo.layers import Attention
+from hardtack.models.zoo.vit import Block
 
 
 def tiny(**options):
@@ -56,7 +57,8 @@ def test_local_feed_forward_by_a_loop(repeat_class, last_activation):
 
 def test_the_feed_forward_neither_hears_nor_changes_the_class_token():
     torch.manual_seed(0)
-    block = stirred(Block(width=12, heads=2, hidden=8, grid=3, repeat_class=False))
+    feed_forward = LocalFeedForward(width=12, hidden=8, grid=3, repeat_class=False)
+    block = stirred(Block(Attention(width=12, heads=2), feed_forward, width=12))
     x = torch.randn(2, 10, 12)
     changed = torch.cat([torch.randn(2, 1, 12), x[:, 1:]], dim=1)
     assert torch.equal(block.feed(x), block.feed(changed)) and not block.feed(x)[:, 0].any()

@@ -7,7 +7,8 @@ from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 from hardtack.errors import UserError
 from hardtack.models import load_model, tap
 from hardtack.models.catalog import make_body
-from hardtack.models.zoo.cvt import Block, ConvolutionalAttention, ConvolutionalTransformer, neighbourhood
+from hardtack.models.zoo.cvt import ConvolutionalAttention, ConvolutionalTransformer, MapBlock, neighbourhood
+from hardtack.models.zoo.layers import Mlp
 
 PAPER3 = {"class_token": False, "shared_kv": True, "qkv_bias": False, "width_scale": False, "final_norm": False}
 TINY = {"stem_kernel": 3, "strides": (2, 2), "widths": (8, 12), "depths": (1, 2), "heads": (1, 2), "mlp_ratio": 2.0}
@@ -77,7 +78,8 @@ def test_attention_written_out(class_token, shared_kv):
 @pytest.mark.parametrize("shape", [(2, 4, 6, 8), (2, 17, 8)])
 def test_blocks_recompose_from_their_branches(shape):
     torch.manual_seed(0)
-    block = stirred(Block(width=8, heads=2, hidden=16))
+    attention = ConvolutionalAttention(width=8, heads=2, shared_kv=False, qkv_bias=True, width_scale=True)
+    block = stirred(MapBlock(attention, Mlp(width=8, hidden=16), width=8))
     assert_recomposes(block, torch.randn(shape), kinds=["attention", "mlp"])
 
 

@@ -7,8 +7,9 @@ from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 from hardtack.errors import UserError
 from hardtack.models import load_model, tap
 from hardtack.models.catalog import make_body
-from hardtack.models.zoo.layers import Attention
-from hardtack.models.zoo.pvt import PyramidTransformer, ReducedAttention, ReducedBlock
+from hardtack.models.zoo.layers import Attention, Mlp
+from hardtack.models.zoo.pvt import PyramidTransformer, ReducedAttention
+from hardtack.models.zoo.vit import Block
 
 TINY = {
     "image_size": 16, "widths": (6, 8), "depths": (1, 1), "heads": (1, 2), "mlp_ratios": (2.0, 2.0),
@@ -56,7 +57,7 @@ def test_reduced_attention_written_out():
 
 def test_blocks_recompose_from_their_branches():
     torch.manual_seed(0)
-    block = stirred(ReducedBlock(width=6, heads=2, hidden=8, grid=4, reduction=4))
+    block = stirred(Block(ReducedAttention(width=6, heads=2, grid=4, reduction=4), Mlp(width=6, hidden=8), width=6))
     assert_recomposes(block, torch.randn(2, 16, 6), kinds=["attention", "mlp"])
 
 

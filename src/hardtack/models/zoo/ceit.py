@@ -9,7 +9,7 @@ say in what.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,6 @@ from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
     Attention,
-    DropPath,
     Mlp,
     PatchConvolution,
     activate,
@@ -31,6 +30,7 @@ from hardtack.models.zoo.layers import (
     require_rate,
     start_small,
 )
+from hardtack.models.zoo.vit import Block
 from hardtack.registry import models
 
 
@@ -65,33 +65,6 @@ class LocalFeedForward(nn.Module):
         images = tokens.transpose(1, 2).unflatten(2, (self.grid, self.grid))
         tokens = self.down(self.depthwise(self.up(images))).flatten(2).transpose(1, 2)
         return torch.cat([first if self.repeat_class else torch.zeros_like(first), tokens], dim=1)
-
-
-class Block(nn.Module):
-    """Attention, then the local feed-forward, each added to what came in: N×(1+grid²)×width to the same."""
-
-    def __init__(
-        self, *, width: int, heads: int, drop_path: float = 0.0, qkv_bias: bool = True, **feed_forward: Any
-    ) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=1e-6)
-        self.attn = Attention(width=width, heads=heads, qkv_bias=qkv_bias)
-        self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = LocalFeedForward(width=width, **feed_forward)
-        self.drop_path = DropPath(rate=drop_path)
-
-    def attend(self, x: Tensor) -> Tensor:
-        return self.attn(self.norm1(x))
-
-    def feed(self, x: Tensor) -> Tensor:
-        return self.mlp(self.norm2(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path(self.attend(x))
-        return x + self.drop_path(self.feed(x))
-
-    def branches(self) -> tuple[Branch, ...]:
-        return Branch("attention", self.attend), Branch("mlp", self.feed)
 
 
 class LastAttention(nn.Module):
@@ -207,9 +180,12 @@ class ConvolutionEnhancedTransformer(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, 1 + grid**2, width))
         self.blocks = nn.ModuleList(
             Block(
-                width=width, heads=heads, hidden=hidden, grid=grid, drop_path=rate, qkv_bias=qkv_bias,
-                repeat_class=repeat_class, depthwise_bias=depthwise_bias, last_activation=last_activation,
-                activation=activation,
+                Attention(width=width, heads=heads, qkv_bias=qkv_bias),
+                LocalFeedForward(
+                    width=width, hidden=hidden, grid=grid, repeat_class=repeat_class, depthwise_bias=depthwise_bias,
+                    last_activation=last_activation, activation=activation,
+                ),
+                width=width, drop_path=rate,
             )
             for rate in ramp(drop_path, depth)
         )  # fmt: skip

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from hardtack.models.zoo.layers import (
     Activation,
+    Attention,
+    Mlp,
     ramp,
     require_heads,
     require_hidden,
@@ -79,7 +81,9 @@ class ConditionalTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width)) if class_token else None
         self.blocks = nn.ModuleList(
             Block(
-                width=width, heads=heads, hidden=hidden, drop_path=rate, activation=activation, qkv_bias=qkv_bias
+                Attention(width=width, heads=heads, qkv_bias=qkv_bias),
+                Mlp(width=width, hidden=hidden, activation=activation),
+                width=width, drop_path=rate,
             )
             for rate in ramp(drop_path, depth)
         )  # fmt: skip

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
-from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
-    DropPath,
     Mlp,
     attend,
     padding_for,
@@ -32,6 +30,7 @@ from hardtack.models.zoo.layers import (
     require_stages,
     start_small,
 )
+from hardtack.models.zoo.vit import Block
 from hardtack.registry import models
 
 KV_STRIDE = 2
@@ -97,44 +96,10 @@ class ConvolutionalAttention(nn.Module):
         return self.proj(out.transpose(1, 2).flatten(2)).reshape(x.shape)
 
 
-class Block(nn.Module):
-    """Attention, then the MLP, each added to what came in: N×H×W×width, or N×(1+H·H)×width with a class token."""
+class MapBlock(Block):
+    """ViT's block on N×H×W×width, or on N×(1+H·H)×width with a class token."""
 
     channels_last: ClassVar[bool] = True
-
-    def __init__(
-        self,
-        *,
-        width: int,
-        heads: int,
-        hidden: int,
-        drop_path: float = 0.0,
-        activation: Activation = "gelu",
-        shared_kv: bool = False,
-        qkv_bias: bool = True,
-        width_scale: bool = True,
-    ) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width)
-        self.attn = ConvolutionalAttention(
-            width=width, heads=heads, shared_kv=shared_kv, qkv_bias=qkv_bias, width_scale=width_scale
-        )
-        self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width=width, hidden=hidden, activation=activation)
-        self.drop_path = DropPath(rate=drop_path)
-
-    def attend(self, x: Tensor) -> Tensor:
-        return self.attn(self.norm1(x))
-
-    def feed(self, x: Tensor) -> Tensor:
-        return self.mlp(self.norm2(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path(self.attend(x))
-        return x + self.drop_path(self.feed(x))
-
-    def branches(self) -> tuple[Branch, ...]:
-        return Branch("attention", self.attend), Branch("mlp", self.feed)
 
 
 @models.register("cvt_13_224", help="convolutional vision transformer, 13 blocks")
@@ -196,9 +161,13 @@ class ConvolutionalTransformer(nn.Module):
         self.stages = nn.ModuleList(
             nn.Sequential(
                 *(
-                    Block(
-                        width=widths[i], heads=heads[i], hidden=int(widths[i] * mlp_ratio), drop_path=next(rates),
-                        activation=activation, shared_kv=shared_kv, qkv_bias=qkv_bias, width_scale=width_scale,
+                    MapBlock(
+                        ConvolutionalAttention(
+                            width=widths[i], heads=heads[i], shared_kv=shared_kv, qkv_bias=qkv_bias,
+                            width_scale=width_scale,
+                        ),
+                        Mlp(width=widths[i], hidden=int(widths[i] * mlp_ratio), activation=activation),
+                        width=widths[i], drop_path=next(rates), eps=1e-5,
                     )
                     for _ in range(depths[i])
                 )

@@ -31,7 +31,7 @@ from hardtack.models.zoo.layers import (
     require_stages,
     start_small,
 )
-from hardtack.models.zoo.xcit import ClassAttentionBlock, FourierPositions, LocalPatchInteraction
+from hardtack.models.zoo.xcit import ClassAttentionBlock, FourierPositions, LocalPatchInteraction, read_by_class
 from hardtack.registry import models
 
 # ---------------------------------------------------------------- the convolutional stem
@@ -298,10 +298,7 @@ class FullyAttentionalNetwork(nn.Module):
         x = self.pos_embed(self.patch_embed(x))
         for block in self.blocks:
             x = block(x)
-        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)
-        for block in self.cls_attn_blocks:
-            x = block(x)
-        return self.head(self.norm(x[:, 0]))
+        return self.head(self.norm(read_by_class(x, self.cls_token, self.cls_attn_blocks)))
 
 
 def _enter(size: str, **presets: Any) -> None:

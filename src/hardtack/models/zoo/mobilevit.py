@@ -21,6 +21,8 @@ from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import (
     Activation,
+    Attention,
+    Mlp,
     activate,
     ramp,
     require_heads,
@@ -99,8 +101,9 @@ class PatchTransformer(nn.Module):
         self.enter = entrance if plain else entrance[0]
         self.blocks = nn.Sequential(*(
             Block(
-                width=width, heads=heads, hidden=hidden, drop_path=rate, activation=activation, head_width=head_width,
-                qkv_bias=not plain,
+                Attention(width=width, heads=heads, head_width=head_width, qkv_bias=not plain),
+                Mlp(width=width, hidden=hidden, activation=activation),
+                width=width, drop_path=rate,
             )
             for rate in rates
         ))  # fmt: skip

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
-from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
-    DropPath,
+    Attention,
     Mlp,
     PatchConvolution,
     attend,
@@ -55,41 +54,6 @@ class ReducedAttention(nn.Module):
         q = self.q(x).unflatten(2, (self.num_heads, -1)).transpose(1, 2)
         k, v = self.kv(coarse).unflatten(2, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind(0)
         return self.proj(attend(q, k, v).transpose(1, 2).flatten(2))
-
-
-class ReducedBlock(nn.Module):
-    """Reduced attention, then the MLP, each added to what came in: N×grid²×width to the same."""
-
-    def __init__(
-        self,
-        *,
-        width: int,
-        heads: int,
-        hidden: int,
-        grid: int,
-        reduction: int,
-        drop_path: float = 0.0,
-        activation: Activation = "gelu",
-    ) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=1e-6)
-        self.attn = ReducedAttention(width=width, heads=heads, grid=grid, reduction=reduction)
-        self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = Mlp(width=width, hidden=hidden, activation=activation)
-        self.drop_path = DropPath(rate=drop_path)
-
-    def attend(self, x: Tensor) -> Tensor:
-        return self.attn(self.norm1(x))
-
-    def feed(self, x: Tensor) -> Tensor:
-        return self.mlp(self.norm2(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path(self.attend(x))
-        return x + self.drop_path(self.feed(x))
-
-    def branches(self) -> tuple[Branch, ...]:
-        return Branch("attention", self.attend), Branch("mlp", self.feed)
 
 
 class Stage(nn.Module):
@@ -165,13 +129,15 @@ class PyramidTransformer(nn.Module):
         for i, (width, grid, reduction) in enumerate(zip(widths, grids, reductions, strict=True)):
             require_heads(width, heads[i])
             hidden = require_hidden(width, mlp_ratios[i], name="mlp_ratios")
-            given: dict[str, Any] = {"width": width, "heads": heads[i], "hidden": hidden, "activation": activation}
+            given: dict[str, Any] = {"width": width, "heads": heads[i]}
             blocks: list[nn.Module] = [
-                Block(**given, drop_path=next(rates))
-                if reduction == 1
-                else ReducedBlock(**given, grid=grid, reduction=reduction, drop_path=next(rates))
+                Block(
+                    Attention(**given) if reduction == 1 else ReducedAttention(**given, grid=grid, reduction=reduction),
+                    Mlp(width=width, hidden=hidden, activation=activation),
+                    width=width, drop_path=next(rates),
+                )
                 for _ in range(depths[i])
-            ]
+            ]  # fmt: skip
             inputs, patch = (3, patch_size) if i == 0 else (widths[i - 1], 2)
             last = i == count - 1
             self.stages.append(Stage(inputs, width, patch_size=patch, grid=grid, class_token=last, blocks=blocks))

@@ -17,11 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
-from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
     Attention,
-    DropPath,
     Mlp,
     PatchConvolution,
     activate,
@@ -33,6 +31,7 @@ from hardtack.models.zoo.layers import (
     require_rate,
     require_stages,
 )
+from hardtack.models.zoo.vit import Block
 from hardtack.registry import models
 
 Stem = Literal["pooled", "plain"]
@@ -94,49 +93,13 @@ class ConvolutionalMlp(nn.Module):
         return self.bn3(self.fc2(x)).permute(0, 2, 3, 1)
 
 
-class RobustBlock(nn.Module):
-    """Attention, then the MLP, each added to what came in: N×H×W×width to the same.
-
-    `tokens` is how many there are, for the table of `ScaledAttention`; None takes attention as it is.
-    """
+class RobustBlock(Block):
+    """ViT's block on N×H×W×width; attention takes the tokens in a row, the MLP on their grid."""
 
     channels_last: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        heads: int,
-        hidden: int,
-        tokens: int | None,
-        mlp: MlpKind,
-        drop_path: float,
-        activation: Activation,
-    ) -> None:
-        super().__init__()
-        self.norm1 = nn.LayerNorm(width, eps=1e-6)
-        self.attn = (
-            Attention(width=width, heads=heads)
-            if tokens is None
-            else ScaledAttention(width=width, heads=heads, tokens=tokens)
-        )
-        self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        make = ConvolutionalMlp if mlp == "convolution" else Mlp
-        self.mlp = make(width=width, hidden=hidden, activation=activation)
-        self.drop_path = DropPath(rate=drop_path)
-
     def attend(self, x: Tensor) -> Tensor:
-        return self.attn(self.norm1(x).flatten(1, 2)).unflatten(1, x.shape[1:3])
-
-    def feed(self, x: Tensor) -> Tensor:
-        return self.mlp(self.norm2(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path(self.attend(x))
-        return x + self.drop_path(self.feed(x))
-
-    def branches(self) -> tuple[Branch, ...]:
-        return Branch("attention", self.attend), Branch("mlp", self.feed)
+        return super().attend(x.flatten(1, 2)).unflatten(1, x.shape[1:3])
 
 
 class Stage(nn.Module):
@@ -202,7 +165,7 @@ class RobustTransformer(nn.Module):
         self.num_classes, self.image_size = num_classes, image_size
         self.patch_embed = RobustStem(kind=stem, patch_size=patch_size, width=widths[0])
         self.transformers, self.pools = nn.ModuleList(), nn.ModuleList()
-        rates = ramp(drop_path, sum(depths))
+        rates, kind = ramp(drop_path, sum(depths)), ConvolutionalMlp if mlp == "convolution" else Mlp
         for stage, (width, depth, count) in enumerate(zip(widths, depths, heads, strict=True)):
             if stage:
                 self.pools.append(Pool(inputs=widths[stage - 1], outputs=width))
@@ -210,8 +173,11 @@ class RobustTransformer(nn.Module):
             start = sum(depths[:stage])
             blocks = [
                 RobustBlock(
-                    width=width, heads=count, hidden=require_hidden(width, mlp_ratio), drop_path=rates[index], mlp=mlp,
-                    tokens=grid**2 if index < masked_blocks else None, activation=activation,
+                    ScaledAttention(width=width, heads=count, tokens=grid**2)
+                    if index < masked_blocks
+                    else Attention(width=width, heads=count),
+                    kind(width=width, hidden=require_hidden(width, mlp_ratio), activation=activation),
+                    width=width, drop_path=rates[index],
                 )
                 for index in range(start, start + depth)
             ]  # fmt: skip

@@ -17,11 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
-from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm, set_activation
 from hardtack.models.zoo.layers import (
     Activation,
-    DropPath,
     Mlp,
     attend,
     ramp,
@@ -34,6 +32,7 @@ from hardtack.models.zoo.layers import (
     require_stages,
     start_small,
 )
+from hardtack.models.zoo.vit import Block
 from hardtack.registry import models
 
 # ---------------------------------------------------------------- timm's
@@ -151,7 +150,7 @@ class WindowAttention(nn.Module):
         return self.proj(attend(q, k, v, bias=bias).transpose(1, 2).flatten(2))
 
 
-class WindowBlock(nn.Module):
+class WindowBlock(Block):
     """Window attention, then the MLP, each added to what came in: N×side×side×width."""
 
     channels_last: ClassVar[bool] = True
@@ -168,15 +167,13 @@ class WindowBlock(nn.Module):
         drop_path: float,
         activation: Activation,
     ) -> None:
-        super().__init__()
-        self.side, self.window = side, min(window, side)
-        self.shift = self.window // 2 if shifted and side > window else 0
-        mask = shift_mask(side, self.window, self.shift) if self.shift else None
-        self.norm1 = nn.LayerNorm(width)
-        self.attn = WindowAttention(width=width, heads=heads, window=self.window, mask=mask)
-        self.norm2 = nn.LayerNorm(width)
-        self.mlp = Mlp(width=width, hidden=hidden, activation=activation)
-        self.drop_path = DropPath(rate=drop_path)
+        window = min(window, side)
+        shift = window // 2 if shifted and side > window else 0
+        mask = shift_mask(side, window, shift) if shift else None
+        attention = WindowAttention(width=width, heads=heads, window=window, mask=mask)
+        mlp = Mlp(width=width, hidden=hidden, activation=activation)
+        super().__init__(attention, mlp, width=width, drop_path=drop_path, eps=1e-5)
+        self.side, self.window, self.shift = side, window, shift
 
     def attend(self, x: Tensor) -> Tensor:
         x = self.norm1(x)
@@ -184,16 +181,6 @@ class WindowBlock(nn.Module):
             x = torch.roll(x, (-self.shift, -self.shift), dims=(1, 2))
         x = from_windows(self.attn(to_windows(x, self.window)), self.window, self.side)
         return torch.roll(x, (self.shift, self.shift), dims=(1, 2)) if self.shift else x
-
-    def feed(self, x: Tensor) -> Tensor:
-        return self.mlp(self.norm2(x))
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.drop_path(self.attend(x))
-        return x + self.drop_path(self.feed(x))
-
-    def branches(self) -> tuple[Branch, ...]:
-        return Branch("attention", self.attend), Branch("mlp", self.feed)
 
 
 class PatchMerging(nn.Module):

@@ -19,6 +19,7 @@ from hardtack.errors import UserError
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
+    Attention,
     Mlp,
     attend,
     padding_for,
@@ -160,9 +161,13 @@ class TokensToTokenTransformer(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.register_buffer("pos_embed", sinusoids(edge**2 + 1, width))
         self.blocks = nn.ModuleList(
-            Block(width=width, heads=heads, hidden=hidden, drop_path=rate, activation=activation, qkv_bias=False)
+            Block(
+                Attention(width=width, heads=heads, qkv_bias=False),
+                Mlp(width=width, hidden=hidden, activation=activation),
+                width=width, drop_path=rate,
+            )
             for rate in ramp(drop_path, depth)
-        )
+        )  # fmt: skip
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, num_classes)
         start_small(self)

@@ -57,26 +57,24 @@ class Block(nn.Module):
 
     def __init__(
         self,
+        attention: nn.Module,
+        mlp: nn.Module,
         *,
         width: int,
-        heads: int,
-        hidden: int,
         drop_path: float = 0.0,
         layer_scale: float | None = None,
-        activation: Activation = "gelu",
-        head_width: int | None = None,
-        qkv_bias: bool = True,
+        eps: float = 1e-6,
     ) -> None:
         super().__init__()
 
         def scale() -> nn.Module:
             return nn.Identity() if layer_scale is None else LayerScale(width=width, start=layer_scale)
 
-        self.norm1 = nn.LayerNorm(width, eps=1e-6)
-        self.attn = Attention(width=width, heads=heads, head_width=head_width, qkv_bias=qkv_bias)
+        self.norm1 = nn.LayerNorm(width, eps=eps)
+        self.attn = attention
         self.ls1 = scale()
-        self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = Mlp(width=width, hidden=hidden, activation=activation)
+        self.norm2 = nn.LayerNorm(width, eps=eps)
+        self.mlp = mlp
         self.ls2 = scale()
         self.drop_path = DropPath(rate=drop_path)
 
@@ -175,8 +173,9 @@ class VisionTransformer(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, tokens, width))
         self.blocks = nn.ModuleList(
             Block(
-                width=width, heads=heads, hidden=hidden, drop_path=rate, layer_scale=layer_scale,
-                activation=activation, qkv_bias=qkv_bias,
+                Attention(width=width, heads=heads, qkv_bias=qkv_bias),
+                Mlp(width=width, hidden=hidden, activation=activation),
+                width=width, drop_path=rate, layer_scale=layer_scale,
             )
             for rate in ramp(drop_path, depth)
         )  # fmt: skip

@@ -212,6 +212,14 @@ class ClassAttentionBlock(nn.Module):
         return Branch("attention", self.attend), Branch("mlp", lambda x: self.feed(self.settle(x)), self.settle)
 
 
+def read_by_class(x: Tensor, token: Tensor, blocks: nn.ModuleList) -> Tensor:
+    """What a class token, 1×1×width, has read of N×H×W×width after class-attention blocks: N×width."""
+    x = torch.cat([token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)
+    for block in blocks:
+        x = block(x)
+    return x[:, 0]
+
+
 class Xcit(nn.Module):
     """Cross-covariance image transformer: N×3×H×W to N×num_classes, H and W multiples of `patch_size`.
 
@@ -265,10 +273,7 @@ class Xcit(nn.Module):
         x = self.pos_embed(self.patch_embed(x).permute(0, 2, 3, 1))
         for block in self.blocks:
             x = block(x)
-        x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x.flatten(1, 2)], dim=1)
-        for block in self.cls_attn_blocks:
-            x = block(x)
-        return self.head(self.norm(x[:, 0]))
+        return self.head(self.norm(read_by_class(x, self.cls_token, self.cls_attn_blocks)))
 
 
 def _strides(patch_size: int, stem: int) -> tuple[int, ...]:
