@@ -159,6 +159,23 @@ def report(
         typer.launch(page.resolve().as_uri())
 
 
+@app.command()
+def corrupt(
+    source: Annotated[str, typer.Argument(metavar="IN", help="a data set: cifar10, folder:PATH, parquet:PATH, …")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="the folder to write to")],
+    words: Words = None,
+) -> None:
+    """Write a corrupted copy of a data set, and a contact sheet of all types and severities.
+
+    Settings: types, severities, constants, layout (npy, folder, parquet), jpeg, frost, seed, n, split, data.root.
+    """
+    from hardtack.config import parse_words
+    from hardtack.corrupting import corrupt_data
+
+    sheet = corrupt_data(source, output, parse_words(words or []))
+    console.print(f"corrupted copy: {output}\ncontact sheet: {sheet}", highlight=False, markup=False)
+
+
 @app.command("list")
 def list_names(
     kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, recipes or settings")],

@@ -6,6 +6,7 @@ how long a pass takes and how much memory it needs are tried out in a few second
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,9 @@ from hardtack.attacks.siege import counted
 from hardtack.config import build, parse_words
 from hardtack.data import Dataset
 from hardtack.evaluation.calibrate import Calibration, calibrate
-from hardtack.evaluation.chunks import check_pair, count
-from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials
+from hardtack.evaluation.chunks import check_pair, count, head
+from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials, make_views
+from hardtack.evaluation.views import View
 from hardtack.runtime import Runtime
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
@@ -259,7 +261,9 @@ def plan_evaluation(
     tried = calibrate(model, data, trials, config, runtime)
     each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
     n = count(data)
-    clean = Bill(n, 0, n * tried.forward_s)
+    views = make_views(config, max(tried.shape[1:]), runtime.seed)
+    shown = _showing_s(views, data, runtime) if views else 0.0
+    clean = Bill(n * (1 + len(views)), 0, n * (1 + len(views)) * tried.forward_s + n * shown)
     least = most = expected = clean
     for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):
         low, high, likely = _bill(trial, stages, tried, number)
@@ -269,11 +273,29 @@ def plan_evaluation(
     exact = config.suite == "autoattack" and config.version == "standard" and config.tier in ("exact", "verified")
     return Plan(
         title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
-        else config.suite, images=n, shape=tried.shape, classes=tried.classes, tried=tried,
+        else _survey_title(config, views), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
         stages=tuple((str(trial.threat), one) for trial, part in zip(trials, each, strict=True) for one in part),
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
     )  # fmt: skip
+
+
+def _showing_s(views: Sequence[View], data: Any, runtime: Runtime) -> float:
+    """Seconds that it takes to make all views of one image, from the strongest of every type on a few of them."""
+    x, _ = head(data, runtime.torch_device, first=32)
+    index = torch.arange(len(x), device=x.device)
+    last = {view.settings["type"]: view for view in views}
+    spent = 0.0
+    for view in last.values():
+        view.show(x, index)
+        began = time.perf_counter()
+        view.show(x, index).sum().item()
+        spent += (time.perf_counter() - began) * sum(view.settings["type"] == other.settings["type"] for other in views)
+    return spent / len(x)
+
+
+def _survey_title(config: EvaluationConfig, views: Sequence[View]) -> str:
+    return f"{config.suite}: {len(views)} views of every image" if views else config.suite
 
 
 def _bill(trial: Trial, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:

@@ -22,7 +22,8 @@ from hardtack.config import merge, parse_words
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.trials import make_trials, not_taken, votes
-from hardtack.results import ChunkStore, Result, read_arrays, read_results, read_verdicts
+from hardtack.results import ONE_VIEW, ChunkStore, Result, read_arrays, read_results, read_verdicts
+from hardtack.results.leaderboard import CLEAN
 from hardtack.threats import Threat
 
 Columns = dict[str, np.ndarray]
@@ -92,11 +93,16 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     target.model.to(job.runtime.torch_device)
     asked = votes(job)  # a random model is asked as often as the vote that decided
     judge = Judge(target.model, job.runtime, votes=asked if asked == 1 else asked * SECOND_VOTE)
+    claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
+    if "robust" not in columns:  # a survey: its images follow from their seed, and none had to be kept
+        with untouched(target.model):
+            wrong += _clean(judge, target.data, columns, place)
+        wrong += [f"{one.metric} {one.attack}: {line}" for one in claimed for line in _recount_view(one, columns)]
+        return Verification(result.evaluation, len(place), 0, 0, tuple(wrong))
     with untouched(target.model):
         wrong += _clean(judge, target.data, columns, place)
         limits = _limits(job, result.suite)
         broken = _broken(judge, target.data, store, columns, place, limits, eight=eight)
-    claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
     wrong += (
         _reasons(columns)
         + broken.wrong
@@ -206,6 +212,20 @@ def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
     trials = make_trials(next(config for config in job.configs() if config.suite == suite), job.runtime.seed)
     stages = [(f"{stage.name} {trial.threat}", stage.attack) for trial in trials for stage in trial.stages]
     return {name: attack for name, attack in stages if hasattr(attack, "allows")}
+
+
+def _recount_view(result: Result, columns: Columns) -> list[str]:
+    """Whether a number of a survey is what its verdicts come to."""
+    names = [name for name in columns if name.startswith("correct@")]
+    if result.metric == CLEAN:
+        found = columns["clean_correct"].mean()
+    elif result.metric == ONE_VIEW:
+        found = columns[f"correct@{result.attack}"].mean()
+    elif result.metric == "mean_corrupted_accuracy":
+        found = np.mean([columns[name].mean() for name in names])
+    else:
+        return []  # follows from the accuracies of the views, which are among the results
+    return [] if abs(found - result.value) < 1e-9 else [f"the verdicts say {found:.4f}, the record {result.value:.4f}"]
 
 
 def _claims(columns: Columns) -> dict[Threat, set[int]]:

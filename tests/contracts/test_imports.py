@@ -34,8 +34,8 @@ ALLOWED = {
     "report": BASE | {"results"},
 }
 FREE = {
-    "__init__", "__main__", "api", "cli", "demo", "craft", "describe", "listing", "doctor", "recipes", "verify",
-    "selftest", "plan",
+    "__init__", "__main__", "api", "cli", "demo", "craft", "corrupting", "describe", "listing", "doctor", "recipes",
+    "verify", "selftest", "plan",
 }  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}

@@ -17,6 +17,8 @@ from torch import nn
 import hardtack
 from hardtack.config import plain
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
+from hardtack.evaluation.scores import ONE_VIEW, corruption_grid, corruption_results
+from hardtack.evaluation.views import View
 from hardtack.results import (
     ChunkStore,
     Result,
@@ -51,6 +53,7 @@ class Identity:
     id: str
     suite: str
     trials: list[Any]
+    views: list[View]
     subject: Subject
     data: str
     data_description: str
@@ -62,7 +65,15 @@ class Identity:
 
 
 def identify(
-    model: nn.Module, data: Any, config: Any, trials: list[Any], runtime: Runtime, subject: Subject, *, kept: bool
+    model: nn.Module,
+    data: Any,
+    config: Any,
+    trials: list[Any],
+    views: list[View],
+    runtime: Runtime,
+    subject: Subject,
+    *,
+    kept: bool,
 ) -> Identity:
     """`kept`: the verdicts go to disk, and need a name that changes with everything that could change them."""
     if isinstance(data, tuple):
@@ -72,11 +83,12 @@ def identify(
     facts = [
         name, description, config.suite, [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
         config.examples, config.keep, runtime.seed, runtime.precision, hardtack.__version__,
+        *([[view.facts for view in views]] if views else ()),
         *(_contents(model, data) if kept else ()),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
-        id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, subject=subject, data=name,
+        id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, views=views, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
         parameters=sum(weight.numel() for weight in model.parameters()),
     )  # fmt: skip
@@ -144,9 +156,11 @@ class Evaluation:
     def __str__(self) -> str:
         first, last = self.results[0], self.results[-1]
         lines = [f"{last.attack or self.id.split('-')[0]} on {first.data}  ({self.id})"]
-        names = [f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip() for result in self.results]
+        lines += corruption_grid(self.results)
+        sums = [result for result in self.results if result.metric != ONE_VIEW]
+        names = [f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip() for result in sums]
         width = max(32, *(len(name) for name in names))
-        for name, result in zip(names, self.results, strict=True):
+        for name, result in zip(names, sums, strict=True):
             lines.append(f"{name:<{width}} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
         return "\n".join(lines)
@@ -177,6 +191,8 @@ def summarise(
         for threat in (*trial.radii, trial.threat):
             verdicts = columns[f"robust@{threat}"]
             results.append(_result("robust_accuracy", verdicts, flags, {**common, **words, "threat": str(threat)}))
+    if identity.views:
+        results += corruption_results(identity.views, columns, flags, common)
     if len({str(trial.threat) for trial in identity.trials if not trial.follows}) > 1:
         threats = "+".join(str(trial.threat) for trial in identity.trials)
         words = _words(identity.trials[0], common["extra"])
@@ -225,16 +241,24 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "data_description": identity.data_description, "run": subject.run, "model": subject.model,
         "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256,
         "seed": next((s.attack.seed for t in identity.trials for s in t.stages if hasattr(s.attack, "seed")), seed),
-        "precision": f"{identity.precision} search, fp32 verified", "device": name,
+        "precision": "fp32" if identity.views else f"{identity.precision} search, fp32 verified", "device": name,
         "seconds": round(seconds, 3), "versions": _versions(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
         "extra": {
-            "unverified": int(columns["unverified"].sum()), "words": list(subject.words),
-            "parameters": identity.parameters,
-            "forwards": int(columns["forwards"].sum()), "backwards": int(columns["backwards"].sum()),
-            "broken_by": _counts(columns["broken_by"]), "seconds": identity.seconds,
+            "words": list(subject.words), "parameters": identity.parameters, "seconds": identity.seconds,
+            **_spent(identity, columns),
         },
+    }  # fmt: skip
+
+
+def _spent(identity: Identity, columns: Columns) -> dict[str, Any]:
+    """Passes through the model, and what an attack came to."""
+    if identity.views:
+        return {"forwards": len(columns["index"]) * (1 + len(identity.views)), "backwards": 0}
+    return {
+        "unverified": int(columns["unverified"].sum()), "forwards": int(columns["forwards"].sum()),
+        "backwards": int(columns["backwards"].sum()), "broken_by": _counts(columns["broken_by"]),
     }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ from hardtack.errors import UserError
 from hardtack.evaluation.chunks import check_pair, chunks, count, head
 from hardtack.evaluation.measure import Columns, Measure, join
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
-from hardtack.evaluation.trials import EvaluationConfig, make_trials
+from hardtack.evaluation.survey import Survey
+from hardtack.evaluation.trials import EvaluationConfig, make_trials, make_views
 from hardtack.progress import Meter
 from hardtack.results import ChunkStore, missing_spans
 from hardtack.runtime import Runtime
@@ -53,15 +54,20 @@ def evaluate(
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        identity = identify(model, data, config, trials, runtime, subject or Subject(), kept=folder is not None)
+        first = head(data, runtime.torch_device)
+        views = make_views(config, max(first[0].shape[2:]), runtime.seed)
+        identity = identify(model, data, config, trials, views, runtime, subject or Subject(), kept=folder is not None)
         store = ChunkStore(folder, identity.id) if folder is not None else None
         if store is not None:
             runtime.join()
             runtime.wait()  # until the main process has written what it measured last: all must recall, or none
             if (known := recall(store)) is not None:
                 return known
-        first = head(data, runtime.torch_device)
-        measure = Measure(model, trials, config, runtime, like=first[0])
+        measure: Measure | Survey = (
+            Survey(model, views, config, runtime, like=first[0])
+            if views
+            else Measure(model, trials, config, runtime, like=first[0])
+        )
         flags = measure.first_checks(*first, classes=getattr(data, "num_classes", None))
         columns, examples = _run_chunks(config, measure, data, store, runtime, quiet=quiet)
         identity = measure.known(identity)
@@ -72,7 +78,13 @@ def evaluate(
 
 
 def _run_chunks(
-    config: EvaluationConfig, measure: Measure, data: Any, store: ChunkStore | None, runtime: Runtime, *, quiet: bool
+    config: EvaluationConfig,
+    measure: Measure | Survey,
+    data: Any,
+    store: ChunkStore | None,
+    runtime: Runtime,
+    *,
+    quiet: bool,
 ) -> tuple[Columns, Columns]:
     """Verdicts and examples of all chunks, computed now or read from disk."""
     sharers = runtime.world_size if store is not None else 1

@@ -1,6 +1,7 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
 from hardtack.results.leaderboard import (
+    ONE_VIEW,
     Curve,
     CurveSet,
     Point,
@@ -29,6 +30,7 @@ from hardtack.results.store import (
 )
 
 __all__ = [
+    "ONE_VIEW",
     "ChunkStore",
     "Curve",
     "CurveSet",

@@ -17,6 +17,7 @@ from hardtack.results.record import Result, same_table
 from hardtack.results.runs import Run, parse_threat
 
 CLEAN = "clean_accuracy"
+ONE_VIEW = "corrupted_accuracy"  # of one type and severity: cells of a heat map, not columns of a table
 SWEEPS = ("sweep", "curve")
 
 
@@ -89,7 +90,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
     shown: set[tuple[Any, ...]] = set()
     for run in runs:
         for result in _oldest_first(run.results):
-            if result.metric == CLEAN or result.suite in SWEEPS:
+            if result.metric in (CLEAN, ONE_VIEW) or result.suite in SWEEPS:
                 continue
             rows = groups[same_table(result)]
             clean = _clean_beside(result, run.results)

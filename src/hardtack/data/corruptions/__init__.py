@@ -8,5 +8,6 @@ nothing else: not from the batch, the order or the device.
 """
 
 from hardtack.data.corruptions.catalogue import COMMON, EXTRA, NOISE, Constants, corrupt, names
+from hardtack.data.corruptions.overlays import frost_source
 
-__all__ = ["COMMON", "EXTRA", "NOISE", "Constants", "corrupt", "names"]
+__all__ = ["COMMON", "EXTRA", "NOISE", "Constants", "corrupt", "frost_source", "names"]

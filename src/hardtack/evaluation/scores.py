@@ -1,0 +1,120 @@
+"""What a survey comes to: accuracy under every view, and the benchmarks' own sums of them.
+
+mCE (Hendrycks and Dietterich 2019) divides a type's mean error by AlexNet's, type by type, and takes the mean of the
+quotients; "without noise" leaves the three noises out. CIFAR-C has no such table: its score is the plain mean accuracy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.data.corruptions import COMMON, NOISE
+from hardtack.evaluation.views import View
+from hardtack.results import ONE_VIEW, Result, wilson
+
+# AlexNet's error on ImageNet-C, the mean over the five severities (Hendrycks and Dietterich 2019, their code)
+ALEXNET_ERROR = dict(
+    zip(
+        COMMON,
+        (
+            0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816, 0.826572, 0.819324,
+            0.564592, 0.853204, 0.646056, 0.717840, 0.606500,
+        ),
+        strict=True,
+    )
+)  # fmt: skip
+
+
+def mean_corruption_error(error: Mapping[str, float], types: Sequence[str] = COMMON) -> float:
+    """The mean over types of a model's error (its mean over the severities) in units of AlexNet's."""
+    return float(np.mean([error[name] / ALEXNET_ERROR[name] for name in types]))
+
+
+def bootstrap(per_image: np.ndarray, *, draws: int = 1000, confidence: float = 0.95) -> tuple[float, float]:
+    """An interval for the mean of one number per image: images are drawn again, always with the same seed."""
+    generator = np.random.default_rng(0)
+    n = len(per_image)
+    means = [per_image[generator.integers(0, n, n)].mean() for _ in range(draws)]
+    tail = (1 - confidence) / 2
+    return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
+
+
+def corruption_results(
+    views: Sequence[View], columns: Mapping[str, np.ndarray], flags: Sequence[Any], common: Mapping[str, Any]
+) -> list[Result]:
+    """Accuracy under each view, then their mean and, with ImageNet's constants, mCE."""
+    shared = {**common, "flags": tuple(flags), "n": len(columns["index"])}
+    shared["extra"] = {**common["extra"], "source": views[0].source}
+    results = []
+    for view in views:
+        right = columns[f"correct@{view.name}"]
+        low, high = wilson(int(right.sum()), len(right))
+        confidence = float(columns[f"confidence@{view.name}"].mean())
+        results.append(
+            Result(
+                metric=ONE_VIEW, value=float(right.mean()), low=low, high=high, attack=view.name,
+                attack_settings=view.settings, **{**shared, "extra": {**shared["extra"], "confidence": confidence}},
+            )
+        )  # fmt: skip
+    return results + _sums(views, columns, shared)
+
+
+def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapping[str, Any]) -> list[Result]:
+    types = list(dict.fromkeys(view.settings["type"] for view in views))
+    severities = sorted({view.settings["severity"] for view in views})
+    grid = np.stack([columns[f"correct@{view.name}"] for view in views], axis=1).astype(float)
+    words = _words(types, severities)
+    how = {"types": types, "severities": severities, "constants": views[0].settings["constants"]}
+    per_image = grid.mean(axis=1)
+    low, high = bootstrap(per_image)
+    results = [
+        Result(
+            metric="mean_corrupted_accuracy", value=float(per_image.mean()), low=low, high=high, attack=words,
+            attack_settings=how, interval="bootstrap 95%", **shared,
+        )
+    ]  # fmt: skip
+    if how["constants"] != "imagenet" or severities != [1, 2, 3, 4, 5] or not set(COMMON) <= set(types):
+        return results
+    of_type = {
+        name: 1 - grid[:, [view.settings["type"] == name for view in views]].mean(axis=1) for name in COMMON
+    }  # per image
+    for metric, chosen in (("mce", COMMON), ("mce_without_noise", [name for name in COMMON if name not in NOISE])):
+        scaled = np.mean([of_type[name] / ALEXNET_ERROR[name] for name in chosen], axis=0)
+        low, high = bootstrap(scaled)
+        value = mean_corruption_error({name: float(of_type[name].mean()) for name in chosen}, chosen)
+        results.append(
+            Result(
+                metric=metric, value=value, low=low, high=high, attack=_words(list(chosen), severities),
+                attack_settings=how, interval="bootstrap 95%", **shared,
+            )
+        )  # fmt: skip
+    return results
+
+
+def _words(types: Sequence[str], severities: Sequence[int]) -> str:
+    """`15 common types × 5 severities`, or which ones where they are few."""
+    if list(types) == list(COMMON):
+        named = "15 common types"
+    else:
+        named = ", ".join(types) if len(types) <= 3 else f"{len(types)} types"
+    depth = "5 severities" if list(severities) == [1, 2, 3, 4, 5] else f"severity {', '.join(map(str, severities))}"
+    return f"{named} × {depth}"
+
+
+def corruption_grid(results: Sequence[Result]) -> list[str]:
+    """A line for each type: its accuracy at each severity, and their mean."""
+    rows: dict[str, dict[int, float]] = {}
+    for result in results:
+        if result.metric == ONE_VIEW:
+            rows.setdefault(result.attack_settings["type"], {})[result.attack_settings["severity"]] = result.value
+    if not rows:
+        return []
+    severities = sorted({severity for row in rows.values() for severity in row})
+    lines = [f"{'accuracy (%) at severity':<32} " + "  ".join(f"{severity:>5}" for severity in severities) + "   mean"]
+    for name, row in rows.items():
+        cells = "  ".join(f"{100 * row[severity]:5.1f}" if severity in row else "    –" for severity in severities)
+        lines.append(f"{name.replace('_', ' '):<32} {cells}  {100 * float(np.mean(list(row.values()))):5.1f}")
+    return lines

@@ -1,0 +1,135 @@
+"""Images as the world, not an adversary, changes them: each view shows all of them in one other way.
+
+A view is a name and a function of a batch and the images' numbers in their data set. What is random in it belongs to
+the image, so that a view is the same whatever the batch, the order or the process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+from torch import Tensor
+
+from hardtack.data import Dataset
+from hardtack.data.corruptions import COMMON, EXTRA, NOISE, Constants, corrupt, frost_source
+from hardtack.data.official import OfficialC, open_official
+from hardtack.errors import UserError, did_you_mean
+
+
+def _several(value: Any) -> Any:
+    """One word or number stands for a list of one."""
+    return (value,) if isinstance(value, str | int) else value
+
+
+Types = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
+Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], BeforeValidator(_several), Field(min_length=1)]
+GROUPS = {"common": COMMON, "extra": EXTRA, "all": COMMON + EXTRA, "noise": NOISE}
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """`fog/3`: the images as `show(x, index)` has them. `source`: official files, or regenerated images."""
+
+    name: str
+    show: Callable[[Tensor, Tensor], Tensor]
+    source: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    labels: Callable[[Tensor], Tensor] | None = None  # of the images numbered so, where the view brings its own
+
+    @property
+    def facts(self) -> list[Any]:
+        return [self.name, self.source, self.settings]
+
+
+def corruption_views(
+    types: tuple[str, ...], severities: tuple[int, ...], constants: Constants, *, seed: int, frost: str | None
+) -> list[View]:
+    """Regenerated corruptions: every type at every severity."""
+    folder = None if frost is None else Path(frost).expanduser()
+    overlays = frost_source(folder)
+    views = []
+    for type_ in chosen_types(types):
+        for severity in severities:
+            how = {"type": type_, "severity": severity, "constants": constants, "seed": seed}
+            views.append(
+                View(
+                    name=f"{type_}/{severity}",
+                    show=functools.partial(
+                        corrupt, name=type_, severity=severity, constants=constants, seed=seed, frost=folder
+                    ),
+                    source="regenerated",
+                    settings=how | ({"overlays": overlays} if type_ == "frost" else {}),
+                )
+            )
+    return views
+
+
+def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...]) -> list[View]:
+    """The images in official files, by their place: image 7 of the data is image 7 of every file."""
+    files = open_official(path)
+    if not isinstance(files, OfficialC):
+        raise UserError(f"{path} holds {files.description}; suite=corruptions takes CIFAR-C's or ImageNet-C's files")
+    wanted = chosen_types(types)
+    missing = [name for name in wanted if name not in files.types]
+    if missing:
+        raise UserError(f"{path} lacks {', '.join(missing)}; name those it has: types=[{','.join(files.types)}]")
+    views = []
+    for type_ in wanted:
+        for severity in severities:
+            stored = _Stored(files, type_, severity)
+            views.append(
+                View(
+                    name=f"{type_}/{severity}", show=stored.images, labels=stored.labels, source=files.source,
+                    settings={
+                        "type": type_, "severity": severity, "files": files.kind,
+                        "constants": "imagenet" if files.kind == "imagenet_c" else "cifar",
+                    },
+                )
+            )  # fmt: skip
+    return views
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """One file of a set, opened when it is looked at; the one looked at last stays open."""
+
+    files: OfficialC
+    type: str
+    severity: int
+
+    def images(self, x: Tensor, index: Tensor) -> Tensor:
+        data = _opened(self.files, self.type, self.severity)
+        shown = data.batch(self._within(index, len(data)), x.device).x
+        if shown.shape != x.shape:
+            raise UserError(f"{data.name} has images of {tuple(shown.shape[2:])}, the data {tuple(x.shape[2:])}")
+        return shown
+
+    def labels(self, index: Tensor) -> Tensor:
+        data = _opened(self.files, self.type, self.severity)
+        return data.labels[self._within(index, len(data)).cpu()]
+
+    def _within(self, index: Tensor, count: int) -> Tensor:
+        if int(index.max()) >= count:
+            raise UserError(f"{self.type} has {count} images, the data has one numbered {int(index.max())}")
+        return index
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(files: OfficialC, type_: str, severity: int) -> Dataset:
+    return files.dataset(type_, severity)
+
+
+def chosen_types(words: tuple[str, ...]) -> list[str]:
+    """Types by name or by group (common, extra, all, noise), in the published order and once each."""
+    known = COMMON + EXTRA
+    for word in words:
+        if word not in known and word not in GROUPS:
+            hint = did_you_mean(word, [*known, *GROUPS]) or f"; known: {', '.join([*GROUPS, *known])}"
+            raise UserError(f"there is no corruption '{word}'{hint}")
+    wanted = {name for word in words for name in GROUPS.get(word, (word,))}
+    return [name for name in known if name in wanted]

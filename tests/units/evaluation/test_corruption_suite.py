@@ -1,0 +1,103 @@
+"""suite=corruptions: every view judged, the benchmarks' sums by hand, and the same numbers whatever the chunks."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hardtack as ht
+from hardtack.data.corruptions import COMMON, NOISE, corrupt
+from hardtack.errors import UserError
+from hardtack.evaluation.scores import ALEXNET_ERROR, bootstrap, mean_corruption_error
+from hardtack.evaluation.views import chosen_types
+
+
+class Bright(nn.Module):
+    """Class 1 where the mean is above a half: brightness turns dark images into bright ones."""
+
+    num_classes = 2
+
+    def forward(self, x):
+        margin = 20 * (x.mean(dim=(1, 2, 3)) - 0.5)
+        return torch.stack([-margin, margin], dim=1)
+
+
+X = (
+    torch.rand(40, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    * torch.linspace(0.5, 1, 40)[:, None, None, None]
+)
+Y = (X.mean(dim=(1, 2, 3)) > 0.5).long()
+FEW = {"suite": "corruptions", "types": ("brightness", "contrast"), "severities": (1, 5), "quiet": True}
+
+
+def test_every_view_is_judged_on_the_images_it_shows():
+    found = ht.evaluate(Bright(), (X, Y), **FEW)
+    assert found.clean_accuracy == 1.0
+    for name in ("brightness", "contrast"):
+        for severity in (1, 5):
+            seen = corrupt(X, torch.arange(40), name, severity, constants="cifar")
+            right = (Bright()(seen).argmax(dim=1) == Y).numpy()
+            assert np.array_equal(found.verdicts[f"correct@{name}/{severity}"], right)
+            (result,) = [r for r in found.results if r.attack == f"{name}/{severity}"]
+            assert result.value == right.mean() and result.extra["source"] == "regenerated"
+    mean = found.results[-1]
+    assert mean.metric == "mean_corrupted_accuracy" and mean.low <= mean.value <= mean.high
+    views = [r.value for r in found.results if r.metric == "corrupted_accuracy"]
+    assert mean.value == pytest.approx(np.mean(views)) and len(views) == 4
+    assert "brightness" in str(found) and "mean corrupted accuracy" in str(found)
+
+
+def test_chunks_order_and_resuming_change_nothing(tmp_path):
+    whole = ht.evaluate(Bright(), (X, Y), **FEW)
+    pieces = ht.evaluate(Bright(), (X, Y), chunk_size=7, batch_size=3, folder=tmp_path, **FEW)
+    again = ht.evaluate(Bright(), (X, Y), chunk_size=11, folder=tmp_path, **FEW)
+    for other in (pieces, again):
+        assert all(
+            np.array_equal(whole.verdicts[name], other.verdicts[name]) for name in whole.verdicts if "@" not in name
+        )
+        same = [
+            np.array_equal(whole.verdicts[n], other.verdicts[n]) for n in whole.verdicts if n.startswith("correct@")
+        ]
+        assert all(same) and len(same) == 4
+    assert [r.value for r in again.results] == [r.value for r in pieces.results]
+
+
+def test_mce_is_in_units_of_alexnet():
+    assert mean_corruption_error(ALEXNET_ERROR) == pytest.approx(1.0)
+    half = {name: error / 2 for name, error in ALEXNET_ERROR.items()}
+    assert mean_corruption_error(half) == pytest.approx(0.5)
+    only_noise = {name: (0.0 if name in NOISE else error) for name, error in ALEXNET_ERROR.items()}
+    assert mean_corruption_error(only_noise) == pytest.approx(12 / 15)
+    assert mean_corruption_error(only_noise, [n for n in COMMON if n not in NOISE]) == pytest.approx(1.0)
+
+
+def test_the_interval_of_a_mean_over_images():
+    assert bootstrap(np.full(50, 0.3)) == pytest.approx((0.3, 0.3))
+    values = np.random.default_rng(1).random(400)
+    low, high = bootstrap(values)
+    half = 1.96 * values.std() / 20
+    assert low == pytest.approx(values.mean() - half, abs=0.005) and high == pytest.approx(
+        values.mean() + half, abs=0.005
+    )
+    assert bootstrap(values) == (low, high)
+
+
+def test_types_by_name_and_by_group():
+    assert chosen_types(("common",)) == list(COMMON)
+    assert chosen_types(("fog", "noise", "fog")) == [*NOISE, "fog"]
+    with pytest.raises(UserError, match="did you mean 'fog'"):
+        chosen_types(("fgo",))
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"types": ("snwo",)}, "did you mean 'snow'"),
+        ({"severities": (6,)}, "less than or equal to 5"),
+        ({"constants": "mnist"}, "constants"),
+        ({"tier": "fast"}, "'tier' is a setting of suite=autoattack"),
+    ],
+)
+def test_mistakes(settings, words):
+    with pytest.raises(UserError, match=words):
+        ht.evaluate(Bright(), (X, Y), suite="corruptions", quiet=True, **settings)
