@@ -16,7 +16,7 @@ _QUALITY: dict[Constants, tuple[int, ...]] = {
     "cifar": (80, 65, 58, 50, 40),
     "imagenet": (25, 18, 15, 10, 7),
 }
-_WORTH_A_THREAD = 128 * 128  # pixels: below, threads would wait for the interpreter's lock
+_WORTH_A_THREAD = 64 * 64  # pixels: below, threads would wait for the interpreter's lock
 
 
 @corruption

@@ -13,9 +13,9 @@ def in_parts(
 ) -> Tensor:
     """`make(x, *per_image)` for N×C×H×W and tensors of length N, made part by part: images do not see each other.
 
-    A part has about so many values of x on the CPU and on a GPU.
+    A part has about so many values of x, for each thread of the CPU and on a GPU.
     """
-    values = values_cuda if x.is_cuda else values_cpu
+    values = values_cuda if x.is_cuda else values_cpu * torch.get_num_threads()
     images = max(1, values // max(1, x[:1].numel()))
     if len(x) <= images:
         return make(x, *per_image)
