@@ -31,9 +31,14 @@ def jpeg_compression(x: Tensor, keys: Tensor, severity: int, constants: Constant
 
 def compress(x: Tensor, quality: int) -> Tensor:
     """`x` N×3×H×W in steps of 1/255 after a round trip through JPEG, in such steps again."""
-    if not x.is_cuda:
-        return _through_codec((x * 255).round().to(torch.uint8).cpu(), quality).to(x.device).to(x.dtype) / 255
-    return in_parts(lambda part: jpeg_round_trip((part * 255).round().to(torch.int32), quality).to(x.dtype) / 255, x)
+    if x.is_cuda:
+        return in_parts(lambda part: by_arithmetic(part, quality), x)
+    return _through_codec((x * 255).round().to(torch.uint8).cpu(), quality).to(x.device).to(x.dtype) / 255
+
+
+def by_arithmetic(x: Tensor, quality: int) -> Tensor:
+    """The same on any device, without the codec."""
+    return jpeg_round_trip((x * 255).round().to(torch.int32), quality).to(x.dtype) / 255
 
 
 def _through_codec(images: Tensor, quality: int) -> Tensor:
