@@ -14,8 +14,9 @@ BIN := .venv/bin
 demo: .venv/ready
 	@$(BIN)/hardtack demo
 
+# two processes of one thread each: most tests are too small to share a thread's work
 test: .venv/ready
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/ready
 	@$(BIN)/ruff check src tests benchmarks examples
