@@ -28,6 +28,9 @@ ALEXNET_ERROR = dict(
 )  # fmt: skip
 
 
+WITHOUT_NOISE = tuple(name for name in COMMON if name not in NOISE)
+
+
 def mean_corruption_error(error: Mapping[str, float], types: Sequence[str] = COMMON) -> float:
     """The mean over types of a model's error (its mean over the severities) in units of AlexNet's."""
     return float(np.mean([error[name] / ALEXNET_ERROR[name] for name in types]))
@@ -81,14 +84,14 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
     of_type = {
         name: 1 - grid[:, [view.settings["type"] == name for view in views]].mean(axis=1) for name in COMMON
     }  # per image
-    for metric, chosen in (("mce", COMMON), ("mce_without_noise", [name for name in COMMON if name not in NOISE])):
+    for chosen in (COMMON, WITHOUT_NOISE):
         scaled = np.mean([of_type[name] / ALEXNET_ERROR[name] for name in chosen], axis=0)
         low, high = bootstrap(scaled)
         value = mean_corruption_error({name: float(of_type[name].mean()) for name in chosen}, chosen)
         results.append(
             Result(
-                metric=metric, value=value, low=low, high=high, attack=_words(list(chosen), severities),
-                attack_settings=how, interval="bootstrap 95%", **shared,
+                metric="mean_corruption_error", value=value, low=low, high=high, attack=_words(chosen, severities),
+                attack_settings=how | {"types": list(chosen)}, interval="bootstrap 95%", **shared,
             )
         )  # fmt: skip
     return results
@@ -96,10 +99,8 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
 
 def _words(types: Sequence[str], severities: Sequence[int]) -> str:
     """`15 common types × 5 severities`, or which ones where they are few."""
-    if list(types) == list(COMMON):
-        named = "15 common types"
-    else:
-        named = ", ".join(types) if len(types) <= 3 else f"{len(types)} types"
+    known = {COMMON: "15 common types", WITHOUT_NOISE: "12 common types without noise"}
+    named = known.get(tuple(types)) or (", ".join(types) if len(types) <= 3 else f"{len(types)} types")
     depth = "5 severities" if list(severities) == [1, 2, 3, 4, 5] else f"severity {', '.join(map(str, severities))}"
     return f"{named} × {depth}"
 

@@ -233,6 +233,8 @@ def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
 def _table_title(table: Table) -> str:
     if table.metric == "clean_accuracy":
         return f"Clean accuracy on {table.data}"
+    if table.suite == "corruptions":  # which ones is said below
+        return f"{wording.metric_name(table.metric)} on {table.data}"
     return f"{wording.metric_name(table.metric)}: {wording.attack_name(table.attack, table.suite)} on {table.data}"
 
 
@@ -247,7 +249,8 @@ def _cell(result: Result | None) -> dict[str, Any] | None:
         "bar": None,
     }
     if wording.is_share(result.metric) and result.low is not None and result.high is not None:
-        cell["bar"] = [round(100 * bound, 2) for bound in (result.low, result.high, result.value)]
+        bounds = (min(bound, 1.0) for bound in (result.low, result.high, result.value))  # mCE may be above 100 %
+        cell["bar"] = [round(100 * bound, 2) for bound in bounds]
     return cell
 
 

@@ -15,6 +15,8 @@ METRICS = {
     "clean_accuracy": "Clean accuracy",
     "robust_accuracy": "Robust accuracy",
     "worst_case_accuracy": "Worst case over all threats",
+    "mean_corrupted_accuracy": "Mean accuracy under corruptions",
+    "mean_corruption_error": "mCE",
 }
 
 

@@ -101,3 +101,16 @@ def test_types_by_name_and_by_group():
 def test_mistakes(settings, words):
     with pytest.raises(UserError, match=words):
         ht.evaluate(Bright(), (X, Y), suite="corruptions", quiet=True, **settings)
+
+
+def test_imagenets_constants_and_all_types_give_mce():
+    found = ht.evaluate(Bright(), (X[:4], Y[:4]), suite="corruptions", constants="imagenet", quiet=True)
+    errors = {
+        name: 1 - np.mean([found.verdicts[f"correct@{name}/{severity}"].mean() for severity in range(1, 6)])
+        for name in COMMON
+    }
+    whole, quiet = [result for result in found.results if result.metric == "mean_corruption_error"]
+    assert whole.attack == "15 common types × 5 severities" and quiet.attack.startswith("12 common types without noise")
+    assert whole.value == pytest.approx(mean_corruption_error(errors))
+    assert quiet.value == pytest.approx(mean_corruption_error(errors, [name for name in COMMON if name not in NOISE]))
+    assert whole.low <= whole.value <= whole.high
