@@ -18,7 +18,7 @@ from hardtack.config import parse_words
 from hardtack.errors import UserError
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.build import rebuild
-from hardtack.models.catalog import TIMM, make_body
+from hardtack.models.catalog import make_body
 from hardtack.models.facts import MultiplyAdds, usual
 
 
@@ -56,7 +56,7 @@ def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
         with torch.device("meta"):
             made = make_body(name, num_classes=classes, image_size=asked, options=settings)
         title, body = name, made.module
-        size = asked or made.image_size or (224 if name.startswith(TIMM) else usual_size)
+        size = asked or made.image_size or usual_size
     with MultiplyAdds() as counted:
         parts = describe(body, size)
     total = sum(parameter.numel() for parameter in body.parameters())

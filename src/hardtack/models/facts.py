@@ -20,7 +20,7 @@ from torch.utils.flop_counter import flop_registry
 
 from hardtack.files import write_text
 from hardtack.models.blocks import Block, find_blocks
-from hardtack.models.catalog import make_body
+from hardtack.models.catalog import TIMM, make_body
 from hardtack.models.taps import tap
 from hardtack.registry import models
 
@@ -49,7 +49,7 @@ def known() -> dict[str, Facts]:
 
 def usual(name: str) -> tuple[int, int]:
     """The image size and the number of classes a model is meant for."""
-    return (224, 1000) if name.endswith("_224") else (32, 10)
+    return (224, 1000) if name.endswith("_224") or name.startswith(TIMM) else (32, 10)
 
 
 def measure(name: str, *, image_size: int | None = None, num_classes: int | None = None, **options: Any) -> Facts:

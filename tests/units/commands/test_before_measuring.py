@@ -105,7 +105,9 @@ def test_nothing_is_trained_or_measured_by_default(capsys, tmp_path, monkeypatch
     assert "hardtack train digits/trades" in said and "data.name" in said and not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("model, size", [("resnet8_cifar", 32), ("vit_digits", 32), ("resnet18_224", 224)])
+@pytest.mark.parametrize(
+    "model, size", [("resnet8_cifar", 32), ("vit_digits", 32), ("resnet18_224", 224), ("timm:resnet18", 224)]
+)
 def test_photographs_of_many_sizes_are_cut_to_what_the_model_is_meant_for(model, size, tmp_path):
     for number, name in enumerate(("cat", "dog")):
         (tmp_path / "photos" / name).mkdir(parents=True)
