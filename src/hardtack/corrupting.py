@@ -24,7 +24,7 @@ from torch import Tensor
 from hardtack import config
 from hardtack.config import build
 from hardtack.data import DataConfig, Dataset, batches, load_data
-from hardtack.data.corruptions import Constants, corrupt, frost_source
+from hardtack.data.corruptions import Constants, constants_for, corrupt, frost_source
 from hardtack.data.official import mark_regenerated
 from hardtack.data.official.marker import read_marker
 from hardtack.errors import UserError
@@ -69,9 +69,9 @@ def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, qui
     job: CorruptionJob = build(CorruptionJob, values)
     data = load_data(job.data, job.split)
     data = data.first(min(job.n, len(data))) if job.n is not None else data
-    small = max(data.image_shape[1:]) <= 64
-    constants: Constants = job.constants or ("cifar" if small else "imagenet")
-    layout: Layout = job.layout or ("npy" if small else "folder")
+    suited = constants_for(max(data.image_shape[1:]))
+    constants = job.constants or suited
+    layout: Layout = job.layout or ("npy" if suited == "cifar" else "folder")
     severities = tuple(sorted(set(job.severities)))
     if layout == "npy" and severities != (1, 2, 3, 4, 5):
         raise UserError("layout=npy holds all five severities in one file; leave severities out, or take layout=folder")

@@ -26,6 +26,11 @@ def count(data: Any) -> int:
     return len(data[1] if isinstance(data, tuple) else data)
 
 
+def largest_side(data: Any) -> int:
+    """Of an image, in pixels; nothing is decoded for it."""
+    return max(data[0].shape[2:] if isinstance(data, tuple) else data.image_shape[1:])
+
+
 def head(data: Any, device: torch.device, first: int = 8) -> tuple[Tensor, Tensor]:
     """The first few images, on which the model's manners are checked."""
     if count(data) == 0:

@@ -18,15 +18,7 @@ from hardtack.attacks.judge import Judge
 from hardtack.attacks.ledger import Images
 from hardtack.attacks.pool import Pool
 from hardtack.attacks.siege import News, Siege
-from hardtack.evaluation.sanity import (
-    Flag,
-    check_behaviour,
-    check_inputs,
-    check_logits,
-    fallbacks,
-    flag,
-    other_classes,
-)
+from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
 from hardtack.evaluation.trials import EvaluationConfig, Trial, default_batch, search_precision, votes
 from hardtack.progress import Meter
 from hardtack.results import Notebook
@@ -128,12 +120,8 @@ class Measure:
 
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
         """Refusals and flags from the first few images; `classes` is how many the data has, where it says."""
-        check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
-        with untouched(self.model), self.runtime.arithmetic("fp32"), torch.no_grad():
-            clean = self.model(x).float()
-            check_logits(clean, y)
-            flags = check_behaviour(self.model, x, clean, random_expected=self.judge.votes > 1)
-        flags += other_classes(classes, clean.shape[1])
+        random = self.judge.votes > 1
+        clean, flags = look_first(self.model, x, y, self.runtime, classes=classes, random_expected=random)
         stages = [stage for trial in self.trials for stage in trial.stages]
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks import untouched
 from hardtack.errors import UserError
+from hardtack.runtime import Runtime
 
 Flag = dict[str, str]
 
@@ -192,3 +194,15 @@ def _square_follows(stages: Sequence[str]) -> bool:
     """Whether another attack comes before Square."""
     last = max((place for place, name in enumerate(stages) if name == "square"), default=0)
     return any(name != "square" for name in stages[:last])
+
+
+def look_first(
+    model: nn.Module, x: Tensor, y: Tensor, runtime: Runtime, *, classes: int | None, random_expected: bool
+) -> tuple[Tensor, list[Flag]]:
+    """Refusals and flags from a few images, and their logits; `classes` is how many the data has, where it says."""
+    check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
+    with untouched(model), runtime.arithmetic("fp32"), torch.no_grad():
+        clean = model(x).float()
+        check_logits(clean, y)
+        flags = check_behaviour(model, x, clean, random_expected=random_expected)
+    return clean, flags + other_classes(classes, clean.shape[1])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hardtack.config import build
 from hardtack.data import Dataset
 from hardtack.errors import UserError
-from hardtack.evaluation.chunks import check_pair, chunks, count, head
+from hardtack.evaluation.chunks import check_pair, chunks, count, head, largest_side
 from hardtack.evaluation.measure import Columns, Measure, join
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
 from hardtack.evaluation.survey import Survey
@@ -54,8 +54,7 @@ def evaluate(
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        first = head(data, runtime.torch_device)
-        views = make_views(config, max(first[0].shape[2:]), runtime.seed)
+        views = make_views(config, largest_side(data), runtime.seed)
         identity = identify(model, data, config, trials, views, runtime, subject or Subject(), kept=folder is not None)
         store = ChunkStore(folder, identity.id) if folder is not None else None
         if store is not None:
@@ -63,6 +62,7 @@ def evaluate(
             runtime.wait()  # until the main process has written what it measured last: all must recall, or none
             if (known := recall(store)) is not None:
                 return known
+        first = head(data, runtime.torch_device)
         measure: Measure | Survey = (
             Survey(model, views, config, runtime, like=first[0])
             if views

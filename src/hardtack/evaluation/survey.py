@@ -13,7 +13,7 @@ from hardtack.attacks import untouched
 from hardtack.attacks.judge import Judge
 from hardtack.errors import UserError
 from hardtack.evaluation.measure import Columns
-from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, check_logits, other_classes
+from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.trials import EvaluationConfig, default_batch
 from hardtack.evaluation.views import View
 from hardtack.progress import Meter
@@ -66,12 +66,7 @@ class Survey:
         return time.monotonic()
 
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
-        check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
-        with untouched(self.model), self.runtime.arithmetic("fp32"), torch.no_grad():
-            clean = self.model(x).float()
-            check_logits(clean, y)
-            flags = check_behaviour(self.model, x, clean, random_expected=False)
-        return flags + other_classes(classes, clean.shape[1])
+        return look_first(self.model, x, y, self.runtime, classes=classes, random_expected=False)[1]
 
     def known(self, identity: Any) -> Any:
         seconds = {name: round(value, 3) for name, value in self.seconds.items()}

@@ -17,7 +17,7 @@ from pydantic import Field
 from hardtack.attacks import Ascent
 from hardtack.attacks.ensemble import EOT, Stage, Tier, Version, autoattack
 from hardtack.config import choose, plain
-from hardtack.data.corruptions import Constants
+from hardtack.data.corruptions import Constants, constants_for
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.views import Severities, Types, View, corruption_views, official_views
 from hardtack.registry import attacks
@@ -236,15 +236,12 @@ def make_views(config: EvaluationConfig, image_size: int, seed: int = 0) -> list
     """The views of an evaluation that attacks nothing; none of one that does."""
     if not is_survey(config):
         return []
-    size: Constants = "imagenet" if image_size > _LARGEST_SMALL else "cifar"
-    return SUITES[config.suite](dataclasses.replace(config, constants=config.constants or size), seed)
+    constants = config.constants or constants_for(image_size)
+    return SUITES[config.suite](dataclasses.replace(config, constants=constants), seed)
 
 
 def is_survey(config: EvaluationConfig) -> bool:
     return config.suite in ("corruptions",)
-
-
-_LARGEST_SMALL = 64  # pixels; larger images are corrupted by ImageNet-C's constants unless told
 
 
 DEFAULT_THREAT = Threat.parse("linf:8/255")

@@ -7,7 +7,7 @@ What is random in an image's corruption follows from the seed, the image's index
 nothing else: not from the batch, the order or the device.
 """
 
-from hardtack.data.corruptions.catalogue import COMMON, EXTRA, NOISE, Constants, corrupt, names
+from hardtack.data.corruptions.catalogue import COMMON, EXTRA, NOISE, Constants, constants_for, corrupt, names
 from hardtack.data.corruptions.overlays import frost_source
 
-__all__ = ["COMMON", "EXTRA", "NOISE", "Constants", "corrupt", "frost_source", "names"]
+__all__ = ["COMMON", "EXTRA", "NOISE", "Constants", "constants_for", "corrupt", "frost_source", "names"]

@@ -39,6 +39,11 @@ def corruption(make: Corruption) -> Corruption:
     return make
 
 
+def constants_for(side: int) -> Constants:
+    """Whose constants suit images of so many pixels: CIFAR-C's were made for 32, ImageNet-C's for 224."""
+    return "cifar" if side <= 64 else "imagenet"
+
+
 def names() -> tuple[str, ...]:
     return COMMON + EXTRA
 
