@@ -4,26 +4,29 @@
     python benchmarks/models.py --table docs/models.md                       # writes the table from the results
 
 Forward (eval, no gradients) and forward with backward to the parameters (train) under autocast, the blocks compiled
-(`fullgraph=True`; equal blocks share one compilation) and the whole pass replayed as a CUDA graph, in the better of
-both memory formats, which are compared uncompiled. `share` is multiply-adds × 2 (backward: × 6) × images/s over the
-rate of a bf16 product of two 8192×8192 matrices in the same run.
+(`fullgraph=True`; equal blocks share one compilation) and the whole pass replayed as a CUDA graph, channels-last.
+Both memory formats are compared uncompiled. `share` is multiply-adds × 2 (backward: × 6) × images/s over the rate of a
+bf16 product of two 8192×8192 matrices, measured alone before the others start.
 
-First several processes compile into the cache that torch keeps (`--warm` does only that), then one process measures,
-alone on the card. Models that --output holds already are not measured again: repeat the command until it is complete.
+One process a model, several at a time, for compiling takes a minute of one core; the process that is ready to measure
+has the card and the cores for itself, the others are stopped meanwhile. Equal networks are measured once. Models that
+--output holds already are not measured again: repeat the command until it is complete.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import contextlib
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +37,38 @@ from hardtack.models import find_blocks, load_model
 from hardtack.models.facts import known
 
 FORMATS = ("contiguous_format", "channels_last")
+Popen = subprocess.Popen[str]
 MARK = "<!-- written by benchmarks/models.py -->"
 
 
 def names() -> list[str]:
-    """The 32-pixel models, those with few different blocks first."""
+    """The 32-pixel models, those with few different blocks first; of equal networks the first name."""
     chosen = [name for name, facts in known().items() if facts.image_size == 32 and name != "vit_digits"]
-    return sorted(chosen, key=lambda name: (known()[name].blocks > 50, known()[name].tokens.count("→"), name))
+    chosen.sort(key=lambda name: (known()[name].blocks > 50, known()[name].tokens.count("→"), name))
+    return [name for name in chosen if twin(name, chosen) == name]
 
 
-# ---------------------------------------------------------------- one model
+def twin(name: str, among: list[str]) -> str | None:
+    """The first name that stands for the same network."""
+    alike = [vars(known()[name])[key] for key in ("parameters", "gflops", "tokens", "blocks")]
+    return next(
+        (
+            other
+            for other in among
+            if [vars(known()[other])[k] for k in ("parameters", "gflops", "tokens", "blocks")] == alike
+        ),
+        None,
+    )
+
+
+# ---------------------------------------------------------------- one model, in a process of its own
 
 
 def replayed(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(3):
+        for _ in range(2):
             function()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
@@ -60,7 +78,7 @@ def replayed(function: Callable[[], Any]) -> torch.cuda.CUDAGraph:
 
 
 def seconds(graph: torch.cuda.CUDAGraph) -> float:
-    """The best of five."""
+    """The best of five, each long enough for the clock to tell."""
     graph.replay()
     torch.cuda.synchronize()
     best = float("inf")
@@ -92,45 +110,32 @@ def passes(model: nn.Module, x: Tensor) -> tuple[Callable[[], Any], Callable[[],
     return forward, both
 
 
-def rates(model: nn.Module, x: Tensor) -> dict[str, Any]:
-    forward, both = passes(model, x)
-    found = {"forward": len(x) / seconds(replayed(forward))}
-    graph = replayed(both)
-    return found | {"forward_backward": len(x) / seconds(graph), "kernels": kernels(graph)}
-
-
-def prepare(name: str) -> tuple[nn.Module, Tensor]:
+def measured_alone(name: str, alone: Callable[[], None]) -> dict[str, Any]:
+    """Compile beside other processes; from `alone()` on there are none."""
     torch.set_float32_matmul_precision("high")
     torch._dynamo.config.recompile_limit = 128  # as many kinds of blocks as a network may have
-    torch._dynamo.reset()
-    torch.cuda.empty_cache()
     batch = 512 if known()[name].gflops < 1 else 256
-    return load_model(name, num_classes=10, seed=0).cuda(), torch.rand(batch, 3, 32, 32, device="cuda")
-
-
-def compile_blocks(model: nn.Module) -> None:
+    model, x = load_model(name, num_classes=10, seed=0).cuda(), torch.rand(batch, 3, 32, 32, device="cuda")
+    forward, both = passes(model.to(memory_format=torch.channels_last), x)
+    both()  # cuDNN and cuBLAS load what they need
     for block in find_blocks(model):
         block.module.compile(fullgraph=True, dynamic=False)
-
-
-def warm(name: str) -> None:
-    """Compile and forget: the cache remembers."""
-    model, x = prepare(name)
-    compile_blocks(model)
-    for run in passes(model.to(memory_format=torch.channels_last), x):
-        run()
-
-
-def measure(name: str) -> dict[str, Any]:
-    model, x = prepare(name)
-    found: dict[str, Any] = {"batch": len(x), "eager": {}}
-    for form in FORMATS:
-        found["eager"][form] = rates(model.to(memory_format=getattr(torch, form)), x)
-    compile_blocks(model)
+    found: dict[str, Any] = {"batch": batch}
     try:
-        found["compiled"] = rates(model, x)  # channels-last: what helps convolutions, and nothing else notices
+        forward(), both()
     except Exception as error:
         found["compiled_error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    alone()
+    if "compiled_error" not in found:
+        graph = replayed(both)
+        found["compiled"] = {"forward_backward": batch / seconds(graph), "kernels": kernels(graph)}
+        del graph
+        found["compiled"]["forward"] = batch / seconds(replayed(forward))
+    found["eager"] = {}
+    with torch.compiler.set_stance("force_eager"):
+        for form in FORMATS:
+            model.to(memory_format=getattr(torch, form))
+            found["eager"][form] = {"forward_backward": batch / seconds(replayed(both))}
     return found
 
 
@@ -144,50 +149,107 @@ def kernels(graph: torch.cuda.CUDAGraph) -> list[tuple[str, float]]:
     return [(key[:80], round(spent[key] / total, 3)) for key in sorted(spent, key=lambda key: -spent[key])[:8]]
 
 
+def peak() -> dict[str, Any]:
+    """bf16 multiply-adds × 2 a second of a large matrix product."""
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    return {
+        "peak_tflops": 2 * 8192**3 / seconds(replayed(lambda: a @ b)) / 1e12,
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__,
+    }  # fmt: skip
+
+
+def serve(name: str) -> None:
+    """What a process of one model does: say that it is ready, wait to be alone, say what it measured."""
+
+    def alone() -> None:
+        torch.cuda.synchronize()
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+    if name == "peak":
+        alone()
+    try:
+        found = peak() if name == "peak" else measured_alone(name, alone)
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    print(json.dumps(found), flush=True)
+
+
 # ---------------------------------------------------------------- all of them
 
 
-def peak() -> float:
-    """bf16 multiply-adds × 2 a second of a large matrix product."""
-    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2 * 8192**3 / seconds(replayed(lambda: a @ b))
+class Workers:
+    """Processes of which one at a time is let measure while the others stand still."""
 
+    def __init__(self, ends: float) -> None:
+        self.ends, self.alone, self.living = ends, threading.Lock(), set[Popen]()
 
-def warm_all(chosen: list[str], workers: int, limit_s: float) -> None:
-    """Every model compiled once, several at a time; one that fails says so, and again where it is measured."""
-    ends = time.monotonic() + limit_s
-
-    def one(name: str) -> None:
-        left = ends - time.monotonic()
-        if left > 10:
-            environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                command = [sys.executable, __file__, "--one", name]
-                ended = subprocess.run(command, env=environment, timeout=left, capture_output=True, text=True)
-                print(name, "compiled" if ended.returncode == 0 else ended.stderr.strip()[-200:], flush=True)
-
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        list(pool.map(one, chosen))
-
-
-def measure_all(chosen: list[str], limit_s: float, output: Path) -> None:
-    found: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"models": {}}
-    found |= {
-        "command": "python benchmarks/models.py " + " ".join(sys.argv[1:]), "date": datetime.date.today().isoformat(),
-        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "peak_tflops": peak() / 1e12,
-    }  # fmt: skip
-    ends = time.monotonic() + limit_s
-    left = [name for name in chosen if "compiled" not in found["models"].get(name, {})]
-    for number, name in enumerate(left):
-        if time.monotonic() > ends:
-            print(f"not measured: {', '.join(left[number:])}", flush=True)
-            break
+    def measure(self, name: str) -> dict[str, Any] | None:
+        """None when the time is up."""
+        if time.monotonic() > self.ends:
+            return None
+        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        with self.alone:
+            process = subprocess.Popen(
+                [sys.executable, __file__, "--one", name], env=environment, text=True, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            self.living.add(process)
+        timer = threading.Timer(self.ends - time.monotonic(), lambda: _signal(process, signal.SIGKILL))
+        timer.start()
         try:
-            found["models"][name] = measure(name)
-        except Exception as error:
-            found["models"][name] = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-        print(name, json.dumps(found["models"][name])[:160], flush=True)
-        output.write_text(json.dumps(found, indent=1) + "\n")
+            return self._listen(process)
+        finally:
+            timer.cancel()
+            self.living.discard(process)
+
+    def _listen(self, process: Popen) -> dict[str, Any] | None:
+        assert process.stdin is not None
+        line = _said(process)
+        if line == "ready":
+            with self.alone, self._others_stopped(process), suppress(BrokenPipeError):
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                line = _said(process)
+        process.wait()
+        return json.loads(line) if line else None
+
+    @contextmanager
+    def _others_stopped(self, process: Popen) -> Iterator[None]:
+        others = [other for other in self.living if other is not process]
+        for other in others:
+            _signal(other, signal.SIGSTOP)
+        time.sleep(0.1)  # what they had given to the card ends
+        try:
+            yield
+        finally:
+            for other in others:
+                _signal(other, signal.SIGCONT)
+
+
+def _said(process: Popen) -> str:
+    """The next thing that `serve` says; libraries print too. Empty when it has ended."""
+    assert process.stdout is not None
+    return next((line.strip() for line in process.stdout if line.startswith(("ready", "{"))), "")
+
+
+def _signal(process: Popen, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def measure_all(chosen: list[str], processes: int, limit_s: float, output: Path) -> None:
+    found: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"models": {}}
+    workers = Workers(time.monotonic() + limit_s)
+    found |= {"command": "python benchmarks/models.py", "date": datetime.date.today().isoformat()}
+    found |= workers.measure("peak") or {}
+    left = [name for name in chosen if "compiled" not in found["models"].get(name, {})]
+    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
+        for name, row in zip(left, pool.map(workers.measure, left), strict=True):
+            print(name, "not measured" if row is None else json.dumps(row)[:160], flush=True)
+            if row is not None:
+                found["models"][name] = row
+                output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 # ---------------------------------------------------------------- the table
@@ -198,8 +260,11 @@ def table(results: dict[str, Any]) -> str:
         "| model | parameters | GFLOPs | forward img/s | share | forward + backward img/s | share | channels-last |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name in sorted(results["models"]):
-        row, facts = results["models"][name], known()[name]
+    for name in sorted(name for name, facts in known().items() if facts.image_size == 32):
+        facts, measured = known()[name], twin(name, list(results["models"]))
+        if measured is None:
+            continue
+        row = results["models"][measured]
         start = f"| `{name}` | {facts.parameters / 1e6:.2f} M | {facts.gflops:.3g} |"
         if "compiled" not in row:
             lines.append(f"{start} – | – | – | – | {row.get('error') or row.get('compiled_error')} |")
@@ -222,24 +287,19 @@ def write_table(results: Path, page: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="names, separated by commas")
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4), help="processes that compile")
-    parser.add_argument("--warm", action="store_true", help="compile, and measure nothing")
-    parser.add_argument("--cold", action="store_true", help="measure without compiling in several processes first")
-    parser.add_argument("--limit-s", type=float, default=3600.0, help="of each half; what it cuts off is said")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="processes at a time")
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="what it cuts off is said")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/models.json"))
     parser.add_argument("--table", type=Path, help="write the table of --output into this page, and measure nothing")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else names()
     if arguments.one:
-        warm(arguments.one)
+        serve(arguments.one)
     elif arguments.table:
         write_table(arguments.output, arguments.table)
     else:
-        if not arguments.cold:
-            warm_all(chosen, arguments.workers, arguments.limit_s)
-        if not arguments.warm:
-            measure_all(chosen, arguments.limit_s, arguments.output)
+        measure_all(chosen, arguments.workers, arguments.limit_s, arguments.output)
 
 
 if __name__ == "__main__":

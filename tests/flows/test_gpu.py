@@ -164,3 +164,12 @@ def test_the_l1_projection_is_the_same_on_both_devices():
         wanted = ball.project(z, X, eps)
         got = ball.project(z.cuda(), X.cuda(), eps.cuda() if isinstance(eps, torch.Tensor) else eps).cpu()
         assert torch.allclose(got, wanted, atol=1e-5) and (ball.size(got - X) <= eps).all()
+
+
+def test_convolutions_are_trained_channels_last_and_saved_as_ever(tmp_path):
+    from hardtack.api import load_run, train
+
+    words = ["train.epochs=1", "train.batch_size=128", "runtime.precision=bf16", "model=resnet8_cifar", "train.ema=0.9"]
+    folder = train(read_recipe(None, [*words, f"output={tmp_path / 'run'}"]), quiet=True)
+    model = load_run(folder).model
+    assert all(p.is_contiguous() for p in model.parameters())

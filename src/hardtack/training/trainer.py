@@ -51,7 +51,7 @@ class Trainer:
         self.data, self.validate = data, validate
         self.device = self.runtime.torch_device
         self.steps_per_epoch = self._count_steps()
-        self.model = model.to(self.device).train()
+        self.model = _laid_out(model.to(self.device)).train()
         self.objective: Any = recipe.objective.build(self.model).to(self.device)
         self.optimiser = recipe.optimiser.build(self.objective)
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
@@ -265,6 +265,12 @@ class Trainer:
             return None
         self.folder.mkdir(parents=True, exist_ok=True)
         return Tracker(self.folder, resumed_step=self.done, tensorboard=self.config.tensorboard)
+
+
+def _laid_out(model: nn.Module) -> nn.Module:
+    """Channels-last on a GPU: convolutions are 1.5 to 2.5 times as fast, the rest does not notice (docs/models.md)."""
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    return model.to(memory_format=torch.channels_last) if on_gpu else model
 
 
 def _words(scores: dict[str, Any]) -> str:
