@@ -171,5 +171,4 @@ def test_convolutions_are_trained_channels_last_and_saved_as_ever(tmp_path):
 
     words = ["train.epochs=1", "train.batch_size=128", "runtime.precision=bf16", "model=resnet8_cifar", "train.ema=0.9"]
     folder = train(read_recipe(None, [*words, f"output={tmp_path / 'run'}"]), quiet=True)
-    model = load_run(folder).model
-    assert all(p.is_contiguous() for p in model.parameters())
+    assert all(parameter.is_contiguous() for parameter in load_run(folder).parameters())
