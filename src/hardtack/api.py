@@ -20,7 +20,7 @@ from hardtack.data.paths import find_path
 from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
-from hardtack.evaluation.trials import check_taken, not_taken
+from hardtack.evaluation.settings import check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.facts import usual
 from hardtack.models.files import sha256

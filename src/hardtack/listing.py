@@ -87,9 +87,11 @@ def rows_of(kind: str, words: list[str]) -> Rows:
 
 
 def _suites() -> Rows:
-    from hardtack.evaluation import SUITES
+    from hardtack.evaluation.surveys import SURVEYS
+    from hardtack.evaluation.trials import TRIALS
 
-    return ("name", ""), [(name, (make.__doc__ or "").split("\n")[0]) for name, make in SUITES.items()]
+    makers = {**TRIALS, **{name: suite.make for name, suite in SURVEYS.items()}}
+    return ("name", ""), [(name, (make.__doc__ or "").split("\n")[0]) for name, make in makers.items()]
 
 
 def _recipes() -> Rows:

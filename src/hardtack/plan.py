@@ -19,14 +19,18 @@ from hardtack.api import load_target
 from hardtack.attacks import untouched
 from hardtack.attacks.agenda import Round
 from hardtack.attacks.ensemble import Stage
+from hardtack.attacks.judge import Judge
 from hardtack.attacks.search import Cost
 from hardtack.attacks.siege import counted
 from hardtack.config import build, parse_words
 from hardtack.data import Dataset
 from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.chunks import check_pair, count, head
-from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials, make_views
-from hardtack.evaluation.views import View
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.sights import Sight
+from hardtack.evaluation.survey import kind_of
+from hardtack.evaluation.surveys import make_sights
+from hardtack.evaluation.trials import Trial, make_trials
 from hardtack.runtime import Runtime
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
@@ -261,9 +265,8 @@ def plan_evaluation(
     tried = calibrate(model, data, trials, config, runtime)
     each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
     n = count(data)
-    views = make_views(config, max(tried.shape[1:]), runtime.seed)
-    shown = _showing_s(views, data, runtime) if views else 0.0
-    clean = Bill(n * (1 + len(views)), 0, n * (1 + len(views)) * tried.forward_s + n * shown)
+    sights = make_sights(config, max(tried.shape[1:]), runtime.seed)
+    clean = Bill(n, 0, n * tried.forward_s).plus(_looking(model, sights, data, runtime), n)
     least = most = expected = clean
     for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):
         low, high, likely = _bill(trial, stages, tried, number)
@@ -273,29 +276,38 @@ def plan_evaluation(
     exact = config.suite == "autoattack" and config.version == "standard" and config.tier in ("exact", "verified")
     return Plan(
         title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
-        else _survey_title(config, views), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
+        else _survey_title(config, sights), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
         stages=tuple((str(trial.threat), one) for trial, part in zip(trials, each, strict=True) for one in part),
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
     )  # fmt: skip
 
 
-def _showing_s(views: Sequence[View], data: Any, runtime: Runtime) -> float:
-    """Seconds that it takes to make all views of one image, from the strongest of every type on a few of them."""
-    x, _ = head(data, runtime.torch_device, first=32)
-    index = torch.arange(len(x), device=x.device)
-    last = {view.settings["type"]: view for view in views}
-    spent = 0.0
-    for view in last.values():
-        view.show(x, index)
-        began = time.perf_counter()
-        view.show(x, index).sum().item()
-        spent += (time.perf_counter() - began) * sum(view.settings["type"] == other.settings["type"] for other in views)
-    return spent / len(x)
+def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runtime) -> Bill:
+    """All sights of one image, in seconds as the last of every kind takes for a few of them."""
+    if not sights:
+        return Bill()
+    home = next(iter(model.parameters()), torch.empty(0)).device
+    x, y = head(data, runtime.torch_device, first=32)
+    index, total = torch.arange(len(x), device=x.device), Bill()
+    try:
+        judge = Judge(model.to(runtime.torch_device), runtime, batch_size=len(x))
+        with untouched(model), torch.no_grad():
+            for kind, sight in {kind_of(sight): sight for sight in sights}.items():
+                alike = [other.cost for other in sights if kind_of(other) == kind]
+                sight.look(judge, x, y, index)
+                began = time.perf_counter()
+                sum(column.sum().item() for column in sight.look(judge, x, y, index).values())
+                seconds = (time.perf_counter() - began) / len(x)
+                forwards, backwards = (sum(cost[at] for cost in alike) for at in (0, 1))
+                total = total.plus(Bill(forwards, backwards, len(alike) * seconds))
+    finally:
+        model.to(home)
+    return total
 
 
-def _survey_title(config: EvaluationConfig, views: Sequence[View]) -> str:
-    return f"{config.suite}: {len(views)} views of every image" if views else config.suite
+def _survey_title(config: EvaluationConfig, sights: Sequence[Sight]) -> str:
+    return f"{config.suite}: {len(sights)} views of every image" if sights else config.suite
 
 
 def _bill(trial: Trial, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:

@@ -32,7 +32,8 @@ from hardtack.errors import UserError
 from hardtack.evaluation.chunks import check_pair, count, head
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs
-from hardtack.evaluation.trials import EvaluationConfig, Trial, make_trials
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.trials import Trial, make_trials
 from hardtack.progress import Meter
 from hardtack.runtime import Runtime
 from hardtack.threats import Threat

@@ -21,7 +21,8 @@ from hardtack.attacks.judge import SECOND_VOTE, Judge
 from hardtack.config import merge, parse_words
 from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
-from hardtack.evaluation.trials import make_trials, not_taken, votes
+from hardtack.evaluation.settings import not_taken
+from hardtack.evaluation.trials import make_trials, votes
 from hardtack.results import ONE_VIEW, ChunkStore, Result, read_arrays, read_results, read_verdicts
 from hardtack.results.leaderboard import CLEAN
 from hardtack.threats import Threat

@@ -1,8 +1,9 @@
 """Measuring the same way every time."""
 
 from hardtack.evaluation.outcome import Evaluation, Subject
+from hardtack.evaluation.settings import SUITES, EvaluationConfig, Sweep
 from hardtack.evaluation.suite import evaluate
-from hardtack.evaluation.trials import SUITES, EvaluationConfig, Sweep, Trial, make_trials, threat_of
+from hardtack.evaluation.trials import Trial, make_trials, threat_of
 
 __all__ = [
     "SUITES", "Evaluation", "EvaluationConfig", "Subject", "Sweep", "Trial", "evaluate", "make_trials", "threat_of",

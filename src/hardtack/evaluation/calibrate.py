@@ -29,7 +29,8 @@ from hardtack.data import Dataset
 from hardtack.evaluation.chunks import count, head
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs, check_logits
-from hardtack.evaluation.trials import EvaluationConfig, Trial
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.trials import Trial
 from hardtack.runtime import Runtime
 
 BUDGET_S = 5.0

@@ -19,7 +19,9 @@ from hardtack.attacks.ledger import Images
 from hardtack.attacks.pool import Pool
 from hardtack.attacks.siege import News, Siege
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
-from hardtack.evaluation.trials import EvaluationConfig, Trial, default_batch, search_precision, votes
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.sights import clean_columns
+from hardtack.evaluation.trials import Trial, default_batch, search_precision, votes
 from hardtack.progress import Meter
 from hardtack.results import Notebook
 from hardtack.runtime import Runtime
@@ -94,7 +96,7 @@ class Measure:
             for radius in trial.radii:
                 verdict[f"robust@{radius}"] = correct & ~whole.fell_within(radius.radius)
             verdict[f"robust@{trial.threat}"] = siege.standing.clone()
-        return verdict | whole.columns()
+        return verdict | whole.columns() | clean_columns(images.clean, images.y)
 
     def pool(self, images: Images) -> Pool:
         if self._pool is None:
@@ -166,7 +168,7 @@ class _Whole:
 
     def __init__(self, images: Images, correct: Tensor, prediction: Tensor) -> None:
         none, no = torch.full_like(images.y, -1), torch.zeros_like(correct)
-        self.images, self.correct, self.clean = images, correct, prediction
+        self.images = images
         self.standing, self.x_adv, self.prediction = correct.clone(), images.x.clone(), prediction.clone()
         self.broken_by, self.target, self.step = none, none.clone(), none.clone()
         self.size = torch.full((len(none),), torch.nan, device=none.device)
@@ -200,8 +202,7 @@ class _Whole:
 
     def columns(self) -> dict[str, Tensor]:
         return {
-            "index": self.images.keys, "label": self.images.y, "clean_prediction": self.clean,
-            "clean_correct": self.correct, "robust": self.standing, "broken_by": self.broken_by,
+            "index": self.images.keys, "label": self.images.y, "robust": self.standing, "broken_by": self.broken_by,
             "broken_at_step": self.step, "target": self.target, "size": self.size,
             "adversarial_prediction": self.prediction, "forwards": self.forwards, "backwards": self.backwards,
             "attacked": self.attacked, "zero_gradient": self.zero, "flat_loss": self.flat,

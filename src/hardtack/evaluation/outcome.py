@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from torch import nn
 import hardtack
 from hardtack.config import plain
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
-from hardtack.evaluation.scores import ONE_VIEW, corruption_grid, corruption_results
-from hardtack.evaluation.views import View
+from hardtack.evaluation.scores import ONE_VIEW, corruption_grid
+from hardtack.evaluation.sights import Sight, facts
+from hardtack.evaluation.surveys import SURVEYS
 from hardtack.results import (
     ChunkStore,
     Result,
@@ -53,7 +55,7 @@ class Identity:
     id: str
     suite: str
     trials: list[Any]
-    views: list[View]
+    sights: Sequence[Sight]
     subject: Subject
     data: str
     data_description: str
@@ -69,7 +71,7 @@ def identify(
     data: Any,
     config: Any,
     trials: list[Any],
-    views: list[View],
+    sights: Sequence[Sight],
     runtime: Runtime,
     subject: Subject,
     *,
@@ -80,15 +82,15 @@ def identify(
         name, description, classes = "tensors", f"{len(data[1])} images given as tensors", ()
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
-    facts = [
+    decisive = [
         name, description, config.suite, [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
         config.examples, config.keep, runtime.seed, runtime.precision, hardtack.__version__,
-        *([[view.facts for view in views]] if views else ()),
+        *([[facts(sight) for sight in sights]] if sights else ()),
         *(_contents(model, data) if kept else ()),
     ]  # fmt: skip
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
-        id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, views=views, subject=subject, data=name,
+        id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, sights=sights, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
         parameters=sum(weight.numel() for weight in model.parameters()),
     )  # fmt: skip
@@ -191,8 +193,8 @@ def summarise(
         for threat in (*trial.radii, trial.threat):
             verdicts = columns[f"robust@{threat}"]
             results.append(_result("robust_accuracy", verdicts, flags, {**common, **words, "threat": str(threat)}))
-    if identity.views:
-        results += corruption_results(identity.views, columns, flags, common)
+    if identity.sights:
+        results += SURVEYS[identity.suite].score(identity.sights, columns, flags, common)
     if len({str(trial.threat) for trial in identity.trials if not trial.follows}) > 1:
         threats = "+".join(str(trial.threat) for trial in identity.trials)
         words = _words(identity.trials[0], common["extra"])
@@ -241,7 +243,7 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "data_description": identity.data_description, "run": subject.run, "model": subject.model,
         "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256,
         "seed": next((s.attack.seed for t in identity.trials for s in t.stages if hasattr(s.attack, "seed")), seed),
-        "precision": "fp32" if identity.views else f"{identity.precision} search, fp32 verified", "device": name,
+        "precision": "fp32" if identity.sights else f"{identity.precision} search, fp32 verified", "device": name,
         "seconds": round(seconds, 3), "versions": _versions(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
@@ -254,8 +256,12 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
 
 def _spent(identity: Identity, columns: Columns) -> dict[str, Any]:
     """Passes through the model, and what an attack came to."""
-    if identity.views:
-        return {"forwards": len(columns["index"]) * (1 + len(identity.views)), "backwards": 0}
+    if identity.sights:
+        each, n = [sight.cost for sight in identity.sights], len(columns["index"])
+        return {
+            "forwards": n * (1 + sum(cost.forwards for cost in each)),
+            "backwards": n * sum(cost.backwards for cost in each),
+        }
     return {
         "unverified": int(columns["unverified"].sum()), "forwards": int(columns["forwards"].sum()),
         "backwards": int(columns["backwards"].sum()), "broken_by": _counts(columns["broken_by"]),

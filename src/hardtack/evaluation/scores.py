@@ -13,7 +13,7 @@ import numpy as np
 
 from hardtack.data.corruptions import COMMON, NOISE
 from hardtack.evaluation.views import View
-from hardtack.results import ONE_VIEW, Result, wilson
+from hardtack.results import ONE_VIEW, Result, bootstrap, wilson
 
 # AlexNet's error on ImageNet-C, the mean over the five severities (Hendrycks and Dietterich 2019, their code)
 ALEXNET_ERROR = dict(
@@ -34,15 +34,6 @@ WITHOUT_NOISE = tuple(name for name in COMMON if name not in NOISE)
 def mean_corruption_error(error: Mapping[str, float], types: Sequence[str] = COMMON) -> float:
     """The mean over types of a model's error (its mean over the severities) in units of AlexNet's."""
     return float(np.mean([error[name] / ALEXNET_ERROR[name] for name in types]))
-
-
-def bootstrap(per_image: np.ndarray, *, draws: int = 1000, confidence: float = 0.95) -> tuple[float, float]:
-    """An interval for the mean of one number per image: images are drawn again, always with the same seed."""
-    generator = np.random.default_rng(0)
-    n = len(per_image)
-    means = [per_image[generator.integers(0, n, n)].mean() for _ in range(draws)]
-    tail = (1 - confidence) / 2
-    return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
 
 
 def corruption_results(

@@ -21,8 +21,10 @@ from hardtack.errors import UserError
 from hardtack.evaluation.chunks import check_pair, chunks, count, head, largest_side
 from hardtack.evaluation.measure import Columns, Measure, join
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
+from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.survey import Survey
-from hardtack.evaluation.trials import EvaluationConfig, make_trials, make_views
+from hardtack.evaluation.surveys import make_sights
+from hardtack.evaluation.trials import make_trials
 from hardtack.progress import Meter
 from hardtack.results import ChunkStore, missing_spans
 from hardtack.runtime import Runtime
@@ -54,8 +56,8 @@ def evaluate(
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        views = make_views(config, largest_side(data), runtime.seed)
-        identity = identify(model, data, config, trials, views, runtime, subject or Subject(), kept=folder is not None)
+        sights = make_sights(config, largest_side(data), runtime.seed)
+        identity = identify(model, data, config, trials, sights, runtime, subject or Subject(), kept=folder is not None)
         store = ChunkStore(folder, identity.id) if folder is not None else None
         if store is not None:
             runtime.join()
@@ -64,8 +66,8 @@ def evaluate(
                 return known
         first = head(data, runtime.torch_device)
         measure: Measure | Survey = (
-            Survey(model, views, config, runtime, like=first[0])
-            if views
+            Survey(model, sights, config, runtime, like=first[0])
+            if sights
             else Measure(model, trials, config, runtime, like=first[0])
         )
         flags = measure.first_checks(*first, classes=getattr(data, "num_classes", None))

@@ -1,4 +1,4 @@
-"""What is measured: the settings of an evaluation, and the trials that each suite makes of them.
+"""What attacks an image: the trials that each suite makes of the settings.
 
 A trial is a threat and the attacks that are sent against it one after the other. Each suite is a function from
 settings to trials; its first line of documentation is what `hardtack list suites` says.
@@ -8,92 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from hardtack.attacks import Ascent
-from hardtack.attacks.ensemble import EOT, Stage, Tier, Version, autoattack
+from hardtack.attacks.ensemble import EOT, Stage, autoattack
 from hardtack.config import choose, plain
-from hardtack.data.corruptions import Constants, constants_for
-from hardtack.errors import UserError, did_you_mean
-from hardtack.evaluation.views import Severities, Types, View, corruption_views, official_views
+from hardtack.errors import UserError
+from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.registry import attacks
 from hardtack.runtime import Precision, Runtime
 from hardtack.threats import Threat
 
-Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
 _GREY_LEVEL = 1 / 255
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """`suite`: clean, pgd, sweep, autoattack, attacks, curve or corruptions (`hardtack list suites`).
-
-    threat         norm and radius (None: linf:8/255, or what an attack that has one of its own is made for)
-    tier, version  of autoattack: exact, verified, fast or max; standard, plus or rand
-    attack         the attack of pgd, sweep and curve: its name, its settings, or in Python the attack itself
-    attacks        the attacks of suite=attacks, one after the other
-    union          further threats; the last result is then the worst case over all of them
-    sweep          radii of sweep and curve, in multiples of the threat's eps
-    types          of corruptions: names, or common, extra, noise, all
-    severities     of corruptions, 1 to 5
-    constants      of corruptions: cifar or imagenet (None: by the size of the images)
-    files          of corruptions: a folder of official files (CIFAR-10-C …) instead of regenerated images
-    frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
-    batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
-    chunk_size     images whose verdicts are written together (None: what suits the suite)
-    keep           store every adversarial image that decided a verdict, for `hardtack verify`
-    """
-
-    suite: str = "pgd"
-    threat: Threat | None = None
-    tier: Tier = "verified"
-    version: Version = "standard"
-    attack: Any = field(default_factory=dict)
-    attacks: tuple[Any, ...] = ()
-    union: tuple[Threat, ...] = ()
-    sweep: Sweep = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")
-    types: Types = ("common",)
-    severities: Severities = (1, 2, 3, 4, 5)
-    constants: Constants | None = None
-    files: str | None = None
-    frost: str | None = None
-    batch_size: Annotated[int, Field(ge=1)] | None = None
-    chunk_size: Annotated[int, Field(ge=1)] | None = None
-    examples: Annotated[int, Field(ge=0)] = 12
-    keep: bool = True
-
-    def __post_init__(self) -> None:
-        if self.suite not in SUITES:
-            hint = did_you_mean(self.suite, SUITES) or f"; known: {', '.join(SUITES)}"
-            raise UserError(f"there is no suite '{self.suite}'{hint}")
-        check_taken(self, [self.suite])
-
-
-# settings that only some suites take: to leave one out without a word would measure something else than was asked
-_TAKEN_BY = {
-    "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
-    "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions"],
-    "severities": ["corruptions"], "constants": ["corruptions"], "files": ["corruptions"], "frost": ["corruptions"],
-}  # fmt: skip
-
-
-def not_taken(suite: str) -> set[str]:
-    """The settings that mean nothing to a suite."""
-    return {name for name, suites in _TAKEN_BY.items() if suite not in suites}
-
-
-def check_taken(config: EvaluationConfig, suites: Sequence[str]) -> None:
-    """Refuse a setting that none of the suites takes. One that attacks nothing cannot mislead, and bears any."""
-    unheard = [not_taken(suite) for suite in suites if suite != "clean"]
-    for name in sorted(set.intersection(*unheard)) if unheard else ():
-        default = getattr(EvaluationConfig, name, {})  # `attack`, whose default is made anew each time
-        if getattr(config, name) != default:
-            takers = " or ".join(_TAKEN_BY[name])
-            raise UserError(f"'{name}' is a setting of suite={takers}, found suite={','.join(suites)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,35 +141,14 @@ def _curve(config: EvaluationConfig, seed: int) -> list[Trial]:
     return [Trial(threat=radii[-1], stages=(Stage(_fits(attack, radii[-1])),), radii=radii[:-1])]
 
 
-def _corruptions(config: EvaluationConfig, seed: int) -> list[View]:
-    """Accuracy under common corruptions, regenerated, or from official files with files=FOLDER."""
-    severities = tuple(sorted(set(config.severities)))
-    if config.files is not None:
-        return official_views(config.files, config.types, severities)
-    return corruption_views(config.types, severities, config.constants or "cifar", seed=seed, frost=config.frost)
-
-
-SUITES: dict[str, Callable[[EvaluationConfig, int], list[Any]]] = {
+TRIALS: dict[str, Callable[[EvaluationConfig, int], list[Trial]]] = {
     "clean": _clean, "pgd": _pgd, "sweep": _sweep, "autoattack": _autoattack, "attacks": _attacks, "curve": _curve,
-    "corruptions": _corruptions,
 }  # fmt: skip
 
 
 def make_trials(config: EvaluationConfig, seed: int = 0) -> list[Trial]:
     """The trials of an evaluation; what is random in them follows from `seed` unless an attack has one of its own."""
-    return [] if is_survey(config) else SUITES[config.suite](config, seed)
-
-
-def make_views(config: EvaluationConfig, image_size: int, seed: int = 0) -> list[View]:
-    """The views of an evaluation that attacks nothing; none of one that does."""
-    if not is_survey(config):
-        return []
-    constants = config.constants or constants_for(image_size)
-    return SUITES[config.suite](dataclasses.replace(config, constants=constants), seed)
-
-
-def is_survey(config: EvaluationConfig) -> bool:
-    return config.suite in ("corruptions",)
+    return TRIALS[config.suite](config, seed) if config.suite in TRIALS else []
 
 
 DEFAULT_THREAT = Threat.parse("linf:8/255")

@@ -1,14 +1,9 @@
-"""Images as the world, not an adversary, changes them: each view shows all of them in one other way.
-
-A view is a name and a function of a batch and the images' numbers in their data set. What is random in it belongs to
-the image, so that a view is the same whatever the batch, the order or the process.
-"""
+"""Common corruptions as views of the images: regenerated, or from official files."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +14,7 @@ from hardtack.data import Dataset
 from hardtack.data.corruptions import COMMON, EXTRA, NOISE, Constants, corrupt, frost_source
 from hardtack.data.official import OfficialC, open_official
 from hardtack.errors import UserError, did_you_mean
+from hardtack.evaluation.sights import View
 
 
 def _several(value: Any) -> Any:
@@ -29,21 +25,6 @@ def _several(value: Any) -> Any:
 Types = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
 Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], BeforeValidator(_several), Field(min_length=1)]
 GROUPS = {"common": COMMON, "extra": EXTRA, "all": COMMON + EXTRA, "noise": NOISE}
-
-
-@dataclass(frozen=True, kw_only=True)
-class View:
-    """`fog/3`: the images as `show(x, index)` has them. `source`: official files, or regenerated images."""
-
-    name: str
-    show: Callable[[Tensor, Tensor], Tensor]
-    source: str
-    settings: dict[str, Any] = field(default_factory=dict)
-    labels: Callable[[Tensor], Tensor] | None = None  # of the images numbered so, where the view brings its own
-
-    @property
-    def facts(self) -> list[Any]:
-        return [self.name, self.source, self.settings]
 
 
 def corruption_views(

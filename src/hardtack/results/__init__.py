@@ -11,7 +11,7 @@ from hardtack.results.leaderboard import (
     distinct_flags,
     leaderboard,
 )
-from hardtack.results.record import Paired, Result, comparable, from_json, paired, to_json, wilson
+from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, paired, to_json, wilson
 from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
 from hardtack.results.store import (
     ChunkStore,
@@ -44,6 +44,7 @@ __all__ = [
     "Table",
     "append_result",
     "append_results",
+    "bootstrap",
     "comparable",
     "curves",
     "distinct_flags",

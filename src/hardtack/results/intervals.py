@@ -1,4 +1,4 @@
-"""How sure a counted accuracy is: Wilson's interval for one number, the exact paired test for two.
+"""How sure a number is: Wilson's interval for a count, the bootstrap for a mean, the exact paired test for two models.
 
 Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927; McNemar, "Note on
 the sampling error of the difference between correlated proportions or percentages", Psychometrika 1947.
@@ -33,6 +33,15 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)
     return low, high
+
+
+def bootstrap(per_image: np.ndarray, *, draws: int = 1000, confidence: float = 0.95) -> tuple[float, float]:
+    """An interval for the mean of one number per image: images are drawn again, always with the same seed."""
+    generator = np.random.default_rng(0)
+    n = len(per_image)
+    means = [per_image[generator.integers(0, n, n)].mean() for _ in range(draws)]
+    tail = (1 - confidence) / 2
+    return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hardtack.errors import UserError
-from hardtack.results.intervals import Paired, paired, wilson
+from hardtack.results.intervals import Paired, bootstrap, paired, wilson
 
-__all__ = ["Paired", "Result", "comparable", "from_json", "paired", "to_json", "wilson"]
+__all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "paired", "to_json", "wilson"]
 
 LEVELS = ("red", "yellow")
 

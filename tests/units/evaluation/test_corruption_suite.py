@@ -8,8 +8,9 @@ from torch import nn
 import hardtack as ht
 from hardtack.data.corruptions import COMMON, NOISE, corrupt
 from hardtack.errors import UserError
-from hardtack.evaluation.scores import ALEXNET_ERROR, bootstrap, mean_corruption_error
+from hardtack.evaluation.scores import ALEXNET_ERROR, mean_corruption_error
 from hardtack.evaluation.views import chosen_types
+from hardtack.results import bootstrap
 
 
 class Bright(nn.Module):

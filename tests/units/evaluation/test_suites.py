@@ -21,7 +21,7 @@ COLUMNS = {
     "index", "label", "clean_prediction", "clean_correct", "robust", "broken_by", "broken_at_step", "size", "target",
     "forwards", "backwards",
     "adversarial_prediction", "attacked", "zero_gradient", "flat_loss", "unverified", "not_finite",
-    "silent_success",
+    "silent_success", "clean_rank", "clean_confidence", "clean_certainty",
 }  # fmt: skip
 
 

@@ -1,0 +1,101 @@
+"""What a survey looks at: images as the world, not an adversary, changes them.
+
+A sight takes a batch, shows it to the model in one other way or in many, and says what came of it: columns with one
+value per image. What is random in it belongs to the image (its number in the data set), so that a sight is the same
+whatever the batch, the order or the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hardtack.attacks.judge import Judge
+from hardtack.attacks.search import Cost
+from hardtack.errors import UserError
+
+Seen = dict[str, Tensor]
+"""Columns of the verdicts: a name, which ends in `@` and the sight's name, and one value per image."""
+
+
+class Sight(Protocol):
+    """`source`: official files, or regenerated images. `settings` are stored with the results."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def settings(self) -> dict[str, Any]: ...
+
+    @property
+    def cost(self) -> Cost:
+        """Passes of one image."""
+        ...
+
+    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+        """`judge.logits` asks the model, in fp32; x in [0,1], on the device; nothing else remembers the images."""
+        ...
+
+
+def facts(sight: Sight) -> list[Any]:
+    """All that decides what a sight shows."""
+    return [sight.name, sight.source, sight.settings]
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """`fog/3`: the images as `show(x, index)` has them, once; `correct@` and the true class's `confidence@`."""
+
+    name: str
+    show: Callable[[Tensor, Tensor], Tensor]
+    source: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    labels: Callable[[Tensor], Tensor] | None = None  # of the images numbered so, where the view brings its own
+    cost = Cost(1)
+
+    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+        self._same_labels(y, index)
+        logits = judge.logits(self.show(x, index))
+        return {
+            f"correct@{self.name}": logits.argmax(dim=1) == y,
+            f"confidence@{self.name}": confidence(logits, y),
+            f"certainty@{self.name}": certainty(logits),
+        }
+
+    def _same_labels(self, y: Tensor, index: Tensor) -> None:
+        """Files are matched with the data by place; where the labels differ, they are of other images."""
+        if self.labels is None:
+            return
+        differ = (self.labels(index) != y.cpu()).nonzero()[:, 0]
+        if len(differ):
+            at = int(index[differ[0]])
+            raise UserError(
+                f"{self.name}: image {at} has another label in the files than in the data ({len(differ)} of {len(y)} "
+                f"do); the data must be the test set that the files were made from, in its order"
+            )
+
+
+def confidence(logits: Tensor, y: Tensor) -> Tensor:
+    """The probability of the true class."""
+    return logits.float().softmax(dim=1).gather(1, y[:, None])[:, 0]
+
+
+def certainty(logits: Tensor) -> Tensor:
+    """The probability of the class predicted."""
+    return logits.float().softmax(dim=1).amax(dim=1)
+
+
+def clean_columns(logits: Tensor, y: Tensor) -> Seen:
+    """What every evaluation notes of the images as they are. `clean_rank`: classes that the true one is behind."""
+    own, classes = logits.gather(1, y[:, None]), torch.arange(logits.shape[1], device=y.device)
+    ahead = (logits > own) | ((logits == own) & (classes < y[:, None]))  # of equals argmax takes the first
+    return {
+        "clean_prediction": logits.argmax(dim=1), "clean_correct": logits.argmax(dim=1) == y,
+        "clean_confidence": confidence(logits, y), "clean_certainty": certainty(logits),
+        "clean_rank": ahead.sum(dim=1),
+    }  # fmt: skip
