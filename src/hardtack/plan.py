@@ -29,7 +29,7 @@ from hardtack.evaluation.chunks import check_pair, count, head
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight
 from hardtack.evaluation.survey import kind_of
-from hardtack.evaluation.surveys import make_sights
+from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import Trial, make_trials
 from hardtack.runtime import Runtime
 
@@ -265,7 +265,7 @@ def plan_evaluation(
     tried = calibrate(model, data, trials, config, runtime)
     each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
     n = count(data)
-    sights = make_sights(config, max(tried.shape[1:]), runtime.seed)
+    sights = make_sights(config, Scene(model, tried.shape, runtime.seed))
     clean = Bill(n, 0, n * tried.forward_s).plus(_looking(model, sights, data, runtime), n)
     least = most = expected = clean
     for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):

@@ -26,9 +26,9 @@ def count(data: Any) -> int:
     return len(data[1] if isinstance(data, tuple) else data)
 
 
-def largest_side(data: Any) -> int:
-    """Of an image, in pixels; nothing is decoded for it."""
-    return max(data[0].shape[2:] if isinstance(data, tuple) else data.image_shape[1:])
+def shape_of(data: Any) -> tuple[int, ...]:
+    """Of an image, C×H×W; nothing is decoded for it."""
+    return tuple(data[0].shape[1:] if isinstance(data, tuple) else data.image_shape)
 
 
 def head(data: Any, device: torch.device, first: int = 8) -> tuple[Tensor, Tensor]:

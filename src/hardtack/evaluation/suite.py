@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from hardtack.config import build
 from hardtack.data import Dataset
 from hardtack.errors import UserError
-from hardtack.evaluation.chunks import check_pair, chunks, count, head, largest_side
+from hardtack.evaluation.chunks import check_pair, chunks, count, head, shape_of
 from hardtack.evaluation.measure import Columns, Measure, join
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.survey import Survey
-from hardtack.evaluation.surveys import make_sights
+from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import make_trials
 from hardtack.progress import Meter
 from hardtack.results import ChunkStore, missing_spans
@@ -56,7 +56,7 @@ def evaluate(
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        sights = make_sights(config, largest_side(data), runtime.seed)
+        sights = make_sights(config, Scene(model, shape_of(data), runtime.seed))
         identity = identify(model, data, config, trials, sights, runtime, subject or Subject(), kept=folder is not None)
         store = ChunkStore(folder, identity.id) if folder is not None else None
         if store is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from hardtack.data.corruptions import constants_for
 from hardtack.evaluation.scores import corruption_results
@@ -20,20 +21,33 @@ Score = Callable[[Sequence[Any], Mapping[str, np.ndarray], Sequence[Any], Mappin
 
 
 @dataclass(frozen=True)
-class Suite:
-    """`make(config, image_size, seed)` says what is looked at; its documentation, what the suite measures."""
+class Scene:
+    """What is known before anything is looked at: the model, the shape C×H×W of its images, and the seed."""
 
-    make: Callable[[EvaluationConfig, int, int], Sequence[Sight]]
+    model: nn.Module
+    shape: Sequence[int]
+    seed: int
+
+    @property
+    def largest_side(self) -> int:
+        return max(self.shape[1:])
+
+
+@dataclass(frozen=True)
+class Suite:
+    """`make(config, scene)` says what is looked at; its documentation, what the suite measures."""
+
+    make: Callable[[EvaluationConfig, Scene], Sequence[Sight]]
     score: Score
 
 
-def _corruptions(config: EvaluationConfig, image_size: int, seed: int) -> Sequence[Sight]:
+def _corruptions(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     """Accuracy under common corruptions, regenerated, or from official files with files=FOLDER."""
     severities = tuple(sorted(set(config.severities)))
     if config.files is not None:
         return official_views(config.files, config.types, severities)
-    constants = config.constants or constants_for(image_size)
-    return corruption_views(config.types, severities, constants, seed=seed, frost=config.frost)
+    constants = config.constants or constants_for(scene.largest_side)
+    return corruption_views(config.types, severities, constants, seed=scene.seed, frost=config.frost)
 
 
 SURVEYS = {
@@ -41,6 +55,6 @@ SURVEYS = {
 }
 
 
-def make_sights(config: EvaluationConfig, image_size: int, seed: int = 0) -> Sequence[Sight]:
+def make_sights(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     """What an evaluation that attacks nothing looks at; nothing for one that does."""
-    return SURVEYS[config.suite].make(config, image_size, seed) if config.suite in SURVEYS else []
+    return SURVEYS[config.suite].make(config, scene) if config.suite in SURVEYS else []
