@@ -23,8 +23,7 @@ from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.settings import not_taken
 from hardtack.evaluation.trials import make_trials, votes
-from hardtack.results import ONE_VIEW, ChunkStore, Result, read_arrays, read_results, read_verdicts
-from hardtack.results.leaderboard import CLEAN
+from hardtack.results import ChunkStore, Result, per_image, read_arrays, read_results, read_verdicts
 from hardtack.threats import Threat
 
 Columns = dict[str, np.ndarray]
@@ -63,7 +62,7 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
-    known = {result.evaluation: result for result in read_results(folder)}
+    known = {result.evaluation: result for result in read_results(folder) if result.verdicts}
     if not known:
         raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
     if wanted is not None and wanted not in known:
@@ -98,17 +97,13 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     if "robust" not in columns:  # a survey: its images follow from their seed, and none had to be kept
         with untouched(target.model):
             wrong += _clean(judge, target.data, columns, place)
-        wrong += [f"{one.metric} {one.attack}: {line}" for one in claimed for line in _recount_view(one, columns)]
+        wrong += [line for one in claimed for line in _recount(one, columns)]
         return Verification(result.evaluation, len(place), 0, 0, tuple(wrong))
     with untouched(target.model):
         wrong += _clean(judge, target.data, columns, place)
         limits = _limits(job, result.suite)
         broken = _broken(judge, target.data, store, columns, place, limits, eight=eight)
-    wrong += (
-        _reasons(columns)
-        + broken.wrong
-        + [f"{one.metric} {one.threat}: {line}" for one in claimed for line in _recount(one, columns)]
-    )
+    wrong += _reasons(columns) + broken.wrong + [line for one in claimed for line in _recount(one, columns)]
     return Verification(
         result.evaluation, len(place), broken.images, broken.confirmed, tuple(wrong), broken.rounded if eight else None
     )
@@ -215,20 +210,6 @@ def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
     return {name: attack for name, attack in stages if hasattr(attack, "allows")}
 
 
-def _recount_view(result: Result, columns: Columns) -> list[str]:
-    """Whether a number of a survey is what its verdicts come to."""
-    names = [name for name in columns if name.startswith("correct@")]
-    if result.metric == CLEAN:
-        found = columns["clean_correct"].mean()
-    elif result.metric == ONE_VIEW:
-        found = columns[f"correct@{result.attack}"].mean()
-    elif result.metric == "mean_corrupted_accuracy":
-        found = np.mean([columns[name].mean() for name in names])
-    else:
-        return []  # follows from the accuracies of the views, which are among the results
-    return [] if abs(found - result.value) < 1e-9 else [f"the verdicts say {found:.4f}, the record {result.value:.4f}"]
-
-
 def _claims(columns: Columns) -> dict[Threat, set[int]]:
     """For every threat the images that it is said to have broken."""
     claims = {}
@@ -256,7 +237,9 @@ def _eight_bits(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
     return torch.where(_inside(nearest, x, threats).reshape(-1, 1, 1, 1), nearest, inwards)
 
 
-def _recount(result: Result, columns: dict[str, np.ndarray]) -> list[str]:
-    name = {"clean_accuracy": "clean_correct", "worst_case_accuracy": "robust"}.get(result.metric)
-    verdicts = columns[name or f"robust@{result.threat}"]
-    return [] if abs(verdicts.mean() - result.value) < 1e-9 else [f"stored {result.value}, recounted {verdicts.mean()}"]
+def _recount(result: Result, columns: Columns) -> list[str]:
+    """Whether a number is what its verdicts come to; one that is no mean over images follows from others that are."""
+    vector = per_image(result, columns)
+    if vector is None or abs(vector.mean() - result.value) < 1e-6:
+        return []
+    return [f"{result.metric} {result.threat or result.attack or ''}: stored {result.value}, recounted {vector.mean()}"]

@@ -17,18 +17,19 @@ from torch import nn
 
 import hardtack
 from hardtack.config import plain
+from hardtack.evaluation.metrics import accuracy, clean_results, robustness_area
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
 from hardtack.evaluation.scores import ONE_VIEW, corruption_grid
 from hardtack.evaluation.sights import Sight, facts
 from hardtack.evaluation.surveys import SURVEYS
 from hardtack.results import (
+    SWEEPS,
     ChunkStore,
     Result,
     append_results,
     read_arrays,
     read_results,
     read_verdicts,
-    wilson,
     write_arrays,
 )
 from hardtack.runtime import Runtime
@@ -185,20 +186,26 @@ def summarise(
         flags += search_flags(columns, random=_is_random(flags, identity)) + black_box_flags(
             common["extra"]["broken_by"], stages, len(columns["index"])
         )
-    results = [_result("clean_accuracy", columns["clean_correct"], [f for f in flags if _concerns_clean(f)], common)]
+    clean_flags = [flag for flag in flags if _concerns_clean(flag)]
+    results = clean_results(columns, identity.classes, clean_flags, common, whole=identity.suite == "clean")
+    classes = () if identity.suite in SWEEPS else identity.classes  # of many radii each class would be a curve
     for trial in identity.trials:
         words = _words(trial, common["extra"])
         if trial.protocol:
             words["extra"]["stages"] = trial.details
         for threat in (*trial.radii, trial.threat):
-            verdicts = columns[f"robust@{threat}"]
-            results.append(_result("robust_accuracy", verdicts, flags, {**common, **words, "threat": str(threat)}))
+            known = {**common, **words, "threat": str(threat)}
+            robust = columns[f"robust@{threat}"]
+            results.append(accuracy("robust_accuracy", robust, columns["label"], classes, flags, known))
+    if identity.suite in SWEEPS:
+        results.append(robustness_area(columns, results[-1]))
     if identity.sights:
         results += SURVEYS[identity.suite].score(identity.sights, columns, flags, common)
     if len({str(trial.threat) for trial in identity.trials if not trial.follows}) > 1:
         threats = "+".join(str(trial.threat) for trial in identity.trials)
         words = _words(identity.trials[0], common["extra"])
-        results.append(_result("worst_case_accuracy", columns["robust"], flags, {**common, **words, "threat": threats}))
+        known = {**common, **words, "threat": threats}
+        results.append(accuracy("worst_case_accuracy", columns["robust"], columns["label"], classes, flags, known))
     if folder is not None:
         _write(Path(folder), identity, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)
@@ -218,12 +225,6 @@ def _is_random(flags: list[Flag], identity: Identity) -> bool:
 
 def _concerns_clean(flag: Flag) -> bool:
     return flag["code"] in ("random_outputs", "batch_dependent", "other_classes", "class_names", "untrained")
-
-
-def _result(metric: str, verdicts: np.ndarray, flags: list[Flag], common: dict[str, Any]) -> Result:
-    right, n = int(verdicts.sum()), len(verdicts)
-    low, high = wilson(right, n)
-    return Result(metric=metric, value=right / n, low=low, high=high, n=n, flags=tuple(flags), **common)
 
 
 def _versions() -> dict[str, str]:
@@ -276,7 +277,7 @@ def _counts(names: np.ndarray) -> dict[str, int]:
 
 def _write(folder: Path, identity: Identity, examples: Columns, results: list[Result]) -> None:
     store = ChunkStore(folder, identity.id)
-    if examples and identity.trials and identity.suite not in ("sweep", "curve"):
+    if examples and identity.trials and identity.suite not in SWEEPS:
         facts = {"threat": np.array(str(identity.trials[-1].threat)), "classes": np.array(identity.classes)}
         pictures = {**examples, "x": eight_bits(examples["x"]), "x_exact": examples["x"]}
         write_arrays(_examples_path(store), {**pictures, **facts})

@@ -2,6 +2,7 @@
 
 from hardtack.results.leaderboard import (
     ONE_VIEW,
+    SWEEPS,
     Curve,
     CurveSet,
     Point,
@@ -28,9 +29,11 @@ from hardtack.results.store import (
     write_arrays,
     write_verdicts,
 )
+from hardtack.results.vectors import per_image
 
 __all__ = [
     "ONE_VIEW",
+    "SWEEPS",
     "ChunkStore",
     "Curve",
     "CurveSet",
@@ -55,6 +58,7 @@ __all__ = [
     "missing_spans",
     "paired",
     "parse_threat",
+    "per_image",
     "read_arrays",
     "read_metrics",
     "read_results",

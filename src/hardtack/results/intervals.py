@@ -7,6 +7,7 @@ the sampling error of the difference between correlated proportions or percentag
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -35,11 +36,18 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
-def bootstrap(per_image: np.ndarray, *, draws: int = 1000, confidence: float = 0.95) -> tuple[float, float]:
-    """An interval for the mean of one number per image: images are drawn again, always with the same seed."""
+DRAWS = 1000
+
+
+def resamples(n: int) -> Iterator[np.ndarray]:
+    """Rows of `n` images drawn again, always the same draws."""
     generator = np.random.default_rng(0)
-    n = len(per_image)
-    means = [per_image[generator.integers(0, n, n)].mean() for _ in range(draws)]
+    return (generator.integers(0, n, n) for _ in range(DRAWS))
+
+
+def bootstrap(per_image: np.ndarray, *, confidence: float = 0.95) -> tuple[float, float]:
+    """An interval for the mean of one number per image."""
+    means = [per_image[rows].mean() for rows in resamples(len(per_image))]
     tail = (1 - confidence) / 2
     return float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail))
 
