@@ -2,15 +2,21 @@
 
 from hardtack.results.leaderboard import (
     ONE_VIEW,
+    REPORTED,
     SWEEPS,
     Curve,
     CurveSet,
     Point,
+    ProtocolRow,
+    ProtocolTable,
     Row,
     Table,
     curves,
     distinct_flags,
     leaderboard,
+    lower_is_better,
+    protocol_tables,
+    source_of,
 )
 from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, paired, to_json, wilson
 from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
@@ -33,6 +39,7 @@ from hardtack.results.vectors import per_image
 
 __all__ = [
     "ONE_VIEW",
+    "REPORTED",
     "SWEEPS",
     "ChunkStore",
     "Curve",
@@ -41,6 +48,8 @@ __all__ = [
     "Notebook",
     "Paired",
     "Point",
+    "ProtocolRow",
+    "ProtocolTable",
     "Result",
     "Row",
     "Run",
@@ -55,16 +64,19 @@ __all__ = [
     "from_json",
     "is_run",
     "leaderboard",
+    "lower_is_better",
     "missing_spans",
     "paired",
     "parse_threat",
     "per_image",
+    "protocol_tables",
     "read_arrays",
     "read_metrics",
     "read_results",
     "read_run",
     "read_runs",
     "read_verdicts",
+    "source_of",
     "to_json",
     "wilson",
     "write_arrays",

@@ -17,7 +17,17 @@ from hardtack.results.record import Result, same_table
 from hardtack.results.runs import Run, parse_threat
 
 CLEAN = "clean_accuracy"
-ONE_VIEW = "corrupted_accuracy"  # of one type and severity: cells of a heat map, not columns of a table
+ONE_VIEW = "corrupted_accuracy"
+# what a chart shows better: cells of a heat map, one bar of many, a whole distribution
+CHARTED = frozenset(
+    {
+        ONE_VIEW, "flip_probability", "patch_accuracy", "worst_mask_accuracy", "patch_confidence",
+        "expected_calibration_error",
+    }
+)  # fmt: skip
+AREA = "robustness_area"
+PROTOCOL = "protocol"
+REPORTED = "reported"  # the source of numbers that were read somewhere, not measured here
 SWEEPS = ("sweep", "curve")
 
 
@@ -65,6 +75,7 @@ class Curve:
     run: str
     checkpoint: str | None
     points: list[Point]
+    area: Result | None = None  # the mean over all radii, where it was measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,17 +91,38 @@ class CurveSet:
     curves: list[Curve]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProtocolRow:
+    """What one checkpoint of one run came to, by column; a column that could not be measured is absent."""
+
+    run: str
+    checkpoint: str | None
+    cells: dict[str, Result]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolTable:
+    """A paper's table as its protocol orders it: `columns` in their places, rows as the runs come."""
+
+    protocol: str
+    data: str
+    n: int
+    source: str
+    columns: list[str]
+    rows: list[ProtocolRow]
+
+
 def leaderboard(runs: Sequence[Run]) -> list[Table]:
     """Tables of comparable results, the fullest first; rows by their first column, then clean accuracy, best first.
 
-    Sweeps are curves and appear in `curves`. Clean accuracies stand beside the attacked ones of the same
-    checkpoint on the same images; those without any get a table of their own.
+    Sweeps are curves and appear in `curves`, protocols in `protocol_tables`. Clean accuracies stand beside the
+    attacked ones of the same checkpoint on the same images; those without any get a table of their own.
     """
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Row]] = defaultdict(dict)
     shown: set[tuple[Any, ...]] = set()
     for run in runs:
         for result in _oldest_first(run.results):
-            if result.metric in (CLEAN, ONE_VIEW) or result.suite in SWEEPS:
+            if result.metric == CLEAN or result.metric in CHARTED or result.suite in (*SWEEPS, PROTOCOL):
                 continue
             rows = groups[same_table(result)]
             clean = _clean_beside(result, run.results)
@@ -103,14 +135,33 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
     return tables + _clean_tables(runs, shown)
 
 
+def protocol_tables(runs: Sequence[Run]) -> list[ProtocolTable]:
+    """One table per protocol, version and set of images."""
+    groups: dict[tuple[Any, ...], list[ProtocolRow]] = defaultdict(list)
+    for run in runs:
+        found: dict[tuple[Any, ...], dict[str, Result]] = defaultdict(dict)
+        for result in _oldest_first(run.results):
+            if result.suite == PROTOCOL:
+                about = (result.protocol, result.data, result.data_description, source_of(result))
+                column = str(result.extra.get("column", result.metric))
+                found[about, _row_key(run, result)][column] = result  # the newest wins
+        for (about, _), cells in found.items():
+            first = next(iter(cells.values()))
+            row = ProtocolRow(run=run.label, checkpoint=first.checkpoint, cells=cells)
+            # A table cut short to fewer images is another table.
+            groups[*about, max(result.n for result in cells.values())].append(row)
+    return [_protocol_table(key, rows) for key, rows in sorted(groups.items())]
+
+
 def curves(runs: Sequence[Run]) -> list[CurveSet]:
     """Every eps sweep, grouped into charts whose curves were measured the same way."""
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Curve]] = defaultdict(dict)
     heads: dict[tuple[Any, ...], Result] = {}
     for run in runs:
         sweeps: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
+        areas = {result.evaluation: result for result in _oldest_first(run.results) if result.metric == AREA}
         for result in _oldest_first(run.results):
-            if result.suite in SWEEPS and result.metric != CLEAN and result.threat:
+            if result.suite in SWEEPS and result.metric not in (CLEAN, AREA) and result.threat:
                 try:
                     norm, eps = parse_threat(result.threat)
                 except UserError:
@@ -122,7 +173,10 @@ def curves(runs: Sequence[Run]) -> list[CurveSet]:
             heads[key] = head
             first = points[0].result
             groups[key][_row_key(run, first)] = Curve(
-                run=run.label, checkpoint=first.checkpoint, points=_from_clean(points, run.results)
+                run=run.label,
+                checkpoint=first.checkpoint,
+                points=_from_clean(points, run.results),
+                area=areas.get(first.evaluation),
             )
     return [_curve_set(key[0], heads[key], list(found.values())) for key, found in groups.items()]
 
@@ -131,6 +185,15 @@ def distinct_flags(results: Iterable[Result]) -> list[dict[str, Any]]:
     """Every different flag on these results, red before yellow."""
     found = {json.dumps(flag, sort_keys=True): flag for result in results for flag in result.flags}
     return sorted(found.values(), key=lambda flag: (flag["level"] != "red", flag["code"]))
+
+
+def source_of(result: Result) -> str:
+    """Where a number or its images come from: official or regenerated files, or reported by others."""
+    return str(result.extra.get("source", ""))
+
+
+def lower_is_better(metric: str) -> bool:
+    return metric.endswith(("error", "loss", "_rate", "flip_probability"))
 
 
 def _oldest_first(results: Iterable[Result]) -> list[Result]:
@@ -149,6 +212,7 @@ def _clean_beside(result: Result, results: list[Result]) -> Result | None:
         if other.metric == CLEAN
         and (other.checkpoint, other.weights_sha256) == (result.checkpoint, result.weights_sha256)
         and (other.data, other.n) == (result.data, result.n)
+        and (source_of(other) == REPORTED) == (source_of(result) == REPORTED)
     ]
     own = [other for other in same if other.evaluation == result.evaluation]
     found = own or same
@@ -169,7 +233,7 @@ def _table(rows: list[Row]) -> Table:
         n=first.n,
         attack=first.attack,
         protocol=first.protocol,
-        source=str(first.extra.get("source", "")),
+        source=source_of(first),
         threats=threats,
         rows=sorted(rows, key=lambda row: _rank(row, threats[0])),
     )
@@ -177,10 +241,9 @@ def _table(rows: list[Row]) -> Table:
 
 def _rank(row: Row, threat: str | None) -> tuple[bool, float, float, str]:
     result = row.cells.get(threat)
-    higher_is_better = result is None or not result.metric.endswith(("error", "loss", "_rate"))
     value = 0.0 if result is None else result.value
     clean = row.clean.value if row.clean else 0.0
-    return result is None, -value if higher_is_better else value, -clean, row.run
+    return result is None, value if result and lower_is_better(result.metric) else -value, -clean, row.run
 
 
 def _threat_order(threat: str | None) -> tuple[str, float]:
@@ -195,10 +258,9 @@ def _clean_tables(runs: Sequence[Run], shown: set[tuple[Any, ...]]) -> list[Tabl
     missing: set[tuple[Any, ...]] = set()
     for run in runs:
         for result in _oldest_first(run.results):
-            if result.metric != CLEAN:
+            if result.metric != CLEAN or result.suite == PROTOCOL:
                 continue
-            source = str(result.extra.get("source", ""))
-            group = (result.data, result.n, result.data_description, source)
+            group = (result.data, result.n, result.data_description, source_of(result))
             # A clean accuracy does not depend on the attack it was measured next to.
             bare = dataclasses.replace(result, attack=None, attack_settings={}, threat=None)
             key = _row_key(run, result)
@@ -206,6 +268,16 @@ def _clean_tables(runs: Sequence[Run], shown: set[tuple[Any, ...]]) -> list[Tabl
             if (*key, result.data, result.n) not in shown:
                 missing.add(group)
     return [_table(list(rows.values())) for group, rows in groups.items() if group in missing]
+
+
+def _protocol_table(key: tuple[Any, ...], rows: list[ProtocolRow]) -> ProtocolTable:
+    protocol, data, _, source, n = key
+    places: dict[str, tuple[float, str]] = {}
+    for row in rows:
+        for column, result in row.cells.items():
+            places.setdefault(column, (float(result.extra.get("place", len(row.cells))), column))
+    columns = sorted(places, key=lambda column: places[column])
+    return ProtocolTable(protocol=protocol, data=data, n=n, source=source, columns=columns, rows=rows)
 
 
 # ---------------------------------------------------------------- curves
