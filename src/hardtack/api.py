@@ -19,6 +19,7 @@ from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
+from hardtack.evaluation.among import among
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
 from hardtack.evaluation.settings import check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
@@ -134,7 +135,7 @@ class EvaluationJob(EvaluationConfig):
 class Target:
     """A model with the data and the folder it is to be measured with."""
 
-    model: Classifier
+    model: nn.Module
     data: Dataset
     folder: Path
     subject: Subject
@@ -184,7 +185,8 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
     for config in job.configs():  # a misspelt suite or attack is found before anything is loaded
         make_trials(config)
     target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
-    return target, job
+    model, data = among(target.model, target.data)
+    return dataclasses.replace(target, model=model, data=data), job
 
 
 def _same_place(asked: dict[str, Any], stored: dict[str, Any]) -> bool:

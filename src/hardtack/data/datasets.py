@@ -42,6 +42,8 @@ class DataConfig:
                  imagenet_c:PATH/fog/3, imagenet_a:PATH and the other official files (hardtack list datasets)
     root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
     image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
+    crop         share of the shorter side that the centre crop keeps, 0.875 for "resize 256, crop 224"; none: that
+                 for ImageNet-A, -R, -V2 and -Sketch, 1 for all others
     validation   share of the training split set aside where the source has no validation split for it
     test         share of a set without splits that is its test split; 1: all of it
     stream       decode while training; none: when the decoded split exceeds memory_limit_mb
@@ -52,6 +54,7 @@ class DataConfig:
     name: str = "digits"
     root: str | None = None
     image_size: int | None = None
+    crop: float | None = None
     validation: float = 0.1
     test: float = 0.2
     split_seed: int = 0
@@ -66,6 +69,8 @@ class DataConfig:
             raise UserError(f"validation must be a share in [0, 1), found {self.validation}")
         if not 0 < self.test <= 1:
             raise UserError(f"test must be a share in (0, 1], found {self.test}")
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise UserError(f"crop must be a share in (0, 1], found {self.crop}")
         for name, least in (("image_size", 1), ("limit", 1), ("workers", 0), ("memory_limit_mb", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -123,6 +128,16 @@ class Dataset:
         """The first `count` images; evenly from every class where they are stored class by class."""
         part = self.subset(first_rows(self.labels, count))
         part.description += f"; the first {count}"
+        return part
+
+    def among_its_classes(self) -> Dataset:
+        """The same images, labelled by their place in `class_subset`."""
+        if self.class_subset is None:
+            return self
+        part, chosen = self.subset(torch.arange(len(self))), self.class_subset
+        part.labels, part.class_subset = torch.searchsorted(chosen, self.labels), None
+        part.classes = tuple(self.classes[number] for number in chosen.tolist())
+        part.description += f"; among its {len(chosen)} classes"
         return part
 
     def batch(self, indices: Tensor | Iterable[int], device: torch.device | str = "cpu") -> Batch:
@@ -230,7 +245,7 @@ def _part_of_whole(stored: Stored, split: Split, settings: DataConfig) -> Tensor
 
 def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:
     """The pixels of `rows`, decoded if they fit, and the position of each row in what is returned."""
-    size, images = settings.image_size, stored.images
+    size, images = _size(stored, settings), stored.images
     if isinstance(images, Tensor):
         pixels = torch.cat([decode.fit(part, size) for part in images[rows].split(4096)]).contiguous()
         stream = _streams(pixels.numel() * pixels.element_size(), settings)
@@ -250,12 +265,18 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
     return Resident(decode.decode_all(images, rows.tolist(), size, shape)), torch.arange(len(rows))
 
 
+def _size(stored: Stored, settings: DataConfig) -> decode.Size | None:
+    if settings.image_size is None:
+        return None
+    return decode.Size(settings.image_size, round(settings.image_size / (settings.crop or stored.crop)))
+
+
 def _streams(size_bytes: int, settings: DataConfig) -> bool:
     return size_bytes > settings.memory_limit_mb * 2**20 if settings.stream is None else settings.stream
 
 
 def _describe(stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool) -> str:
-    parts = [stored.note, decode.describe(settings.image_size, store.shape)]
+    parts = [stored.note, decode.describe(_size(stored, settings), store.shape)]
     if stored_name == WHOLE and settings.test < 1:
         share = f"the share of {settings.test:g} cut from a set without splits by split_seed {settings.split_seed}"
         parts.append(share if split == "test" else f"without {share} for test")

@@ -15,6 +15,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -58,39 +59,47 @@ def read_file(file: io.BytesIO | str | os.PathLike[str], where: str) -> np.ndarr
         raise UserError(f"cannot read the image {where}: {' '.join(str(error).split())}") from None
 
 
-def fit(images: Tensor, size: int | None) -> Tensor:
-    """N×3×H×W (uint8, or float in [0,1]) with the shorter side at `size` and the centre size×size cut out."""
+class Size(NamedTuple):
+    """What all images are brought to: the shorter side resized to `shorter`, then the centre side×side cut out."""
+
+    side: int
+    shorter: int
+
+
+def fit(images: Tensor, size: Size | None) -> Tensor:
+    """N×3×H×W (uint8, or float in [0,1]) brought to a size."""
     height, width = images.shape[-2:]
-    if size is None or (height, width) == (size, size):
+    if size is None or (height, width) == size:
         return images
-    scale = size / min(height, width)
-    target = (max(size, round(height * scale)), max(size, round(width * scale)))
+    side, shorter = size
+    scale = shorter / min(height, width)
+    target = (max(shorter, round(height * scale)), max(shorter, round(width * scale)))
     if target != (height, width):
         images = F.interpolate(images, size=target, mode="bicubic", antialias=True, align_corners=False)
         if images.is_floating_point():
             images = images.clamp(0, 1)  # bicubic overshoots at edges
-    top, left = (target[0] - size) // 2, (target[1] - size) // 2
-    return images[..., top : top + size, left : left + size]
+    top, left = (target[0] - side) // 2, (target[1] - side) // 2
+    return images[..., top : top + side, left : left + side]
 
 
 class MixedSizes(UserError):
     """Images of several sizes, and nothing that says which they should all have."""
 
 
-def fit_array(array: np.ndarray, size: int | None) -> Tensor:
+def fit_array(array: np.ndarray, size: Size | None) -> Tensor:
     """One H×W×3 array as 3×H'×W', resized and cropped to `size`."""
-    if size is None or array.shape[:2] == (size, size):
+    if size is None or array.shape[:2] == size:
         return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
     return fit(torch.from_numpy(np.array(array)).permute(2, 0, 1)[None], size)[0].contiguous()
 
 
-def describe(size: int | None, shape: tuple[int, int, int]) -> str:
+def describe(size: Size | None, shape: tuple[int, int, int]) -> str:
     if size is None:
         return f"{shape[1]}×{shape[2]} as stored"
-    return f"shorter side to {size} (bicubic, antialiased), centre crop {size}×{size}"
+    return f"shorter side to {size.shorter} (bicubic, antialiased), centre crop {size.side}×{size.side}"
 
 
-def place(out: Tensor, slot: int, array: np.ndarray, size: int | None, where: str) -> None:
+def place(out: Tensor, slot: int, array: np.ndarray, size: Size | None, where: str) -> None:
     """Write one decoded image into `out[slot]`, refusing one of another size."""
     image = fit_array(array, size)
     if image.shape != out.shape[1:]:
@@ -104,7 +113,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def decode_rows(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
+def decode_rows(images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int]) -> Tensor:
     """The images at `rows` as N×3×H×W uint8, one after the other."""
     out = torch.empty((len(rows), *shape), dtype=torch.uint8)
     for slot, row in enumerate(rows):
@@ -112,7 +121,7 @@ def decode_rows(images: Images, rows: list[int], size: int | None, shape: tuple[
     return out
 
 
-def decode_all(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
+def decode_all(images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int]) -> Tensor:
     """As `decode_rows`, on all cores.
 
     Large images keep Pillow busy outside the interpreter's lock, so threads do. For many small ones the lock
@@ -131,7 +140,7 @@ def decode_all(images: Images, rows: list[int], size: int | None, shape: tuple[i
     return out
 
 
-def _decode_forked(images: Images, rows: list[int], size: int | None, shape: tuple[int, int, int]) -> Tensor:
+def _decode_forked(images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int]) -> Tensor:
     count = min(16, cores())
     # anonymous shared memory: not limited by the size of /dev/shm, gone with its last user
     memory = mmap.mmap(-1, len(rows) * shape[0] * shape[1] * shape[2])
@@ -161,7 +170,7 @@ def _decode_forked(images: Images, rows: list[int], size: int | None, shape: tup
     return out
 
 
-def walk_rows(sequence: Sequence, rows: set[int], size: int | None) -> Iterator[tuple[int, Tensor]]:
+def walk_rows(sequence: Sequence, rows: set[int], size: Size | None) -> Iterator[tuple[int, Tensor]]:
     """(row, 3×H×W uint8) of the wanted rows of a sequence, in stored order; stops after the last of them."""
     last = max(rows, default=-1)
     if last < 0:

@@ -59,7 +59,8 @@ class Sequence(Protocol):
 class Stored:
     """One stored split: `images` (N×3×H×W tensor, uint8 or float32 in [0,1], when already decoded).
 
-    `source` and `class_subset` are passed on to the `Dataset`, where they are explained.
+    `source` and `class_subset` are passed on to the `Dataset`, where they are explained. `crop` is the share of the
+    shorter side that the centre crop of this set usually keeps.
     """
 
     images: Tensor | Images | Sequence
@@ -68,6 +69,7 @@ class Stored:
     note: str = ""
     source: str = ""
     class_subset: Tensor | None = None
+    crop: float = 1.0
 
 
 Splits = dict[str, Callable[[], Stored]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack.data.decode import decode_rows, walk_rows
+from hardtack.data.decode import Size, decode_rows, walk_rows
 from hardtack.data.source import Images, Sequence
 
 
@@ -52,7 +52,7 @@ class OnDisk:
 
     streamed = True
 
-    def __init__(self, images: Images, size: int | None, shape: tuple[int, int, int]) -> None:
+    def __init__(self, images: Images, size: Size | None, shape: tuple[int, int, int]) -> None:
         self.images, self.size, self.shape = images, size, shape
 
     def fetch(self, rows: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class InOrder:
 
     streamed = True
 
-    def __init__(self, sequence: Sequence, size: int | None, shape: tuple[int, int, int]) -> None:
+    def __init__(self, sequence: Sequence, size: Size | None, shape: tuple[int, int, int]) -> None:
         self.sequence, self.size, self.shape = sequence, size, shape
 
     def fetch(self, rows: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from hardtack.config import build
 from hardtack.data import Dataset
 from hardtack.errors import UserError
+from hardtack.evaluation.among import among
 from hardtack.evaluation.chunks import check_pair, chunks, count, head, shape_of
 from hardtack.evaluation.measure import Columns, Measure, join
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
@@ -50,6 +51,7 @@ def evaluate(
     if not isinstance(model, nn.Module):
         raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
     check_pair(data)
+    model, data = among(model, data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()
     trials = make_trials(config, runtime.seed)

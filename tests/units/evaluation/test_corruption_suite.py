@@ -8,7 +8,7 @@ from torch import nn
 import hardtack as ht
 from hardtack.data.corruptions import COMMON, NOISE, corrupt
 from hardtack.errors import UserError
-from hardtack.evaluation.scores import ALEXNET_ERROR, mean_corruption_error
+from hardtack.evaluation.scores import ALEXNET_CLEAN_ERROR, ALEXNET_ERROR, mean_corruption_error
 from hardtack.evaluation.views import chosen_types
 from hardtack.results import bootstrap
 
@@ -72,6 +72,16 @@ def test_mce_is_in_units_of_alexnet():
     assert mean_corruption_error(only_noise, [n for n in COMMON if n not in NOISE]) == pytest.approx(1.0)
 
 
+def test_relative_mce_counts_what_corruption_adds():
+    assert mean_corruption_error(ALEXNET_ERROR, clean=ALEXNET_CLEAN_ERROR) == pytest.approx(1.0)
+    unmoved = dict.fromkeys(COMMON, 0.2)
+    assert mean_corruption_error(unmoved, clean=0.2) == 0.0
+    # the errors of ResNet-50 from the authors' table of CEs (in whole per cent), and its error on clean images
+    table = np.array([80, 82, 83, 75, 89, 78, 80, 78, 75, 66, 57, 71, 85, 77, 77]) / 100
+    errors = {name: quotient * ALEXNET_ERROR[name] for name, quotient in zip(COMMON, table, strict=True)}
+    assert mean_corruption_error(errors, clean=0.2385) == pytest.approx(1.05, abs=0.006)
+
+
 def test_the_interval_of_a_mean_over_images():
     assert bootstrap(np.full(50, 0.3)) == pytest.approx((0.3, 0.3))
     values = np.random.default_rng(1).random(400)
@@ -111,6 +121,9 @@ def test_imagenets_constants_and_all_types_give_mce():
         for name in COMMON
     }
     whole, quiet = [result for result in found.results if result.metric == "mean_corruption_error"]
+    relative = found.results[-1]
+    assert relative.metric == "relative_corruption_error"
+    assert relative.value == pytest.approx(mean_corruption_error(errors, clean=1 - found.clean_accuracy))
     assert whole.attack == "15 common types × 5 severities" and quiet.attack.startswith("12 common types without noise")
     assert whole.value == pytest.approx(mean_corruption_error(errors))
     assert quiet.value == pytest.approx(mean_corruption_error(errors, [name for name in COMMON if name not in NOISE]))

@@ -16,6 +16,7 @@ from hardtack.data.source import Stored
 from hardtack.errors import UserError
 
 _ORIGINAL = "ILSVRC2012_val_"
+_CROP = 0.875  # shorter side to 256, then the centre 224, as their authors and ImageNet's own evaluation have it
 
 
 def open_shift(location: Path, kind: str | None, mark: dict[str, Any] | None) -> Shift:
@@ -41,7 +42,7 @@ def open_shift(location: Path, kind: str | None, mark: dict[str, Any] | None) ->
         note = f"{statement} ({location.name}): {of_how_many(len(files), kind)}, {part}"
         return Stored(
             FolderImages(files), torch.tensor(values, dtype=torch.int64), classes, note,
-            source=marker.source_of(kind, mark), class_subset=chosen,
+            source=marker.source_of(kind, mark), class_subset=chosen, crop=_CROP,
         )  # fmt: skip
 
     return Shift(

@@ -1,0 +1,53 @@
+"""Data of fewer classes than the model has: ImageNet-A shows 200 of ImageNet's 1000, and only these may be answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.attacks import untouched
+from hardtack.data import Dataset
+from hardtack.errors import UserError
+
+
+class Among(nn.Module):
+    """A model whose answer has to be one of `classes` (int64, ascending): logits N×len(classes)."""
+
+    classes: Tensor
+
+    def __init__(self, model: nn.Module, classes: Tensor) -> None:
+        super().__init__()
+        self.model, self.num_classes = model, len(classes)
+        self.register_buffer("classes", classes, persistent=False)
+        self.architecture = {"among": len(classes), "model": getattr(model, "architecture", None)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        return logits[:, self.classes]
+
+
+def among(model: nn.Module, data: Any) -> tuple[nn.Module, Any]:
+    """Model and data with one set of classes; both as they are where the data shows all of its own."""
+    chosen = data.class_subset if isinstance(data, Dataset) else None
+    if chosen is None:
+        return model, data
+    count = _logits(model, data)
+    if count == len(chosen):  # a model made for these classes
+        return model, data.among_its_classes()
+    if count != data.num_classes:
+        raise UserError(
+            f"{data.name} has {len(chosen)} of {data.num_classes} classes; a model of {data.num_classes} or of "
+            f"{len(chosen)} can be measured on it, found {count}"
+        )
+    return Among(model, chosen), data.among_its_classes()
+
+
+def _logits(model: nn.Module, data: Dataset) -> int:
+    said = getattr(model, "num_classes", None)
+    if isinstance(said, int):
+        return said
+    device = next(iter(model.parameters()), torch.empty(0)).device
+    with untouched(model), torch.no_grad():
+        return int(model(data.batch([0], device).x).shape[1])
