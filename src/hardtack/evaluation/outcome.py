@@ -158,15 +158,22 @@ class Evaluation:
 
     def __str__(self) -> str:
         first, last = self.results[0], self.results[-1]
-        lines = [f"{last.attack or self.id.split('-')[0]} on {first.data}  ({self.id})"]
+        title = (last.attack or self.id.split("-")[0]).removeprefix(f"{last.attack_settings.get('kind')} ")
+        lines = [f"{title} on {first.data}  ({self.id})"]
         lines += corruption_grid(self.results)
         sums = [result for result in self.results if result.metric != ONE_VIEW]
-        names = [f"{result.metric.replace('_', ' ')} {result.threat or ''}".strip() for result in sums]
+        names = [_label(result) for result in sums]
         width = max(32, *(len(name) for name in names))
         for name, result in zip(names, sums, strict=True):
             lines.append(f"{name:<{width}} {result.value:7.2%}  [{result.low:.2%}, {result.high:.2%}]  n={result.n}")
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
         return "\n".join(lines)
+
+
+def _label(result: Result) -> str:
+    """`robust accuracy linf:8/255`, `patch accuracy occlude`."""
+    parts = (result.metric.replace("_", " "), result.attack_settings.get("kind"), result.threat)
+    return " ".join(str(part) for part in parts if part)
 
 
 def summarise(

@@ -11,11 +11,12 @@ from pydantic import Field
 from hardtack.attacks.ensemble import Tier, Version
 from hardtack.data.corruptions import Constants
 from hardtack.errors import UserError, did_you_mean
+from hardtack.evaluation.masks import PatchConfig
 from hardtack.evaluation.views import Severities, Types
 from hardtack.threats import Threat
 
 ATTACKED = ("pgd", "sweep", "autoattack", "attacks", "curve")
-SURVEYED = ("corruptions",)
+SURVEYED = ("corruptions", "patches")
 SUITES = ("clean", *ATTACKED, *SURVEYED)
 
 Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
@@ -36,6 +37,7 @@ class EvaluationConfig:
     constants      of corruptions: cifar or imagenet (None: by the size of the images)
     files          of corruptions: a folder of official files (CIFAR-10-C …) instead of regenerated images
     frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
+    patches        of suite=patches: patches.share, patches.masks, patches.kinds … (see PatchConfig)
     batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
     chunk_size     images whose verdicts are written together (None: what suits the suite)
     keep           store every adversarial image that decided a verdict, for `hardtack verify`
@@ -54,6 +56,7 @@ class EvaluationConfig:
     constants: Constants | None = None
     files: str | None = None
     frost: str | None = None
+    patches: PatchConfig = PatchConfig()
     batch_size: Annotated[int, Field(ge=1)] | None = None
     chunk_size: Annotated[int, Field(ge=1)] | None = None
     examples: Annotated[int, Field(ge=0)] = 12
@@ -71,6 +74,7 @@ _TAKEN_BY = {
     "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
     "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions"],
     "severities": ["corruptions"], "constants": ["corruptions"], "files": ["corruptions"], "frost": ["corruptions"],
+    "patches": ["patches"],
 }  # fmt: skip
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from torch import nn
 
 from hardtack.data.corruptions import constants_for
+from hardtack.evaluation.masks import patch_sights
+from hardtack.evaluation.patch_scores import patch_results
 from hardtack.evaluation.scores import corruption_results
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight
@@ -50,8 +52,14 @@ def _corruptions(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     return corruption_views(config.types, severities, constants, seed=scene.seed, frost=config.frost)
 
 
+def _patches(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
+    """Accuracy and confidence with a few patches occluded, noisy, dropped or attacked, under many random masks."""
+    return patch_sights(config.patches, scene.model, scene.shape, scene.seed)
+
+
 SURVEYS = {
     "corruptions": Suite(_corruptions, corruption_results),
+    "patches": Suite(_patches, patch_results),
 }
 
 

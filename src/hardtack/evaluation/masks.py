@@ -1,0 +1,224 @@
+"""How a model bears a few damaged patches: the same masks on every image, and several kinds of damage behind them.
+
+Figures 1 and 2 of Guo, Stutz and Schiele, "Improving robustness of vision transformers by reducing sensitivity to
+patch corruptions", 2023. A mask is a few patches of an image, drawn at random or chosen by a trained occluder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks import Ascent, Occlusion
+from hardtack.attacks.judge import Judge
+from hardtack.attacks.patches import cover, grid, pick
+from hardtack.attacks.search import Cost
+from hardtack.config import Number, check
+from hardtack.errors import UserError
+from hardtack.evaluation.sights import Seen, confidence
+from hardtack.models import Occluder, find_weights, load_occluder
+from hardtack.models.files import sha256
+from hardtack.threats import Threat
+
+Kind = Literal["occlude", "noise", "drop", "pgd"]
+Kinds = Annotated[
+    tuple[Kind, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchConfig:
+    """The settings `patches.…` of suite=patches.
+
+    kinds       of damage, all behind the same masks: occlude (uniform noise instead of the pixels), noise (Gaussian
+                noise added to them), drop (nothing in their place), pgd (moved by gradient ascent; not by default,
+                for it costs `steps` + 2 forward and `steps` backward passes a mask)
+    share       of the patches that a mask covers (None: 0.1)
+    masks       of every image (None: 100)
+    patch_size  in pixels (None: the model's own where it states one, else the usual one)
+    choose      random, or occluder: one mask for every image, chosen by the network in the file `occluder`, which
+                brings its own share and patch size
+    noise       standard deviation of what noise adds (0.38: ImageNet-C's gaussian noise at its worst)
+    fill        what drop leaves: zero, black; or mean, the image's mean colour
+    threat      of pgd: how far the covered pixels may move
+    steps       of pgd
+    """
+
+    kinds: Kinds = ("occlude", "noise", "drop")
+    share: Number | None = None
+    masks: Annotated[int, Field(ge=1)] | None = None
+    patch_size: Annotated[int, Field(ge=1)] | None = None
+    choose: Literal["random", "occluder"] = "random"
+    occluder: str | None = None
+    noise: Number = 0.38
+    fill: Literal["zero", "mean"] = "zero"
+    threat: Threat = Threat.parse("linf:8/255")
+    steps: Annotated[int, Field(ge=1)] = 5
+
+    def __post_init__(self) -> None:
+        check(self)
+        if (self.choose == "occluder") != (self.occluder is not None):
+            raise UserError(
+                "choose=occluder and occluder=PATH go together: one says who chooses, the other where it is"
+            )
+        for name in ("share", "patch_size", "masks") if self.occluder is not None else ():
+            if getattr(self, name) is not None:
+                raise UserError(f"an occluder chooses one mask, of its own share and patch size; leave out {name}")
+        if self.share is not None and not 0 < self.share <= 1:
+            raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
+        if not self.noise > 0:
+            raise UserError(f"noise must be positive, found {self.noise}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masks:
+    """Which patches, for every image: `count` masks of `patches` out of the `rows`×`columns` of `size` pixels each."""
+
+    count: int
+    patches: int
+    rows: int
+    columns: int
+    size: int
+    share: float
+    occluder: Occluder | None = None
+
+    def pixels(self, x: Tensor, keys: Tensor) -> Tensor:
+        """The pixels of one mask, N×1×H×W, for images with these keys; an occluder asks the image alone."""
+        if self.occluder is not None:
+            return cover(self.occluder.to(x.device)(x) > 0, self.size, x)
+        return cover(pick(randomness.uniform(keys, (self.rows, self.columns)), self.patches), self.size, x)
+
+    @property
+    def words(self) -> str:
+        """`7 of 64 patches of 4×4, 100 masks`."""
+        what = f"{self.patches} of {self.rows * self.columns} patches of {self.size}×{self.size}"
+        how = f"{self.count} mask{'s' * (self.count > 1)}" if self.occluder is None else "chosen by an occluder"
+        return f"{what}, {how}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked:
+    """One kind of damage behind every mask: `right@KIND/NUMBER`, and the true class's mean and least confidence."""
+
+    name: Kind
+    masks: Masks
+    config: PatchConfig
+    settings: dict[str, Any]
+    seed: int
+    source = "regenerated"
+
+    @property
+    def words(self) -> str:
+        return f"{self.name} {self.masks.words}"
+
+    @property
+    def threat(self) -> str | None:
+        return str(self.config.threat) if self.name == "pgd" else None
+
+    @property
+    def cost(self) -> Cost:
+        steps = self.config.steps if self.name == "pgd" else 0
+        return Cost(1 + steps + (steps > 0), steps).times(self.masks.count)
+
+    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+        seen, sure = {}, []
+        for number in range(self.masks.count):
+            logits = judge.logits(self.show(judge, x, y, index, number))
+            seen[f"right@{self.name}/{number}"] = logits.argmax(dim=1) == y
+            sure.append(confidence(logits, y))
+        each = torch.stack(sure)
+        return seen | {f"confidence@{self.name}": each.mean(dim=0), f"least_confidence@{self.name}": each.amin(dim=0)}
+
+    def show(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
+        """The images, damaged behind their mask of this number and the same everywhere else."""
+        keys = randomness.make_keys(index, self.seed, number)
+        with judge.runtime.arithmetic("fp32"):
+            covered = self.masks.pixels(x, keys)
+            return torch.where(covered, self._damaged(judge, x, y, keys, covered), x)
+
+    def _damaged(self, judge: Judge, x: Tensor, y: Tensor, keys: Tensor, covered: Tensor) -> Tensor:
+        shape = tuple(x.shape[1:])
+        if self.name == "occlude":
+            return randomness.uniform(keys, shape, stream=1)
+        if self.name == "noise":
+            return (x + self.config.noise * randomness.normal(keys, shape, stream=2)).clamp(0, 1)
+        if self.name == "drop":
+            return torch.zeros_like(x) if self.config.fill == "zero" else x.mean(dim=(2, 3), keepdim=True)
+        return self._climbed(judge, x, y, keys, covered)
+
+    def _climbed(self, judge: Judge, x: Tensor, y: Tensor, keys: Tensor, covered: Tensor) -> Tensor:
+        """PGD on a model that sees nothing but the covered pixels change."""
+        threat, size = self.config.threat, judge.batch_size
+        # a random point of the other balls would spend its radius on pixels that the model does not see
+        attack = Ascent(threat=threat, steps=self.config.steps, start="random" if threat.norm == "linf" else "clean")
+        parts = zip(*(tensor.split(size) for tensor in (x, y, keys, covered)), strict=True)
+        try:
+            with torch.enable_grad():
+                found = [
+                    attack.search(_Behind(judge.model, image, hole), image, label, keys=key).x_adv
+                    for image, label, key, hole in parts
+                ]
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            judge.batch_size = size // 2
+            torch.cuda.empty_cache()
+            return self._climbed(judge, x, y, keys, covered)
+        return torch.cat(found)
+
+
+class _Behind(nn.Module):
+    """A model that is shown `x`, whatever it is given, except for the covered pixels."""
+
+    def __init__(self, model: nn.Module, x: Tensor, covered: Tensor) -> None:
+        super().__init__()
+        self.model, self.x, self.covered = model, x, covered
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(torch.where(self.covered, x, self.x))
+
+
+def patch_sights(config: PatchConfig, model: nn.Module, shape: Sequence[int], seed: int) -> list[Masked]:
+    """Every kind of damage, with the size and number of its patches settled for images C×H×W of this model."""
+    masks, chosen = _settled(config, model, torch.empty(1, *shape))
+    common = {
+        "share": masks.share, "patches": masks.patches, "patch_size": masks.size, "masks": masks.count,
+        "choose": config.choose, "seed": seed, **chosen,
+    }  # fmt: skip
+    own: dict[str, dict[str, Any]] = {
+        "noise": {"noise": config.noise}, "drop": {"fill": config.fill},
+        "pgd": {"threat": str(config.threat), "steps": config.steps},
+    }  # fmt: skip
+    return [
+        Masked(name=kind, masks=masks, config=config, seed=seed, settings={"kind": kind, **common, **own.get(kind, {})})
+        for kind in dict.fromkeys(config.kinds)
+    ]
+
+
+def _settled(config: PatchConfig, model: nn.Module, like: Tensor) -> tuple[Masks, dict[str, Any]]:
+    """The masks, and which occluder chooses them, if one does."""
+    if config.occluder is not None:
+        file = find_weights(config.occluder)
+        occluder = load_occluder(file).eval()
+        if like.shape[2:] != (occluder.image_size, occluder.image_size):
+            made_for = f"{occluder.image_size}×{occluder.image_size}"
+            raise UserError(f"{file} is made for images of {made_for}, found {like.shape[2]}×{like.shape[3]}")
+        masks = Masks(
+            count=1, patches=occluder.count, rows=occluder.side, columns=occluder.side, size=occluder.patch_size,
+            share=occluder.share, occluder=occluder,
+        )  # fmt: skip
+        return masks, {"occluder": sha256(file)[:12]}
+    share = 0.1 if config.share is None else config.share
+    settled, _ = Occlusion(share=share, patch_size=config.patch_size).settle(model, like)
+    assert settled.patch_size is not None and settled.patches is not None
+    rows, columns = grid(like, settled.patch_size)
+    count = 100 if config.masks is None else config.masks
+    return Masks(
+        count=count, patches=settled.patches, rows=rows, columns=columns, size=settled.patch_size, share=share
+    ), {}
