@@ -17,6 +17,7 @@ from torch import nn
 
 import hardtack
 from hardtack.config import plain
+from hardtack.evaluation.flip_scores import FLIPS, flip_list
 from hardtack.evaluation.metrics import accuracy, clean_results, robustness_area
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
 from hardtack.evaluation.scores import ONE_VIEW, corruption_grid
@@ -160,8 +161,8 @@ class Evaluation:
         first, last = self.results[0], self.results[-1]
         title = (last.attack or self.id.split("-")[0]).removeprefix(f"{last.attack_settings.get('kind')} ")
         lines = [f"{title} on {first.data}  ({self.id})"]
-        lines += corruption_grid(self.results)
-        sums = [result for result in self.results if result.metric != ONE_VIEW]
+        lines += corruption_grid(self.results) + flip_list(self.results)
+        sums = [result for result in self.results if result.metric not in (ONE_VIEW, FLIPS)]
         names = [_label(result) for result in sums]
         width = max(32, *(len(name) for name in names))
         for name, result in zip(names, sums, strict=True):

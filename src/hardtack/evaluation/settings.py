@@ -16,7 +16,7 @@ from hardtack.evaluation.views import Severities, Types
 from hardtack.threats import Threat
 
 ATTACKED = ("pgd", "sweep", "autoattack", "attacks", "curve")
-SURVEYED = ("corruptions", "patches")
+SURVEYED = ("corruptions", "perturbations", "patches")
 SUITES = ("clean", *ATTACKED, *SURVEYED)
 
 Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
@@ -32,10 +32,10 @@ class EvaluationConfig:
     attacks        the attacks of suite=attacks, one after the other
     union          further threats; the last result is then the worst case over all of them
     sweep          radii of sweep and curve, in multiples of the threat's eps
-    types          of corruptions: names, or common, extra, noise, all
+    types          of corruptions and perturbations: names, or common, extra, noise, all
     severities     of corruptions, 1 to 5
-    constants      of corruptions: cifar or imagenet (None: by the size of the images)
-    files          of corruptions: a folder of official files (CIFAR-10-C …) instead of regenerated images
+    constants      of both: cifar or imagenet (None: by the size of the images)
+    files          of both: a folder of official files (CIFAR-10-C, ImageNet-P …) instead of regenerated images
     frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
     patches        of suite=patches: patches.share, patches.masks, patches.kinds … (see PatchConfig)
     batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
@@ -72,8 +72,9 @@ class EvaluationConfig:
 # settings that only some suites take: to leave one out without a word would measure something else than was asked
 _TAKEN_BY = {
     "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
-    "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions"],
-    "severities": ["corruptions"], "constants": ["corruptions"], "files": ["corruptions"], "frost": ["corruptions"],
+    "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions", "perturbations"],
+    "severities": ["corruptions"], "constants": ["corruptions", "perturbations"],
+    "files": ["corruptions", "perturbations"], "frost": ["corruptions"],
     "patches": ["patches"],
 }  # fmt: skip
 

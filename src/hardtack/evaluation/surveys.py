@@ -10,9 +10,11 @@ import numpy as np
 from torch import nn
 
 from hardtack.data.corruptions import constants_for
+from hardtack.evaluation.flip_scores import sequence_results
 from hardtack.evaluation.masks import patch_sights
 from hardtack.evaluation.patch_scores import patch_results
 from hardtack.evaluation.scores import corruption_results
+from hardtack.evaluation.sequences import official_sequences, sequence_sights
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight
 from hardtack.evaluation.views import corruption_views, official_views
@@ -57,8 +59,17 @@ def _patches(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     return patch_sights(config.patches, scene.model, scene.shape, scene.seed)
 
 
+def _perturbations(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
+    """How often predictions flip while images change step by step, regenerated, or from official files=FOLDER."""
+    if config.files is not None:
+        return official_sequences(config.files, config.types)
+    constants = config.constants or constants_for(scene.largest_side)
+    return sequence_sights(config.types, constants, seed=scene.seed)
+
+
 SURVEYS = {
     "corruptions": Suite(_corruptions, corruption_results),
+    "perturbations": Suite(_perturbations, sequence_results),
     "patches": Suite(_patches, patch_results),
 }
 

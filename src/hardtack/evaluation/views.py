@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -105,12 +106,17 @@ def _opened(files: OfficialC, type_: str, severity: int) -> Dataset:
     return files.dataset(type_, severity)
 
 
-def chosen_types(words: tuple[str, ...]) -> list[str]:
+def chosen_types(
+    words: tuple[str, ...],
+    *,
+    known: Sequence[str] = COMMON + EXTRA,
+    groups: Mapping[str, Sequence[str]] = GROUPS,
+    noun: str = "corruption",
+) -> list[str]:
     """Types by name or by group (common, extra, all, noise), in the published order and once each."""
-    known = COMMON + EXTRA
     for word in words:
-        if word not in known and word not in GROUPS:
-            hint = did_you_mean(word, [*known, *GROUPS]) or f"; known: {', '.join([*GROUPS, *known])}"
-            raise UserError(f"there is no corruption '{word}'{hint}")
-    wanted = {name for word in words for name in GROUPS.get(word, (word,))}
+        if word not in known and word not in groups:
+            hint = did_you_mean(word, [*known, *groups]) or f"; known: {', '.join([*groups, *known])}"
+            raise UserError(f"there is no {noun} '{word}'{hint}")
+    wanted = {name for word in words for name in groups.get(word, (word,))}
     return [name for name in known if name in wanted]

@@ -72,7 +72,7 @@ def corrupt(
     keys = randomness.make_keys(index, seed, 1 + names().index(name), severity)
     options = {"folder": frost} if name == "frost" else {}
     made = _function(name)(as_bytes(x), keys, severity, constants, **options)
-    return _cut_off(made)
+    return cut_off(made)
 
 
 _SLACK = 2.0**-10  # a grey level that fp32 has just missed is that grey level
@@ -83,7 +83,7 @@ def as_bytes(x: Tensor) -> Tensor:
     return (x * 255).round_().div_(255)
 
 
-def _cut_off(made: Tensor) -> Tensor:
+def cut_off(made: Tensor) -> Tensor:
     """Into [0,1] and down to whole grey levels, as the published scripts cut off what follows the point; in place."""
     # in place and part by part: fresh memory for every step would take longer than most corruptions
     for part in made.split(max(1, len(made)) if made.is_cuda else 64):

@@ -34,13 +34,17 @@ def brightness(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> 
 
     The published function to the last bit; nothing is random.
     """
-    added = _BRIGHTER[constants][severity - 1]
+    return brighten(x, _BRIGHTER[constants][severity - 1])
 
-    def brighten(x: Tensor) -> Tensor:
+
+def brighten(x: Tensor, added: float) -> Tensor:
+    """`x` in steps of 1/255, with so much added to the value of HSV (or, below 0, taken away); within 0 … 1."""
+
+    def lift(x: Tensor) -> Tensor:
         hue, saturation, value = to_hsv(_exact(x))
         return _cut_off(from_hsv(hue, saturation, (value + added).clamp(0, 1)))
 
-    return in_parts(brighten, x)
+    return in_parts(lift, x)
 
 
 @corruption
