@@ -25,6 +25,7 @@ from hardtack.evaluation.settings import check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.facts import usual
 from hardtack.models.files import sha256
+from hardtack.models.from_file import place_of, same_weights, state_sha256
 from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
 from hardtack.runtime import Runtime
@@ -52,7 +53,7 @@ def train(recipe: str | Path | Recipe | None = None, *, quiet: bool = False, **w
     """
     if not isinstance(recipe, Recipe):
         path = find_recipe(recipe) if recipe is not None else None
-        recipe = read_recipe(path, **_nested(words))
+        recipe = read_recipe(path, **nested(words))
     data = load_data(recipe.data, "train")
     model = _fresh_model(recipe, data)
     return Trainer(recipe, model, data, validate=_validator(recipe), quiet=quiet).fit()
@@ -92,7 +93,8 @@ def _as_words(judge: Any) -> dict[str, Any]:
     return {"threat": settings.pop("threat"), "attack": settings}
 
 
-def _nested(words: dict[str, Any]) -> dict[str, Any]:
+def nested(words: dict[str, Any]) -> dict[str, Any]:
+    """`{"train.epochs": 5}` as `{"train": {"epochs": 5}}`."""
     values: dict[str, Any] = {}
     for path, value in words.items():
         for key in reversed(path.split(".")):
@@ -143,15 +145,19 @@ class Target:
 
 def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **words: Any) -> list[Evaluation]:
     """Evaluate a run folder, or `model=…` on `data=…`; everything is kept in the run folder (or `output`)."""
-    values = _nested(words)
+    values = nested(words)
     target, job = load_target(run, values)
-    return [
-        evaluate(
-            target.model, target.data, config=config, runtime=job.runtime, folder=target.folder,
-            subject=dataclasses.replace(target.subject, words=_words(values, config)), quiet=quiet,
-        )
-        for config in job.configs()
-    ]  # fmt: skip
+    return [evaluate_target(target, config, job.runtime, values, quiet=quiet) for config in job.configs()]
+
+
+def evaluate_target(
+    target: Target, config: EvaluationConfig, runtime: Runtime, values: dict[str, Any], *, quiet: bool = False
+) -> Evaluation:
+    """One evaluation of a target; `values` are the words that asked for it, which the record keeps."""
+    subject = dataclasses.replace(target.subject, words=_words(values, config))
+    return evaluate(
+        target.model, target.data, config=config, runtime=runtime, folder=target.folder, subject=subject, quiet=quiet
+    )
 
 
 def _words(values: dict[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
@@ -215,6 +221,8 @@ def _run_folder(run: str | Path) -> Path:
 def _run_target(folder: Path, job: EvaluationJob) -> Target:
     if job.model is not None:
         raise UserError("give a run folder or model=…, not both")
+    if not folder.exists() and place_of(str(folder)):
+        raise UserError(f"a model is a word: model={folder}")
     file = find_weights(folder, checkpoint=job.checkpoint)
     model = rebuild(file)
     data = _load_images(job, model)
@@ -239,18 +247,26 @@ def _model_target(job: EvaluationJob) -> Target:
     try:
         data = _load_images(_sized(job, job.data.image_size or size))
     except MixedSizes:  # photographs of many sizes, and a model that takes any: cut to what it is meant for
+        if place_of(asked.name):
+            raise
         data = _load_images(_sized(job, usual(asked.name)[0]))
     classes = None if asked.pretrained else _written_classes(asked) or data.num_classes
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
-    name = asked.name.replace(":", "-").replace("/", "-")
+    place = place_of(asked.name)
+    name = place.folder_name if place else asked.name.replace(":", "-").replace("/", "-")
     folder = Path(job.output or f"runs/{name}").expanduser()
     file = find_weights(asked.weights) if asked.weights else None
-    flags = [] if file or asked.pretrained else [UNTRAINED]
+    digest = sha256(file) if file else state_sha256(model) if place else None
+    trained = bool(file) or asked.pretrained
+    if place and not trained:  # a function may load weights by itself: then no seed changes them
+        other = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed + 1)
+        trained = same_weights(model, other)
+    flags = [] if trained else [UNTRAINED]
     if model.fitted is not None and any(key.endswith(".weight") for key in model.fitted.fresh):
         flags.append(NEW_HEAD)
     subject = Subject(
-        run=folder.name, model=asked.name, checkpoint=file.stem if file else None,
-        weights_sha256=sha256(file) if file else None, flags=tuple(flags),
+        run=folder.name, model=model.architecture["name"], checkpoint=file.stem if file else None,
+        weights_sha256=digest, flags=tuple(flags),
     )  # fmt: skip
     return Target(model=model, data=data, folder=folder, subject=subject)
 
@@ -268,8 +284,11 @@ def _written_classes(asked: ModelConfig) -> int | None:
 def _native_size(asked: ModelConfig) -> int | None:
     """The size a network was made for, so that photographs of any size are cut to fit it.
 
-    Our own small ones take the size of the data; those of 224 pixels are as particular as timm's.
+    Our own small ones take the size of the data, as a user's do; those of 224 pixels are as particular as timm's.
     """
+    if place_of(asked.name):
+        written = read_metadata(find_weights(asked.weights)).get("architecture", {}) if asked.weights else {}
+        return written.get("image_size")
     if not asked.name.startswith("timm:"):
         written = read_metadata(find_weights(asked.weights)).get("architecture", {}) if asked.weights else {}
         return written.get("image_size") or (224 if usual(asked.name)[0] == 224 else None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 import warnings
 from collections.abc import Sequence
@@ -24,6 +23,9 @@ console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
 _WHERE_THERE_IS_ROOM = ("family", "pixels", "source", "papers")
 INTERRUPTED = 130
 Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
+
+Runs = Annotated[list[str], typer.Argument(metavar="RUNS... [KEY=VALUE]...", help="run folders, then settings")]
+Files = Annotated[list[str], typer.Argument(metavar="FILES... [KEY=VALUE]...", help="files or folders, then settings")]
 
 
 def _say_version(asked: bool) -> None:
@@ -75,7 +77,13 @@ def evaluate(words: Words = None) -> None:
     from hardtack.config import parse_words
 
     path, settings = _target(words)
-    for measured in api.evaluate_run(path, **parse_words(settings)):
+    values = parse_words(settings)
+    if "protocol" in values:
+        from hardtack.protocols import measure_protocol
+
+        console.print(str(measure_protocol(path, **values)), highlight=False, markup=False)
+        return
+    for measured in api.evaluate_run(path, **values):
         console.print(str(measured), highlight=False, markup=False)
 
 
@@ -157,6 +165,49 @@ def report(
         console.print(f"figures: {made}", highlight=False, markup=False)
     if open_page:
         typer.launch(page.resolve().as_uri())
+
+
+@app.command()
+def export(words: Runs) -> None:
+    """Results for a spreadsheet, a paper or RobustBench: [bold]hardtack export runs/ format=latex output=t.tex[/bold].
+
+    format=csv (one line per result), latex (booktabs tables of what may be compared) or robustbench (model info JSON;
+    authors, link, venue, name, reported, architecture, footnote, additional_data fill what no measurement knows).
+    """
+    from hardtack.exporting import export as write
+
+    runs, settings = _folders(words)
+    console.print(write(runs, settings), highlight=False, markup=False)
+
+
+@app.command("import")
+def import_results(words: Files) -> None:
+    """Read what others report: [bold]hardtack import model_info/cifar10/Linf output=runs/reported[/bold].
+
+    Takes RobustBench's model info, files or folders, and writes a run folder for each model; such numbers stand in
+    tables of their own. norm=linf, l2 or corruptions says which leaderboard a file is from, where its folder does not.
+    """
+    from hardtack.config import parse_words
+    from hardtack.importing import import_reported
+
+    files, settings = _folders(words)
+    folders = import_reported(files, parse_words(settings))
+    where = f" to {folders[-1]}" if len(folders) > 1 else ""
+    text = f"reported: {len(folders)} models, {folders[0]}{where}\nhardtack report shows them beside runs of yours"
+    console.print(text, highlight=False, markup=False)
+
+
+@app.command()
+def compare(words: Annotated[list[str] | None, typer.Argument(metavar="RUN RUN... [metric=NAME]")] = None) -> None:
+    """Which numbers truly differ: [bold]hardtack compare runs/a runs/b[/bold].
+
+    What was measured the same way on the same images is compared image by image: the difference with its interval, and
+    how likely one as large would be by luck.
+    """
+    from hardtack.comparing import compare_words
+
+    for one in compare_words(words or []):
+        console.print(str(one), highlight=False, markup=False)
 
 
 @app.command()
@@ -261,6 +312,12 @@ def _target(words: list[str] | None) -> tuple[str | None, list[str]]:
     return first, words
 
 
+def _folders(words: list[str]) -> tuple[list[str], list[str]]:
+    """The paths a command starts with, and its settings."""
+    settings = [word for word in words if "=" in word and not Path(word).exists()]
+    return [word for word in words if word not in settings], settings
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -269,6 +326,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         arguments = _import_plugins(arguments)
     except UserError as error:
+        if debug:
+            raise
         return _fail(str(error))
     if not debug:
         warnings.showwarning = _one_line
@@ -305,7 +364,9 @@ def _import_plugins(arguments: list[str]) -> list[str]:
         file = Path(arguments[at + 1]) if at + 1 < len(arguments) else Path()
         if not file.is_file():
             raise UserError(f"--import takes a Python file, found '{file}'")
-        runpy.run_path(str(file), run_name=file.stem)
+        from hardtack.models.user_code import run_file
+
+        run_file(file)
         arguments = arguments[:at] + arguments[at + 2 :]
     return arguments
 

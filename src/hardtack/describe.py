@@ -20,6 +20,7 @@ from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.build import rebuild
 from hardtack.models.catalog import make_body
 from hardtack.models.facts import MultiplyAdds, usual
+from hardtack.models.from_file import place_of, working_size
 
 
 @dataclass
@@ -42,10 +43,10 @@ class Part:
 def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
     """The tree of a model by name, or of the one in a weights file or run folder, and its knobs, where it has any.
 
-    A name allocates nothing.
+    A name of ours or timm's allocates nothing.
     """
     settings = parse_words(words)
-    if Path(name).expanduser().exists():
+    if place_of(name) is None and Path(name).expanduser().exists():
         if settings:
             raise UserError(f"what {name} holds is settled by its file; leave {', '.join(settings)} out")
         model = rebuild(name)
@@ -53,10 +54,10 @@ def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
     else:
         usual_size, classes = usual(name)
         classes, asked = settings.pop("num_classes", classes), settings.pop("image_size", None)
-        with torch.device("meta"):
+        with torch.device("cpu" if place_of(name) else "meta"):  # code of a user's may look at its numbers
             made = make_body(name, num_classes=classes, image_size=asked, options=settings)
         title, body = name, made.module
-        size = asked or made.image_size or usual_size
+        size = asked or made.image_size or (working_size(body) if place_of(name) else None) or usual_size
     with MultiplyAdds() as counted:
         parts = describe(body, size)
     total = sum(parameter.numel() for parameter in body.parameters())

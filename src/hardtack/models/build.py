@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from hardtack.errors import UserError
 from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.files import find_weights, read_metadata
+from hardtack.models.from_file import named_place, place_of
 from hardtack.models.weights import adapt_state, load_weights
 
 Channels = float | Sequence[float] | None
@@ -55,7 +57,7 @@ def load_model(
     seed: int | None = None,
     **options: Any,
 ) -> Classifier:
-    """A model by registered name or `timm:NAME`, on the CPU and in eval mode.
+    """A model by registered name, `timm:NAME` or `mine.py:build`, on the CPU and in eval mode.
 
     With `seed` the initial weights depend on nothing else, and the global random state stays as it was.
     Given a `ModelConfig`, what it states wins and the keywords (say, the data's size and statistics) fill
@@ -76,6 +78,7 @@ def load_model(
     if adapt and path is None and not pretrained:
         raise UserError("adapt fits weights of another size to the model, and there are none: give weights=FILE")
     written = {} if path is None else read_metadata(find_weights(path)).get("architecture", {})
+    wanted = asked.num_classes or (num_classes if isinstance(name, str) else None)
     num_classes = asked.num_classes or num_classes
     if num_classes is None:
         num_classes = written.get("num_classes") or published_classes(asked.name, pretrained) or 10
@@ -95,13 +98,22 @@ def load_model(
                 return as_triple(key, value, default=0.5)
         return (0.5, 0.5, 0.5)
 
+    if wanted and body.num_classes not in (None, wanted):
+        raise UserError(f"{asked.name} tells {body.num_classes} classes apart, not {wanted}")
+    place = place_of(asked.name)
+    code = {} if body.code_sha256 is None else {"code_sha256": body.code_sha256}
     model = Classifier(
         body.module,
         mean=settle("mean", mean),
         std=settle("std", std),
-        num_classes=num_classes,
+        num_classes=body.num_classes or num_classes,
         image_size=body.image_size,
-        architecture={"name": asked.name, "options": body.options, "source": body.source},
+        architecture={
+            "name": place.short if place else asked.name,
+            "options": body.options,
+            "source": body.source,
+            **code,
+        },
     )
     if body.published is not None:
         given = body.published
@@ -123,8 +135,9 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
             f"{file} holds weights of your own module {written['name']}; "
             f"create it, wrap it and call load_weights(model, '{file}')"
         )
-    return load_model(
-        written["name"],
+    name = _named_code(written["name"], file) if place_of(written["name"]) else written["name"]
+    model = load_model(
+        name,
         num_classes=written["num_classes"],
         image_size=written["image_size"],
         mean=written["mean"],
@@ -133,6 +146,22 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
         seed=0,  # every weight is replaced; the seed only keeps the global random state untouched
         **written["options"],
     )
+    if written.get("code_sha256") != model.architecture.get("code_sha256"):
+        warnings.warn(f"{written['name']} has changed since {file} was written: it may be another network by now")
+    return model
+
+
+def _named_code(name: str, file: Path) -> str:
+    """Where code stands that a weights file asks for. The file alone must not be able to run anything."""
+    found = named_place(name)
+    if found is None:
+        source = name.rpartition(":")[0]
+        again = f"hardtack --import {source} …, or " if source.endswith(".py") else ""
+        raise UserError(
+            f"{file} holds weights of {name}, which is code of yours, and loading weights runs no code by itself; "
+            f"name it: {again}model={name} model.weights={file} (Python: load_model('{name}', weights='{file}'))"
+        )
+    return found
 
 
 def parameter_count(module: nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""A name becomes a network: architectures of our own by their registered name, timm's as `timm:NAME`.
+"""A name becomes a network: our own by their registered name, timm's as `timm:NAME`, a user's as `mine.py:build`.
 
 Nothing here knows about pixels or normalisation; `build` puts that around what comes out.
 """
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from hardtack import config
 from hardtack.errors import UserError, did_you_mean
 from hardtack.models.classifier import Triple, as_triple, probe
+from hardtack.models.from_file import Place, make_own, place_of
 from hardtack.registry import Entry, models
 
 TIMM = "timm:"
@@ -43,7 +44,8 @@ class Body:
 
     `options` are all knobs that were in force, so that a file written today is rebuilt the same tomorrow.
     `mean` and `std` are those of published weights, None where nothing was loaded. `published` are such weights
-    that are still to be fitted to the module: it may be of another size than they were trained at.
+    that are still to be fitted to the module: it may be of another size than they were trained at. A user's own
+    network says by itself how many classes it has, and has a digest of its code.
     """
 
     module: nn.Module
@@ -53,6 +55,8 @@ class Body:
     mean: Triple | None = None
     std: Triple | None = None
     published: Published | None = None
+    num_classes: int | None = None
+    code_sha256: str | None = None
 
 
 def make_body(
@@ -76,11 +80,30 @@ def make_body(
         raise UserError(f"'{word}' is a setting of its own and does not belong among the options")
     if name.startswith(TIMM):
         return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, trained, dict(options))
+    if (place := place_of(name)) is not None:
+        return _place_body(place, num_classes, image_size, pretrained, dict(options))
     body = _own_body(name, num_classes, image_size, dict(options))
     if not pretrained:
         return body
     published = _published(name)
     return dataclasses.replace(body, mean=published.mean, std=published.std, published=published)
+
+
+# ---------------------------------------------------------------- the user's
+
+
+def _place_body(
+    place: Place, num_classes: int, image_size: int | None, pretrained: bool, options: dict[str, Any]
+) -> Body:
+    if pretrained:
+        raise UserError(
+            f"{place.short} has no published weights: load them in your function, or give model.weights=FILE"
+        )
+    made = make_own(place, num_classes=num_classes, image_size=image_size, options=options)
+    return Body(
+        module=made.module, options=options, image_size=made.image_size, source="own", mean=made.mean, std=made.std,
+        num_classes=made.num_classes, code_sha256=made.code_sha256,
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- our own

@@ -25,8 +25,9 @@ INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One measured number. `value`, `low` and `high` of an accuracy are fractions in [0, 1].
+    """One number. `value`, `low` and `high` of an accuracy are fractions in [0, 1].
 
+    One that others measured has `extra["source"] == "reported"`, and n = 0 where it is not said how many images.
     A flag is `{"level": "red" | "yellow", "code": …, "message": …}`; a bare string becomes a yellow one.
     """
 
@@ -95,7 +96,7 @@ def from_json(line: str) -> Result:
 def comparable(result: Result) -> tuple[Any, ...]:
     """Two results may stand in one column exactly when their keys are equal.
 
-    `extra["source"]` ("official" or "regenerated" files) is part of the key: the two never mix.
+    `extra["source"]` ("official" or "regenerated" files, or "reported") is part of the key: these never mix.
     """
     return (*same_table(result), result.threat)
 

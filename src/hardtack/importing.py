@@ -1,0 +1,139 @@
+"""`hardtack import`: what others report of their models, from RobustBench's model info, as run folders.
+
+Such results stand in tables of their own, say that they were not measured here, and have neither an interval nor a
+number of images.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hardtack.config import build
+from hardtack.errors import UserError, did_you_mean
+from hardtack.results import REPORTED, Result, append_results, parse_threat
+from hardtack.robustbench import BOARDS, CORRUPTIONS, IMAGES
+
+ATTACKS = {
+    "autoattack_acc": "AutoAttack by RobustBench",
+    "reported": "the authors' own evaluation",
+    "external": "an evaluation by others",
+}
+SUMS = {
+    "corruptions_acc": ("mean_corrupted_accuracy", "15 common types × 5 severities"),
+    "corruptions_mce": ("mean_corruption_error", "15 common types × 5 severities"),
+    "corruptions_acc_3d": ("mean_corrupted_accuracy", "3D common corruptions"),
+    "corruptions_mce_3d": ("mean_corruption_error", "3D common corruptions"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportJob:
+    """The words of `import`. `norm` is for files outside RobustBench's folders, whose names would say it."""
+
+    output: str = "runs/reported"
+    norm: Literal["linf", "l2", "corruptions"] | None = None
+
+
+def import_reported(paths: Iterable[str | Path], words: Mapping[str, Any] | None = None) -> list[Path]:
+    """Write a run folder for every model, with what its files report; a file that cannot be read stops all of them."""
+    job: ImportJob = build(ImportJob, words or {})
+    read = [_reported(file, job.norm) for file in _info_files(paths)]
+    folders = []
+    for results in read:
+        folders.append(Path(job.output).expanduser() / results[0].run)
+        append_results(folders[-1], results)
+    return list(dict.fromkeys(folders))
+
+
+def _info_files(paths: Iterable[str | Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in (Path(path).expanduser() for path in paths):
+        if not path.exists():
+            near = did_you_mean(path.name, [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else [])
+            raise UserError(f"there is no file or folder {path}{near}")
+        found = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        if not found:
+            raise UserError(f"{path} holds no .json file; RobustBench's lie in its folder model_info")
+        files += found
+    if not files:
+        raise UserError("name files or folders of RobustBench's model info: hardtack import model_info/cifar10/Linf")
+    return list(dict.fromkeys(files))
+
+
+def _reported(file: Path, norm: str | None) -> list[Result]:
+    info = _read(file)
+    board = _board(file, norm)
+    data = _listed_data(file, info)
+    threat = None if board == CORRUPTIONS else f"{board}:{info.get('eps') or _missing(file, 'eps')}"
+    if threat is not None:
+        parse_threat(threat)
+    flags = ()
+    if info.get("unreliable"):
+        message = "RobustBench marks this evaluation as potentially unreliable: the true robust accuracy may be lower"
+        flags = ({"level": "red", "code": "unreliable", "message": message},)
+    facts = {key: info[key] for key in ("name", "authors", "venue", "link", "footnote") if info.get(key)}
+    shared = {
+        "n": 0, "interval": "", "suite": REPORTED, "data": data, "evaluation": f"{REPORTED}-{data}-{board}",
+        "run": file.stem, "model": str(info.get("architecture") or ""), "flags": flags,
+        "extra": {"source": REPORTED, "paper": facts},
+    }  # fmt: skip
+    results = [Result(metric="clean_accuracy", value=_share(file, info, "clean_acc"), **shared)]
+    for key, words in ATTACKS.items() if board != CORRUPTIONS else ():
+        if _is_number(info.get(key)):
+            value = _share(file, info, key)
+            results.append(Result(metric="robust_accuracy", value=value, threat=threat, attack=words, **shared))
+    for key, (metric, words) in SUMS.items() if board == CORRUPTIONS else ():
+        if _is_number(info.get(key)):
+            results.append(Result(metric=metric, value=_share(file, info, key), attack=words, **shared))
+    if len(results) == 1:
+        raise UserError(
+            f"{file} reports nothing but clean accuracy: is it a model info file of the {board} leaderboard?"
+        )
+    return results
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} is not valid JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(info, dict) or "clean_acc" not in info:
+        raise UserError(f"{file} is no model info of RobustBench's: it has no clean_acc")
+    return info
+
+
+def _board(file: Path, norm: str | None) -> str:
+    asked = norm or file.resolve().parent.name.lower()
+    if asked not in (*BOARDS, CORRUPTIONS):
+        raise UserError(
+            f"which leaderboard is {file} from? Its folder does not say it: give norm=linf, l2 or corruptions"
+        )
+    return asked
+
+
+def _listed_data(file: Path, info: dict[str, Any]) -> str:
+    """The folder's word goes before the file's: some files were copied from another leaderboard and still name it."""
+    folder = file.resolve().parent.parent.name
+    return folder if folder in IMAGES else str(info.get("dataset") or _missing(file, "dataset"))
+
+
+def _missing(file: Path, key: str) -> str:
+    raise UserError(f"{file} has no {key}")
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return value is not None and float(value) >= 0
+    except (TypeError, ValueError):  # "", "null"
+        return False
+
+
+def _share(file: Path, info: dict[str, Any], key: str) -> float:
+    value = info.get(key)
+    if not _is_number(value) or (float(str(value)) > 100 and "mce" not in key):
+        raise UserError(f"{file}: {key} is a percentage, found {value!r}")
+    return round(float(str(value)) / 100, 6)

@@ -1,0 +1,136 @@
+"""Code of the user's own, run because the user named it: a file with what lies beside it, or an importable module.
+
+Nothing else may run code: a weights file can ask for a network of the user's, but not name its file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from hardtack.errors import UserError, did_you_mean
+from hardtack.models.files import sha256
+
+
+@dataclass
+class Code:
+    """A file or module that was run, and the modules beside it that it imported."""
+
+    module: ModuleType
+    file: Path | None
+    folder: Path
+    neighbours: dict[str, ModuleType] = field(default_factory=dict)
+    sources: dict[Path, str] = field(default_factory=dict)  # their digests when they were run
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Its folder first on the path; modules of the same names beside another file are out of the way."""
+        for other in _codes.values():
+            other.forget()
+        sys.modules.update(self.neighbours)
+        before, folder = set(sys.modules), str(self.folder)
+        sys.path.insert(0, folder)
+        importlib.invalidate_caches()
+        try:
+            yield
+        finally:
+            sys.path.remove(folder)
+            new = {name: module for name, module in sys.modules.items() if name not in before}
+            self.neighbours |= {name: module for name, module in new.items() if self._has(name, module)}
+            files = [self.file, *(Path(str(module.__file__)) for module in self.neighbours.values())]
+            known = {file: sha256(file) for file in files if file is not None and file not in self.sources}
+            self.sources.update(known)
+
+    def _has(self, name: str, module: ModuleType) -> bool:
+        place = self.folder.joinpath(*name.split("."))
+        found = getattr(module, "__file__", None)
+        return found is not None and Path(found) in (place.with_suffix(".py"), place / "__init__.py")
+
+    @property
+    def current(self) -> bool:
+        return all(file.is_file() and sha256(file) == digest for file, digest in self.sources.items())
+
+    @property
+    def digest(self) -> str:
+        """Of its source and that of its neighbours."""
+        return hashlib.sha256(" ".join(sorted(self.sources.values())).encode()).hexdigest()
+
+    def forget(self) -> None:
+        """Take its neighbours out of the way of others of the same names."""
+        for name, module in self.neighbours.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+
+
+_codes: dict[Path, Code] = {}
+_imported: set[str] = set()
+
+
+def was_named(source: str) -> str | None:
+    """A file of that name, or the module, if this process was told to run it: consent to run it again."""
+    files = [code.file for code in reversed(_codes.values()) if code.file is not None]
+    found = next((str(file) for file in files if file.name == source), None)
+    return found or (source if source in _imported else None)
+
+
+def run_file(path: str | Path) -> Code:
+    """Run a file of the user's, once for as long as it stays the same."""
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.py")] if file.parent.is_dir() else [])
+        raise UserError(f"there is no file {path}{near}")
+    if file in _codes and _codes[file].current:
+        return _codes[file]
+    module = ModuleType(f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}")
+    module.__file__ = str(file)
+    code = Code(module, file, file.parent)
+    sys.modules[module.__name__] = module  # dataclasses and torch.compile look it up there
+    try:
+        with code.beside(), telling(f"{path} cannot be run", file):
+            exec(compile(file.read_bytes(), file, "exec"), vars(module))
+    except UserError:
+        code.forget()
+        raise
+    _codes[file] = code
+    return code
+
+
+def import_module(name: str) -> Code:
+    """An importable module; the working folder is on the path, as under `python -m`."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        with telling(f"{name} cannot be imported", None):
+            module = importlib.import_module(name)
+    except UserError as error:
+        absent = error.__cause__
+        if isinstance(absent, ModuleNotFoundError) and f"{name}.".startswith(f"{absent.name}."):
+            hint = did_you_mean(name, ["timm"]) or "; a file is named with its ending: path/to/mine.py:build"
+            raise UserError(f"there is no module '{absent.name}'{hint}") from None
+        raise
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    _imported.add(name)
+    file = getattr(module, "__file__", None)
+    return Code(module, Path(file) if file else None, Path.cwd())
+
+
+@contextlib.contextmanager
+def telling(what: str, file: Path | None) -> Iterator[None]:
+    """Whatever a user's code throws, as one line that says where."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        frames = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        at = f" (line {frames[-1]})" if frames else ""
+        reason = " ".join(str(error).split())[:300]
+        hint = ""
+        if "relative import" in reason:
+            hint = "; import what lies beside it by its bare name, or give the package: model=package.module:NAME"
+        raise UserError(f"{what}{at}: {type(error).__name__}: {reason}{hint}; --debug shows all of it") from error

@@ -1,0 +1,164 @@
+"""RobustBench's model info, a JSON file for each model and leaderboard, from what was measured here.
+
+    model_info/cifar10/Linf/NAME.json      clean_acc, autoattack_acc at eps
+    model_info/cifar10/corruptions/NAME.json      clean_acc, corruptions_acc (imagenet: corruptions_mce too)
+
+Numbers are per cent, as text. The folder says which norm a file is about; nothing inside it does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardtack.errors import UserError, did_you_mean
+from hardtack.results import Result, Run, parse_threat
+
+IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # that its leaderboards look at
+BOARDS = {"linf": "Linf", "l2": "L2"}
+CORRUPTIONS = "corruptions"
+TIERS = ("exact", "verified")  # whose verdicts are those of the official implementation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paper:
+    """What RobustBench asks and no measurement knows; `threat` and `checkpoint` choose among several results."""
+
+    name: str = ""  # the paper's title
+    authors: str = ""
+    link: str = ""
+    venue: str = ""
+    architecture: str = ""
+    dataset: str = ""
+    reported: str = ""  # the robust accuracy that the paper claims, in per cent
+    footnote: str = ""
+    additional_data: bool = False
+    number_forward_passes: int = 1
+    threat: str | None = None
+    checkpoint: str | None = None
+
+
+def model_infos(runs: Sequence[Run], paper: Paper) -> dict[Path, str]:
+    """`cifar10/Linf/RUN.json` and its text for every run that has a number RobustBench would list."""
+    infos: dict[Path, str] = {}
+    without = []
+    for run in runs:
+        found = _entries(run, paper)
+        without += [] if found else [run.label]
+        for board, results in found.items():
+            info = _info(run, board, results, paper)
+            infos[Path(info["dataset"]) / board / f"{_file_name(run.label)}.json"] = (
+                json.dumps(info, indent=2, ensure_ascii=False) + "\n"
+            )
+    if not infos:
+        raise UserError(
+            f"no number of {', '.join(without)} is one that RobustBench lists: suite=autoattack version=standard with "
+            f"tier=exact or verified at {paper.threat or 'an linf or l2 threat'}, or suite=corruptions of all 15 "
+            f"common types and 5 severities with files=FOLDER (official files); measure that first"
+        )
+    if without:
+        warnings.warn(f"left out, as they have no number that RobustBench lists: {', '.join(without)}")
+    return infos
+
+
+def _entries(run: Run, paper: Paper) -> dict[str, list[Result]]:
+    """The results for each leaderboard, the newest last; the first of each is the robust accuracy."""
+    boards: dict[str, list[Result]] = {}
+    for result in sorted(run.results, key=lambda one: (_tier(one) == "exact", one.created)):
+        if paper.checkpoint not in (None, result.checkpoint):
+            continue
+        if _is_autoattack(result) and paper.threat in (None, result.threat):
+            board = BOARDS[parse_threat(str(result.threat))[0]]
+            others = {one.threat for one in boards.get(board, ())} - {result.threat}
+            if others:
+                raise UserError(f"{run.label} has AutoAttack at {others.pop()} and {result.threat}: choose by threat=…")
+            boards[board] = [result]
+        elif _is_benchmark(result) and paper.threat in (None, CORRUPTIONS):
+            kept = boards.get(CORRUPTIONS, [])
+            same = [one for one in kept if one.evaluation == result.evaluation and one.metric != result.metric]
+            boards[CORRUPTIONS] = sorted([*same, result], key=lambda one: one.metric, reverse=True)
+    return boards
+
+
+def _tier(result: Result) -> str:
+    return str(result.attack_settings.get("tier", ""))
+
+
+def _is_autoattack(result: Result) -> bool:
+    settings = result.attack_settings
+    return (
+        result.suite == "autoattack"
+        and result.metric == "robust_accuracy"
+        and settings.get("version") == "standard"
+        and _tier(result) in TIERS
+        and str(result.threat).partition(":")[0] in BOARDS
+    )
+
+
+def _is_benchmark(result: Result) -> bool:
+    """A sum over the whole benchmark, from its official files: regenerated images are near them, and not the same."""
+    how = result.attack_settings
+    return (
+        result.suite == CORRUPTIONS
+        and result.metric in ("mean_corrupted_accuracy", "mean_corruption_error")
+        and result.extra.get("source") == "official"
+        and len(how.get("types", ())) == 15
+        and how.get("severities") == [1, 2, 3, 4, 5]
+    )
+
+
+def _info(run: Run, board: str, results: list[Result], paper: Paper) -> dict[str, Any]:
+    first = results[0]
+    clean = [one for one in run.results if one.evaluation == first.evaluation and one.metric == "clean_accuracy"]
+    if board == CORRUPTIONS:
+        fields = {"mean_corrupted_accuracy": "corruptions_acc", "mean_corruption_error": "corruptions_mce"}
+        numbers = {fields[one.metric]: _per_cent(one.value) for one in results}
+    else:
+        numbers = {"autoattack_acc": _per_cent(first.value)}
+    red = sorted({flag["code"] for flag in first.flags if flag["level"] == "red"})
+    return {
+        "link": paper.link,
+        "name": paper.name,
+        "authors": paper.authors,
+        "additional_data": paper.additional_data,
+        "number_forward_passes": paper.number_forward_passes,
+        "dataset": _dataset(first, paper),
+        "venue": paper.venue,
+        "architecture": paper.architecture or first.model,
+        "eps": None if board == CORRUPTIONS else str(first.threat).partition(":")[2],
+        "clean_acc": _per_cent(clean[-1].value) if clean else "",
+        "reported": paper.reported,
+        **numbers,
+        "footnote": " ".join(part for part in (paper.footnote, _how(first, red)) if part),
+        "unreliable": bool(red),
+    }
+
+
+def _dataset(result: Result, paper: Paper) -> str:
+    name = paper.dataset or re.split("[/:]", result.data)[0]
+    if name not in IMAGES:
+        hint = did_you_mean(name, IMAGES) or f", one of {', '.join(IMAGES)}"
+        raise UserError(f"RobustBench has no data '{name}'; say which of its sets {result.data} is: dataset=NAME{hint}")
+    if result.n < IMAGES[name]:
+        warnings.warn(f"{result.run}: measured on {result.n:,} images; RobustBench looks at {IMAGES[name]:,}")
+    return name
+
+
+def _how(result: Result, red: list[str]) -> str:
+    what = f"AutoAttack standard, tier {_tier(result)}" if result.suite == "autoattack" else "official corruption files"
+    flags = f" Flagged: {', '.join(red)}." if red else ""
+    version = result.versions.get("hardtack", "")
+    return f"Measured by hardtack {version} ({what}) on {result.n:,} images of {result.data}.{flags}"
+
+
+def _per_cent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _file_name(label: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", label)

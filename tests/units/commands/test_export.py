@@ -1,0 +1,210 @@
+"""Exported numbers are the stored ones, in the words of a spreadsheet, a paper and RobustBench."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+
+from hardtack.cli import main
+from hardtack.exporting import escaped
+from hardtack.results import Result, append_results, read_results
+from tiny_runs import write_data
+
+AUTOATTACK = {
+    "suite": "autoattack", "evaluation": "autoattack-1", "data": "cifar10/test", "n": 10_000, "run": "vit",
+    "model": "vit_tiny_patch4_32", "versions": {"hardtack": "0.1.0"},
+}  # fmt: skip
+OFFICIAL = {"types": [f"type {n}" for n in range(15)], "severities": [1, 2, 3, 4, 5]}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def attacked(value=0.31204, *, tier="verified", version="standard", threat="linf:8/255", **more):
+    settings = {"version": version, "tier": tier}
+    shared = {**AUTOATTACK, **more}
+    return [
+        Result(metric="clean_accuracy", value=0.6945, low=0.685, high=0.703, **shared),
+        Result(
+            metric="robust_accuracy", value=value, low=0.303, high=0.321, threat=threat, attack_settings=settings,
+            attack=f"autoattack {version} tier={tier}", **shared,
+        ),
+    ]  # fmt: skip
+
+
+def corrupted(source, **how):
+    shared = {**AUTOATTACK, "suite": "corruptions", "evaluation": "corruptions-1", "extra": {"source": source}}
+    return [
+        Result(metric="clean_accuracy", value=0.7, **shared),
+        Result(metric="mean_corrupted_accuracy", value=0.5123, attack_settings={**OFFICIAL, **how}, **shared),
+    ]
+
+
+def exported(capsys, *words):
+    assert main(["export", *words]) == 0
+    return capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- csv and latex
+
+
+def test_csv_has_a_line_for_every_result_of_a_real_evaluation(home, capsys):
+    write_data(home / "data.npz")
+    words = ["model=vit_digits", "model.options.patch_size=4", "data=npz:data.npz", "runtime.device=cpu"]
+    assert main(["evaluate", *words, "suite=pgd", "attack.steps=2", "threat=linf:0.1", "output=runs/tiny, model"]) == 0
+    assert main(["export", "runs/tiny, model", "output=out/all.csv"]) == 0
+    rows = list(csv.DictReader((home / "out/all.csv").open(newline="")))
+    stored = read_results("runs/tiny, model")
+    assert [row["metric"] for row in rows] == [result.metric for result in stored]
+    assert [float(row["value"]) for row in rows] == [result.value for result in stored]
+    assert {row["run"] for row in rows} == {"tiny, model"} and rows[-1]["flags"] == "red:untrained"
+    assert rows[-1]["threat"] == "linf:0.1" and int(rows[-1]["n"]) == stored[-1].n
+    assert "exported: out/all.csv" in capsys.readouterr().out
+
+
+def test_csv_goes_to_the_screen_without_a_file(capsys):
+    append_results("runs/vit", attacked())
+    rows = list(csv.DictReader(io.StringIO(exported(capsys, "runs"))))
+    assert [row["value"] for row in rows] == ["0.6945", "0.31204"]
+
+
+def test_latex_is_one_table_for_each_comparable_group(capsys):
+    append_results("runs/vit_a", attacked(0.3123))
+    append_results("runs/[b]*", attacked(0.4567, threat="l2:0.5") + attacked(0.2, evaluation="autoattack-2"))
+    append_results("runs/c&d", attacked(0.5, data="cifar100/test"))
+    text = exported(capsys, "runs", "format=latex")
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+    assert r"vit\_a & 69.5 {\scriptsize 68.5--70.3} & 31.2 {\scriptsize 30.3--32.1} & --- \\" in text
+    assert r"{[}b{]}{*} & " in text and r"c\&d & " in text  # neither an argument of \\ nor a column
+    assert r"$\ell_\infty \le 8/255$ & $\ell_2 \le 0.5$ \\" in text
+    for table in text.split(r"\begin{table}")[1:]:
+        balanced(table)
+        columns = len(re.search(r"\{tabular\}\{(\w+)\}", table)[1])
+        rows = [line for line in table.splitlines() if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in rows} == {columns}
+
+
+def balanced(text):
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", text):
+        depth += 1 if brace == "{" else -1
+        assert depth >= 0
+    assert depth == 0 and len(re.findall(r"(?<!\\)\$", text)) % 2 == 0
+    opened, closed = re.findall(r"\\begin\{(\w+)\}", "\\begin{table}" + text), re.findall(r"\\end\{(\w+)\}", text)
+    assert sorted(opened) == sorted(closed)
+
+
+def test_latex_marks_what_must_not_be_quoted(capsys):
+    flag = {"level": "red", "code": "masked_gradients", "message": "…"}
+    append_results("runs/vit", attacked(flags=(flag,)))
+    text = exported(capsys, "runs", "format=latex")
+    assert r"vit$^\dagger$ &" in text and r"understood: masked\_gradients" in text
+
+
+def test_names_stay_text_in_latex():
+    assert escaped(r"a_b 50% $x$ \n {y} #1 ~^") == (
+        r"a\_b 50\% \$x\$ \textbackslash{}n \{y\} \#1 \textasciitilde{}\textasciicircum{}"
+    )
+
+
+# ---------------------------------------------------------------- robustbench
+
+
+def test_model_info_as_robustbench_writes_it(home, capsys):
+    append_results("runs/vit", attacked())
+    words = [
+        "authors=A. Author, B. Author",
+        "name=Bread: a study",
+        "venue=2026",
+        "link=https://example.org",
+        "reported=31.5",
+    ]
+    exported(capsys, "runs/vit", "format=robustbench", "output=info.json", *words)
+    info = json.loads((home / "info.json").read_text())
+    footnote = info.pop("footnote")
+    assert info == {
+        "link": "https://example.org", "name": "Bread: a study", "authors": "A. Author, B. Author",
+        "additional_data": False, "number_forward_passes": 1, "dataset": "cifar10", "venue": "2026",
+        "architecture": "vit_tiny_patch4_32", "eps": "8/255", "clean_acc": "69.45", "reported": "31.5",
+        "autoattack_acc": "31.20", "unreliable": False,
+    }  # fmt: skip
+    assert "tier verified" in footnote and "10,000 images of cifar10/test" in footnote
+
+
+def test_several_go_where_robustbench_has_them(home, capsys):
+    append_results("runs/vit", attacked(tier="exact") + corrupted("official"))
+    append_results("runs/l2", attacked(0.6, threat="l2:0.5"))
+    exported(capsys, "runs", "format=robustbench", "output=info")
+    found = {
+        str(path.relative_to(home / "info")): json.loads(path.read_text()) for path in home.rglob("info/**/*.json")
+    }
+    assert set(found) == {"cifar10/Linf/vit.json", "cifar10/L2/l2.json", "cifar10/corruptions/vit.json"}
+    assert found["cifar10/corruptions/vit.json"]["corruptions_acc"] == "51.23"
+    assert found["cifar10/corruptions/vit.json"]["eps"] is None
+    assert "tier exact" in found["cifar10/Linf/vit.json"]["footnote"]
+    assert main(["export", "runs", "format=robustbench", "output=one.json"]) == 2
+    assert "3 files to write" in capsys.readouterr().err
+
+
+def test_the_exact_tier_goes_before_the_verified_one(capsys):
+    append_results("runs/vit", attacked(0.31, tier="exact") + attacked(0.32, evaluation="autoattack-2"))
+    assert json.loads(exported(capsys, "runs", "format=robustbench"))["autoattack_acc"] == "31.00"
+
+
+def test_a_red_flag_is_unreliable(capsys):
+    append_results("runs/vit", attacked(flags=({"level": "red", "code": "masked_gradients"},)))
+    info = json.loads(exported(capsys, "runs", "format=robustbench"))
+    assert info["unreliable"] is True and "masked_gradients" in info["footnote"]
+
+
+REFUSED = {
+    "fast": attacked(tier="fast"),
+    "max": attacked(tier="max"),
+    "rand": attacked(version="rand"),
+    "l1": attacked(threat="l1:12"),
+    "regenerated corruptions": corrupted("regenerated"),
+    "part of the corruptions": corrupted("official", types=["fog"]),
+    "one severity": corrupted("official", severities=[3]),
+    "reported by others": attacked(suite="reported", extra={"source": "reported"}),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_numbers_are_refused(name, capsys):
+    append_results("runs/vit", REFUSED[name])
+    assert main(["export", "runs/vit", "format=robustbench"]) == 2
+    assert "no number of vit is one that RobustBench lists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["format=cvs"], "'format'"),
+        (["format=robustbench", "autors=me"], "did you mean 'authors'"),
+        (["format=robustbench", "dataset=cifar"], "did you mean 'cifar10'"),
+        (["format=latex", "nowhere"], "there is no folder nowhere"),
+    ],
+)
+def test_mistakes(words, said, capsys):
+    append_results("runs/vit", attacked())
+    assert main(["export", "runs", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_two_radii_of_a_norm_are_told_apart_by_threat(capsys):
+    append_results("runs/vit", attacked() + attacked(0.5, threat="linf:4/255", evaluation="autoattack-2"))
+    assert main(["export", "runs", "format=robustbench"]) == 2
+    assert "choose by threat=" in capsys.readouterr().err
+    info = json.loads(exported(capsys, "runs", "format=robustbench", "threat=linf:4/255"))
+    assert (info["eps"], info["autoattack_acc"]) == ("4/255", "50.00")
+
+
+def test_fewer_images_than_the_leaderboard_are_said(capsys):
+    append_results("runs/vit", attacked(n=1000))
+    with pytest.warns(UserWarning, match="1,000 images; RobustBench looks at 10,000"):
+        assert main(["--debug", "export", "runs", "format=robustbench"]) == 0
