@@ -94,6 +94,12 @@ def _suites() -> Rows:
     return ("name", ""), [(name, (make.__doc__ or "").split("\n")[0]) for name, make in makers.items()]
 
 
+def _protocols() -> Rows:
+    from hardtack.protocols import list_protocols
+
+    return ("name", ""), list(list_protocols().items())
+
+
 def _recipes() -> Rows:
     return ("name", ""), [(name, _first_comment(name)) for name in list_recipes()]
 
@@ -119,6 +125,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),
     "suites": _suites,
+    "protocols": _protocols,
     "recipes": _recipes,
     "settings": _settings,
 }

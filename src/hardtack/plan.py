@@ -244,7 +244,12 @@ class Plans:
 
 def plan(run: str | Path | None, words: Iterable[str] = ()) -> Plans:
     """Words are those of `evaluate`."""
-    target, job = load_target(run, parse_words(words))
+    values = parse_words(words)
+    if "protocol" in values:
+        from hardtack.protocols import plan_protocol
+
+        return Plans(tuple(plan_protocol(run, values)))
+    target, job = load_target(run, values)
     return Plans(
         tuple(plan_evaluation(target.model, target.data, config=one, runtime=job.runtime) for one in job.configs())
     )
@@ -295,10 +300,11 @@ def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runt
         with untouched(model), torch.no_grad():
             for kind, sight in {kind_of(sight): sight for sight in sights}.items():
                 alike = [other.cost for other in sights if kind_of(other) == kind]
-                sight.look(judge, x, y, index)
+                tried, times = sight.part() if hasattr(sight, "part") else (sight, 1)
+                tried.look(judge, x, y, index)
                 began = time.perf_counter()
-                sum(column.sum().item() for column in sight.look(judge, x, y, index).values())
-                seconds = (time.perf_counter() - began) / len(x)
+                sum(column.sum().item() for column in tried.look(judge, x, y, index).values())
+                seconds = times * (time.perf_counter() - began) / len(x)
                 forwards, backwards = (sum(cost[at] for cost in alike) for at in (0, 1))
                 total = total.plus(Bill(forwards, backwards, len(alike) * seconds))
     finally:
@@ -307,7 +313,8 @@ def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runt
 
 
 def _survey_title(config: EvaluationConfig, sights: Sequence[Sight]) -> str:
-    return f"{config.suite}: {len(sights)} views of every image" if sights else config.suite
+    views = sum(sight.cost.forwards for sight in sights)
+    return f"{config.suite}: {views} views of every image" if sights else config.suite
 
 
 def _bill(trial: Trial, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:

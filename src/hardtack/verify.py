@@ -62,7 +62,7 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
-    known = {result.evaluation: result for result in read_results(folder) if result.verdicts}
+    known = {result.evaluation: result for result in read_results(folder) if _can_be_checked(result)}
     if not known:
         raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
     if wanted is not None and wanted not in known:
@@ -70,6 +70,11 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     chosen = known if wanted is None else {wanted: known[wanted]}
     source = folder if made_from is None else Path(made_from).expanduser()
     return [_verify(folder, source, result, given, eight=bits == 8) for result in chosen.values()]
+
+
+def _can_be_checked(result: Result) -> bool:
+    """A protocol's row repeats what its evaluations say, and a reported number has nothing to show."""
+    return result.verdicts is not None and result.suite != "protocol"
 
 
 def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:

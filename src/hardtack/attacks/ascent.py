@@ -22,7 +22,7 @@ from hardtack.attacks.outcome import Outcome, Step, better, choose_target, nothi
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.registry import attacks
-from hardtack.threats import Ball, Threat
+from hardtack.threats import DENSE_L1, Ball, Threat
 
 
 def ascent_step(
@@ -74,6 +74,7 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
     return torch.autograd.grad(value, x, materialize_grads=True)[0], extras
 
 
+@attacks.register("dense_pgd", dense=True, help="PGD with dense l1 steps, weak: for published l1 numbers only")
 @attacks.register("momentum_pgd", momentum=1.0, help="PGD along a running mean of gradients (MI-FGSM)")
 @attacks.register("rfgsm", steps=1, relative_step=1.25, help="FGSM from a random point of the ball (fast AT)")
 @attacks.register("fgsm", steps=1, relative_step=1.0, start="clean", help="one gradient step of length eps")
@@ -87,7 +88,8 @@ class Ascent(Called):
     (what training does). `loss` is ce unless told otherwise (TRADES: kl). `target` makes the attack targeted.
     `restarts` beyond the first start from other random points. `seed` moves all that is random. Against a
     model that is itself random, `eot` passes are averaged (expectation over transformation, Athalye et al.
-    2018): their gradients, their losses, and the logits by which success is judged.
+    2018): their gradients, their losses, and the logits by which success is judged. `dense` takes the l1 steps of
+    the Adversarial Robustness Toolbox, under which published l1 numbers look better than they are.
     """
 
     threat: Threat
@@ -102,6 +104,7 @@ class Ascent(Called):
     keep: Literal["best", "last"] | None = None
     mode: Literal["eval", "train"] = "eval"
     eot: int = 1
+    dense: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -121,6 +124,8 @@ class Ascent(Called):
             raise UserError("restarts from the clean image repeat the same search; use start=random")
         if self.loss == "kl" and self.start == "clean":
             raise UserError("the kl loss has zero gradient at the clean image; use start=random or gaussian")
+        if self.dense and self.threat.norm != "l1":
+            raise UserError(f"dense steps exist in l1 only, found {self.threat}")
         self._refuse_targeted_kl(self.target)
 
     def search(
@@ -150,7 +155,8 @@ class Ascent(Called):
         goal, reference = self._goal(model, x, y, keys, target)
         sign = 1.0 if target is None and self.target is None else -1.0
         loss = get_loss(self.loss or "ce")
-        fixed = {"loss": loss, "ball": self.threat.ball, "momentum": self.momentum, "sign": sign, "eot": self.eot}
+        ball = DENSE_L1 if self.dense else self.threat.ball
+        fixed = {"loss": loss, "ball": ball, "momentum": self.momentum, "sign": sign, "eot": self.eot}
 
         best, watched = nothing_yet(x), verdict or self.keep != "last"
         for restart in range(self.restarts):

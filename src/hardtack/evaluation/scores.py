@@ -72,7 +72,9 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
     severities = sorted({view.settings["severity"] for view in views})
     grid = np.stack([columns[f"correct@{view.name}"] for view in views], axis=1).astype(float)
     words = _words(types, severities)
-    how = {"types": types, "severities": severities, "constants": views[0].settings["constants"]}
+    first = views[0].settings
+    how = {"types": types, "severities": severities, "constants": first["constants"]}
+    how |= {"jpeg": first["jpeg"]} if "jpeg" in first else {}
     per_image = grid.mean(axis=1)
     low, high = bootstrap(per_image)
     results = [

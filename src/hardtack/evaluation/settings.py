@@ -11,7 +11,7 @@ from pydantic import Field
 from hardtack.attacks.ensemble import Tier, Version
 from hardtack.data.corruptions import Constants
 from hardtack.errors import UserError, did_you_mean
-from hardtack.evaluation.masks import PatchConfig
+from hardtack.evaluation.masks import USUAL, PatchConfig
 from hardtack.evaluation.views import Severities, Types
 from hardtack.threats import Threat
 
@@ -37,6 +37,7 @@ class EvaluationConfig:
     constants      of both: cifar or imagenet (None: by the size of the images)
     files          of both: a folder of official files (CIFAR-10-C, ImageNet-P …) instead of regenerated images
     frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
+    jpeg           of corruptions: store the images as JPEG of this quality before they are shown, as ImageNet-C's 85
     patches        of suite=patches: patches.share, patches.masks, patches.kinds … (see PatchConfig)
     batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
     chunk_size     images whose verdicts are written together (None: what suits the suite)
@@ -56,7 +57,8 @@ class EvaluationConfig:
     constants: Constants | None = None
     files: str | None = None
     frost: str | None = None
-    patches: PatchConfig = PatchConfig()
+    jpeg: Annotated[int, Field(ge=1, le=100)] | None = None
+    patches: PatchConfig = USUAL
     batch_size: Annotated[int, Field(ge=1)] | None = None
     chunk_size: Annotated[int, Field(ge=1)] | None = None
     examples: Annotated[int, Field(ge=0)] = 12
@@ -74,7 +76,7 @@ _TAKEN_BY = {
     "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
     "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions", "perturbations"],
     "severities": ["corruptions"], "constants": ["corruptions", "perturbations"],
-    "files": ["corruptions", "perturbations"], "frost": ["corruptions"],
+    "files": ["corruptions", "perturbations"], "frost": ["corruptions"], "jpeg": ["corruptions"],
     "patches": ["patches"],
 }  # fmt: skip
 

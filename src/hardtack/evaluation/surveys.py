@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from hardtack.data.corruptions import constants_for
+from hardtack.errors import UserError
 from hardtack.evaluation.flip_scores import sequence_results
 from hardtack.evaluation.masks import patch_sights
 from hardtack.evaluation.patch_scores import patch_results
@@ -49,9 +50,13 @@ def _corruptions(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     """Accuracy under common corruptions, regenerated, or from official files with files=FOLDER."""
     severities = tuple(sorted(set(config.severities)))
     if config.files is not None:
+        if config.jpeg is not None:
+            raise UserError("jpeg is for regenerated images; official files are shown as they are")
         return official_views(config.files, config.types, severities)
     constants = config.constants or constants_for(scene.largest_side)
-    return corruption_views(config.types, severities, constants, seed=scene.seed, frost=config.frost)
+    return corruption_views(
+        config.types, severities, constants, seed=scene.seed, frost=config.frost, jpeg=config.jpeg
+    )  # fmt: skip
 
 
 def _patches(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:

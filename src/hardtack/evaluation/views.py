@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hardtack.data import Dataset
 from hardtack.data.corruptions import COMMON, EXTRA, NOISE, Constants, corrupt, frost_source
+from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official import OfficialC, open_official
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.sights import View
@@ -29,26 +30,33 @@ GROUPS = {"common": COMMON, "extra": EXTRA, "all": COMMON + EXTRA, "noise": NOIS
 
 
 def corruption_views(
-    types: tuple[str, ...], severities: tuple[int, ...], constants: Constants, *, seed: int, frost: str | None
+    types: tuple[str, ...],
+    severities: tuple[int, ...],
+    constants: Constants,
+    *,
+    seed: int,
+    frost: str | None,
+    jpeg: int | None = None,
 ) -> list[View]:
-    """Regenerated corruptions: every type at every severity."""
+    """Regenerated corruptions: every type at every severity. `jpeg`: stored at that quality, as ImageNet-C's were."""
     folder = None if frost is None else Path(frost).expanduser()
     overlays = frost_source(folder)
     views = []
     for type_ in chosen_types(types):
         for severity in severities:
             how = {"type": type_, "severity": severity, "constants": constants, "seed": seed}
-            views.append(
-                View(
-                    name=f"{type_}/{severity}",
-                    show=functools.partial(
-                        corrupt, name=type_, severity=severity, constants=constants, seed=seed, frost=folder
-                    ),
-                    source="regenerated",
-                    settings=how | ({"overlays": overlays} if type_ == "frost" else {}),
-                )
-            )
+            how |= {"overlays": overlays} if type_ == "frost" else {}
+            show = functools.partial(_shown, how=how, frost=folder, jpeg=jpeg)
+            how = how | ({"jpeg": jpeg} if jpeg is not None else {})
+            views.append(View(name=f"{type_}/{severity}", show=show, source="regenerated", settings=how))
     return views
+
+
+def _shown(x: Tensor, index: Tensor, how: dict[str, Any], frost: Path | None, jpeg: int | None) -> Tensor:
+    seen = corrupt(
+        x, index, how["type"], how["severity"], constants=how["constants"], seed=how["seed"], frost=frost
+    )  # fmt: skip
+    return seen if jpeg is None else compress(seen, jpeg)
 
 
 def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...]) -> list[View]:

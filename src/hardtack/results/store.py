@@ -70,8 +70,8 @@ def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     return _read_lines(Path(run_dir) / "metrics.jsonl", _mapping)
 
 
-def _identity(result: Result) -> tuple[str, str, str | None, str | None]:
-    return result.evaluation, result.metric, result.threat, result.attack
+def _identity(result: Result) -> tuple[Any, ...]:
+    return result.evaluation, result.metric, result.threat, result.attack, result.extra.get("column")
 
 
 def _mapping(line: str) -> dict[str, Any]:

@@ -185,8 +185,24 @@ def l1_project(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
     return (x + _like(delta.sign() * moved, x)).clamp(0, 1)
 
 
+def l1_dense_step(gradient: Tensor, x_adv: Tensor, length: Eps) -> Tensor:
+    """Along the gradient itself, scaled to the length: every pixel moves a little, and a linear loss rises little."""
+    rows = _rows(gradient)
+    return _like(rows / rows.abs().sum(dim=1, keepdim=True).clamp_min(_TINY) * _column(length, gradient), gradient)
+
+
+def l1_scale(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
+    """Into the ball by shrinking all pixels alike, then into the box: feasible, far from the nearest point."""
+    delta = _rows(z - x)
+    most = _column(eps, x) * (1 - 1e-6)  # rounding over many pixels must not leave the ball
+    shrink = (most / delta.abs().sum(dim=1, keepdim=True).clamp_min(_TINY)).clamp(max=1)
+    return (x + _like(delta * shrink, x)).clamp(0, 1)
+
+
 BALLS = {
     "linf": Ball("linf", linf_size, linf_random_point, linf_step, linf_project),
     "l2": Ball("l2", l2_size, l2_random_point, l2_step, l2_project),
     "l1": Ball("l1", l1_size, l1_random_point, l1_step, l1_project),
 }
+DENSE_L1 = Ball("l1", l1_size, l1_random_point, l1_dense_step, l1_scale)
+"""The l1 geometry of some published PGD: dense steps and no true projection, which makes a weak attack."""

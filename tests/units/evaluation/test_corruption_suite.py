@@ -7,9 +7,10 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.data.corruptions import COMMON, NOISE, corrupt
+from hardtack.data.corruptions.jpeg import compress
 from hardtack.errors import UserError
 from hardtack.evaluation.scores import ALEXNET_CLEAN_ERROR, ALEXNET_ERROR, mean_corruption_error
-from hardtack.evaluation.views import chosen_types
+from hardtack.evaluation.views import chosen_types, corruption_views
 from hardtack.results import bootstrap
 
 
@@ -128,3 +129,16 @@ def test_imagenets_constants_and_all_types_give_mce():
     assert whole.value == pytest.approx(mean_corruption_error(errors))
     assert quiet.value == pytest.approx(mean_corruption_error(errors, [name for name in COMMON if name not in NOISE]))
     assert whole.low <= whole.value <= whole.high
+
+
+def test_images_may_go_through_jpeg_as_those_of_imagenet_c_did():
+    plain = ht.evaluate(Bright(), (X, Y), **FEW)
+    stored = ht.evaluate(Bright(), (X, Y), jpeg=85, **FEW)
+    assert stored.results[-1].attack_settings["jpeg"] == 85 and "jpeg" not in plain.results[-1].attack_settings
+    (view,) = corruption_views(("contrast",), (5,), "cifar", seed=0, frost=None, jpeg=85)
+    wanted = compress(corrupt(X, torch.arange(40), "contrast", 5, constants="cifar"), 85)
+    assert torch.equal(view.show(X, torch.arange(40)), wanted)
+    confidence = [one.verdicts["confidence@contrast/5"] for one in (plain, stored)]
+    assert not np.array_equal(*confidence)
+    with pytest.raises(UserError, match="jpeg is for regenerated images"):
+        ht.evaluate(Bright(), (X, Y), suite="corruptions", files="somewhere", jpeg=85, quiet=True)

@@ -1,0 +1,132 @@
+"""`hardtack compare A B`: which numbers of two runs truly differ, image by image.
+
+Only numbers that were measured the same way on the same images are compared. Right or wrong: McNemar's exact test. A
+mean of several per image: signs of the differences are turned at random, as if it did not matter which model is which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hardtack.errors import UserError, did_you_mean
+from hardtack.results import ONE_VIEW, Result, Run, bootstrap, comparable, paired, per_image, read_run, read_verdicts
+
+ONE_OF_MANY = (ONE_VIEW, "flip_probability")  # types and severities, whose means are compared
+TURNS = 2000
+_NARROW = 64  # turns at a time, so that ten thousand images do not fill the memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One number of two runs: `value` is the first's less the second's, with its 95 % bootstrap interval."""
+
+    about: str
+    first: float
+    second: float
+    value: float
+    low: float
+    high: float
+    p_value: float
+    n: int
+
+    def __str__(self) -> str:
+        numbers = f"{self.first:8.2%} {self.second:8.2%} {self.value:+8.2%}  [{self.low:+.2%}, {self.high:+.2%}]"
+        return f"{numbers}  {_p(self.p_value):<10} n={self.n:<6} {self.about}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    first: str
+    second: str
+    differences: tuple[Difference, ...]
+
+    def __str__(self) -> str:
+        head = [f"{self.first} less {self.second}", f"{'first':>8} {'second':>8} {'differ':>8}  95 % interval"]
+        return "\n".join([*head, *map(str, self.differences)])
+
+
+def compare(first: str | Path, second: str | Path, *, metric: str | None = None) -> Comparison:
+    """All comparable numbers of two run folders; `metric` keeps one kind, and shows single views too."""
+    runs = [read_run(first), read_run(second)]
+    tables = [_newest(run, metric) for run in runs]
+    shared = [key for key in tables[0] if key in tables[1]]
+    if not shared:
+        raise UserError(_nothing(runs, metric))
+    differences = [one for key in shared if (one := _difference(runs, [table[key] for table in tables])) is not None]
+    if not differences:
+        raise UserError(f"{runs[0].label} and {runs[1].label} have numbers in common, but not on the same images")
+    return Comparison(runs[0].label, runs[1].label, tuple(differences))
+
+
+def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
+    wanted = [r for r in run.results if r.metric == metric or (metric is None and r.metric not in ONE_OF_MANY)]
+    return {(*comparable(result), result.extra.get("column")): result for result in wanted if result.verdicts}
+
+
+def _nothing(runs: list[Run], metric: str | None) -> str:
+    known = {result.metric for run in runs for result in run.results}
+    if metric is not None and metric not in known:
+        return f"neither run has a '{metric}'{did_you_mean(metric, known) or '; they have ' + ', '.join(sorted(known))}"
+    return (
+        f"{runs[0].label} and {runs[1].label} have no number in common: only what was measured with the same settings, "
+        "on the same data and as many images, can be compared"
+    )
+
+
+def _difference(runs: list[Run], results: list[Result]) -> Difference | None:
+    rows = [_rows(run, result) for run, result in zip(runs, results, strict=True)]
+    if rows[0] is None or rows[1] is None or set(rows[0]) != set(rows[1]):
+        return None
+    images = sorted(rows[0])
+    a, b = (np.array([row[image] for image in images]) for row in (rows[0], rows[1]))
+    low, high = bootstrap(a - b)
+    binary = bool(np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all())
+    result = results[0]
+    parts = [result.protocol, str(result.extra.get("column", "")), result.metric.replace("_", " ")]
+    parts += [result.threat or "", "" if result.threat and result.suite == "protocol" else result.attack or ""]
+    return Difference(
+        about=" ".join(part for part in (*parts, result.data) if part), first=float(a.mean()), second=float(b.mean()),
+        value=float((a - b).mean()), low=low, high=high, n=len(images),
+        p_value=paired(a > 0.5, b > 0.5).p_value if binary else turned(a - b),
+    )  # fmt: skip
+
+
+def _rows(run: Run, result: Result) -> dict[int, float] | None:
+    try:
+        columns = read_verdicts(run.path / str(result.verdicts))
+    except UserError:
+        return None
+    vector = per_image(result, columns)
+    return None if vector is None else dict(zip(columns["index"].tolist(), vector.tolist(), strict=True))
+
+
+def turned(difference: np.ndarray) -> float:
+    """Two-sided p-value of a mean difference per image under random signs; never below one in `TURNS` + 1."""
+    generator, seen = np.random.default_rng(0), abs(difference.sum())
+    tolerance = 1e-9 * np.abs(difference).sum()
+    beyond = 0
+    for start in range(0, TURNS, _NARROW):
+        signs = generator.integers(0, 2, (min(_NARROW, TURNS - start), len(difference))) * 2 - 1
+        beyond += int((np.abs(signs @ difference) >= seen - tolerance).sum())
+    return (beyond + 1) / (TURNS + 1)
+
+
+def _p(value: float) -> str:
+    return "p < 0.0001" if value < 1e-4 else f"p = {value:.2g}"
+
+
+def compare_words(words: Iterable[str]) -> list[Comparison]:
+    """`A B [C …] [metric=…]`: the first beside each of the others."""
+    given = list(words)
+    runs = [word for word in given if "=" not in word]
+    settings = dict(word.split("=", 1) for word in given if "=" in word)
+    metric = settings.pop("metric", None)
+    if settings:
+        raise UserError(f"compare takes run folders and metric=NAME, found '{next(iter(settings))}'")
+    if len(runs) < 2:
+        raise UserError("name two run folders or more: hardtack compare runs/a runs/b")
+    return [compare(runs[0], other, metric=metric) for other in runs[1:]]

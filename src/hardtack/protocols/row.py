@@ -1,0 +1,272 @@
+"""Measuring a protocol: one evaluation after the other, then a row of numbers with the protocol's name on them.
+
+Each evaluation is an ordinary one: kept in the run folder, resumed after a kill, shared out under torchrun, recalled
+where it was measured before. The row is written beside them, with a vector per column over the images they share.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardtack.api import EvaluationJob, Target, evaluate_target, load_target, nested
+from hardtack.config import build
+from hardtack.data.paths import find_path
+from hardtack.errors import UserError, did_you_mean
+from hardtack.evaluation import Evaluation, EvaluationConfig
+from hardtack.evaluation.metrics import accuracy
+from hardtack.evaluation.settings import ATTACKED
+from hardtack.protocols.protocol import Column, Protocol, read_protocol
+from hardtack.results import Result, append_results, per_image, write_verdicts
+
+# what a user may say without changing what is measured; everything else is the protocol's
+_WHAT = ("model", "data", "n", "split", "checkpoint", "output", "runtime", "frost")
+FREE_WORDS = (*_WHAT, "batch_size", "chunk_size", "keep", "examples")
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ProtocolRow:
+    """What a protocol came to. `missing`: columns that could not be measured, and why."""
+
+    protocol: Protocol
+    results: tuple[Result, ...]
+    missing: dict[str, str]
+    evaluations: tuple[Evaluation, ...]
+
+    def value(self, column: str) -> float:
+        """Of a column, by its name."""
+        for result in self.results:
+            if result.extra["column"] == column:
+                return result.value
+        names = [result.extra["column"] for result in self.results]
+        raise UserError(self.missing.get(column) or f"there is no column '{column}'{did_you_mean(column, names)}")
+
+    def __str__(self) -> str:
+        lines = [_line(result) for result in self.results]
+        lines += [f"{name:<24} not measured: {why}" for name, why in self.missing.items()]
+        spent = {one.id: one.results[-1] for one in self.evaluations}.values()
+        passes = [sum(result.extra.get(kind, 0) for result in spent) for kind in ("forwards", "backwards")]
+        seconds = sum(result.seconds or 0.0 for result in spent)
+        total = f"{passes[0]:,} forwards, {passes[1]:,} backwards, {seconds:,.1f} s"
+        return "\n".join([f"{self.protocol}: {self.protocol.paper}", *lines, total, *_flags(self.results)])
+
+
+def _line(result: Result) -> str:
+    interval = "" if result.low is None or result.high is None else f"  [{result.low:.2%}, {result.high:.2%}]"
+    source = result.extra.get("source", "")
+    return f"{result.extra['column']:<24} {result.value:7.2%}{interval}  n={result.n}" + (f"  {source}" * bool(source))
+
+
+def _flags(results: tuple[Result, ...]) -> list[str]:
+    lines = [
+        f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for result in results for flag in result.flags
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def measure_protocol(
+    run: str | Path | None = None, /, *, quiet: bool = False, tell: Tell | None = None, **words: Any
+) -> ProtocolRow:
+    """`measure_protocol("runs/x", protocol="architectures/cifar", n=1000)`; `tell` hears of each number at once."""
+    part = _Measured(run, nested(words))
+    found: dict[str, Result] = {}
+    vectors: dict[str, dict[int, float]] = {}
+    for column in part.protocol.columns:
+        try:
+            result = part.worst(column, found, vectors) if column.worst_of else part.measure(column, vectors, quiet)
+        except _Missing as reason:
+            part.missing[column.name] = str(reason)
+            continue
+        found[column.name] = result
+        if tell is not None:
+            tell(_line(dataclasses.replace(result, extra={**result.extra, "column": column.name})))
+    results = part.write(found, vectors)
+    return ProtocolRow(part.protocol, results, part.missing, tuple(part.evaluations.values()))
+
+
+def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
+    """What each evaluation of a protocol will cost."""
+    from hardtack.plan import plan_evaluation
+
+    part, plans = _Measured(run, nested(words)), {}
+    for column in part.protocol.columns:
+        try:
+            target, config, _ = part.prepared(column)
+        except _Missing:
+            continue
+        key = json.dumps([column.data, dataclasses.asdict(config)], default=str)
+        if key not in plans:
+            plans[key] = plan_evaluation(target.model, target.data, config=config, runtime=part.job.runtime)
+    return list(plans.values())
+
+
+class _Missing(Exception):
+    """A column that cannot be measured, and why."""
+
+
+class _Measured:
+    """A protocol under way: what the user said, the models and data opened for it, and the evaluations made."""
+
+    def __init__(self, run: str | Path | None, values: dict[str, Any]) -> None:
+        name = values.pop("protocol", None)
+        if not isinstance(name, str | Path):
+            raise UserError("name a protocol: protocol=architectures/cifar (hardtack list protocols shows them)")
+        self.protocol = read_protocol(name)
+        self.folders = self._folders(values.pop("folders", {}))
+        self.threat = values.pop("threat", None)
+        if self.threat is not None and self.protocol.threat is None:
+            raise UserError(f"protocol {self.protocol} has threats of its own; 'threat' cannot be chosen")
+        for key in values:
+            if key not in FREE_WORDS:
+                raise UserError(self._not_free(key))
+        self.frost = values.pop("frost", None)
+        self.run = run
+        self.values = {"n": self.protocol.n, **values} if self.protocol.n is not None else values
+        self.target, self.job = self._open(None)
+        self.evaluations: dict[str, Evaluation] = {}
+        self.missing: dict[str, str] = {}
+        self._others: dict[str, Target] = {}
+        for key in self._given:  # one that is not there is said before anything is measured
+            self._place(key)
+
+    def _not_free(self, key: str) -> str:
+        if key in {item.name for item in dataclasses.fields(EvaluationConfig)}:
+            return f"'{key}' is settled by protocol {self.protocol}; leave it out, or measure a suite of your own"
+        known = [*FREE_WORDS, "folders", "threat"]
+        return f"unknown key '{key}'{did_you_mean(key, known) or '; known keys: ' + ', '.join(known)}"
+
+    def _folders(self, given: Any) -> dict[str, str]:
+        if not isinstance(given, dict):
+            raise UserError(f"say which folder is meant: folders.{next(iter(self.protocol.folders), 'NAME')}=PATH")
+        for key in given:
+            if key not in self.protocol.folders:
+                known = ", ".join(self.protocol.folders) or "none"
+                raise UserError(f"protocol {self.protocol} knows no folder '{key}'; it has {known}")
+        self._given = set(given)
+        return {**self.protocol.folders, **given}
+
+    def _open(self, data: str | None) -> tuple[Target, EvaluationJob]:
+        values = {**self.values, "suite": "clean"}
+        if data is None:
+            return load_target(self.run, values)
+        size = self.target.data.image_shape[-1]
+        other = {"name": f"{data}:{self._place(data)}", "image_size": size}
+        kept = {"n", "model", "checkpoint", "output", "runtime"}
+        return load_target(
+            self.run, {**{k: v for k, v in values.items() if k in kept}, "suite": "clean", "data": other}
+        )
+
+    def _place(self, key: str) -> Path | None:
+        """Where a folder lies; None where it is not. One that the user named must be there."""
+        data = self.job.data
+        try:
+            return find_path(self.folders[key], data.root if data is not None else None, kind=key)
+        except UserError:
+            if key in self._given:
+                raise
+            return None
+
+    # ------------------------------------------------------------ one column
+
+    def prepared(self, column: Column) -> tuple[Target, EvaluationConfig, dict[str, Any]]:
+        """The model and data of a column, its evaluation, and the words that ask for it again."""
+        if column.worst_of:
+            raise _Missing("not an evaluation of its own")
+        settings = dict(column.settings)
+        if settings["suite"] in ATTACKED and "threat" not in settings:
+            settings["threat"] = self.threat or self.protocol.threat
+        if settings["suite"] == "corruptions" and self.frost is not None:
+            settings["frost"] = self.frost
+        if column.official is not None and (place := self._place(column.official)) is not None:
+            settings = {key: value for key, value in settings.items() if key not in ("frost", "constants")}
+            settings["files"] = str(place)
+        shared = {
+            key: self.values[key] for key in ("batch_size", "chunk_size", "keep", "examples") if key in self.values
+        }
+        config = build(EvaluationConfig, {**shared, **settings}, path=f"columns.{column.name}")
+        return self._target(column), config, {**self.values, **settings}
+
+    def _target(self, column: Column) -> Target:
+        if column.data is None:
+            return self.target
+        if column.data not in self._others:
+            if self._place(column.data) is None:
+                wanted = self.folders[column.data]
+                raise _Missing(f"there is no folder {wanted}; say where it is with folders.{column.data}=PATH")
+            self._others[column.data] = self._open(column.data)[0]
+        return self._others[column.data]
+
+    def measure(self, column: Column, vectors: dict[str, dict[int, float]], quiet: bool) -> Result:
+        target, config, values = self.prepared(column)
+        found = evaluate_target(target, config, self.job.runtime, values, quiet=quiet)
+        self.evaluations[found.id] = found
+        for result in found.results:
+            if result.metric == column.metric and (result.attack or "").startswith(column.of):
+                vector = per_image(result, found.verdicts)
+                if vector is not None and column.data is None:
+                    vectors[column.name] = dict(zip(found.verdicts["index"].tolist(), vector.tolist(), strict=True))
+                return result
+        raise _Missing(f"{found.id} has no {column.metric}" + (f" of {column.of}" if column.of else ""))
+
+    def worst(self, column: Column, found: dict[str, Result], vectors: dict[str, dict[int, float]]) -> Result:
+        lacking = [name for name in column.worst_of if name not in vectors]
+        if lacking:
+            raise _Missing(f"needs {', '.join(lacking)}")
+        images = sorted(vectors[column.worst_of[0]])
+        standing = np.array([all(vectors[name][image] > 0.5 for name in column.worst_of) for image in images])
+        vectors[column.name] = dict(zip(images, standing.astype(float).tolist(), strict=True))
+        parts = [found[name] for name in column.worst_of]
+        flags = {json.dumps(flag, sort_keys=True): flag for part in parts for flag in part.flags}
+        common = _shared(parts[-1]) | {
+            "threat": "+".join(dict.fromkeys(part.threat or "" for part in parts)),
+            "attack": " + ".join(column.worst_of), "attack_settings": {}, "seconds": None,
+        }  # fmt: skip
+        return accuracy("worst_case_accuracy", standing, standing, (), list(flags.values()), common)
+
+    # ------------------------------------------------------------ the row
+
+    def write(self, found: dict[str, Result], vectors: dict[str, dict[int, float]]) -> tuple[Result, ...]:
+        facts = [str(self.protocol), sorted(self.evaluations), list(found)]
+        id = f"protocol-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]}"
+        row = []
+        for place, column in enumerate(self.protocol.columns):
+            if (result := found.get(column.name)) is None:
+                continue
+            extra = {key: value for key, value in result.extra.items() if key in ("source", "parameters", "limits")}
+            extra |= {"column": column.name, "place": place, "measured_by": result.evaluation}
+            verdicts = f"verdicts/{id}.parquet" if column.name in vectors else None
+            row.append(
+                dataclasses.replace(
+                    result, suite="protocol", protocol=str(self.protocol), evaluation=id, extra=extra, verdicts=verdicts
+                )
+            )
+        if self.job.runtime.is_main and row:
+            folder = self.target.folder
+            if columns := dict(_columns(vectors)):
+                write_verdicts(folder / "verdicts" / f"{id}.parquet", columns)
+            append_results(folder, row)
+        return tuple(row)
+
+
+def _columns(vectors: dict[str, dict[int, float]]) -> Iterator[tuple[str, np.ndarray]]:
+    """Vectors over the same images, one column each: `value@PGD-linf`."""
+    first = next(iter(vectors.values()), {})
+    images = sorted(first)
+    if images:
+        yield "index", np.array(images)
+    for name, values in vectors.items():
+        if set(values) == set(images):
+            yield f"value@{name}", np.array([values[image] for image in images])
+
+
+def _shared(result: Result) -> dict[str, Any]:
+    own = {"metric", "value", "low", "high", "n", "flags", "interval"}
+    return {item.name: getattr(result, item.name) for item in dataclasses.fields(result) if item.name not in own}

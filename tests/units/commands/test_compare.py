@@ -1,0 +1,81 @@
+"""Two runs on the same images: differences with their intervals, and what luck would make of them."""
+
+import numpy as np
+import pytest
+
+import hardtack as ht
+from hardtack.cli import main
+from hardtack.comparing import compare, turned
+from hardtack.errors import UserError
+from hardtack.evaluation import Subject
+from hardtack.results import paired
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two untrained models on the same twenty digits, and one on fewer."""
+    folder = tmp_path_factory.mktemp("runs")
+    data = ht.load_data("digits", "test")
+    for name, seed, count in (("a", 0, 20), ("b", 1, 20), ("c", 2, 10)):
+        model = ht.load_model("vit_digits", num_classes=10, seed=seed)
+        where = {"folder": folder / name, "subject": Subject(run=name, model="vit_digits"), "quiet": True}
+        ht.evaluate(model, data.first(count), suite="pgd", attack={"steps": 1}, threat="linf:0.01", **where)
+        ht.evaluate(model, data.first(count), suite="corruptions", types=("fog",), severities=(1, 2), **where)
+    return folder
+
+
+def test_a_difference_is_that_of_the_numbers_and_its_p_value_that_of_the_paired_test(runs):
+    found = compare(runs / "a", runs / "b")
+    clean = next(one for one in found.differences if one.about.startswith("clean accuracy"))
+    assert clean.value == pytest.approx(clean.first - clean.second) and clean.low <= clean.value <= clean.high
+    vectors = [ht.evaluate(
+        ht.load_model("vit_digits", num_classes=10, seed=seed), ht.load_data("digits", "test").first(20), suite="clean",
+        quiet=True,
+    ).verdicts["clean_correct"] for seed in (0, 1)]  # fmt: skip
+    assert clean.p_value == paired(*vectors).p_value
+    abouts = [one.about for one in found.differences]
+    assert any("robust accuracy linf:0.01" in about for about in abouts)
+    assert any("mean corrupted accuracy" in about for about in abouts)
+    assert not any(about.startswith("corrupted accuracy") for about in abouts)  # single views on request only
+
+
+def test_single_views_on_request(runs):
+    found = compare(runs / "a", runs / "b", metric="corrupted_accuracy")
+    assert [one.about.split(" digits")[0] for one in found.differences] == [
+        "corrupted accuracy fog/1", "corrupted accuracy fog/2",
+    ]  # fmt: skip
+
+
+def test_a_run_does_not_differ_from_itself(runs):
+    for one in compare(runs / "a", runs / "a").differences:
+        assert one.value == one.low == one.high == 0 and one.p_value == 1
+
+
+def test_signs_turned_at_random_agree_with_an_exact_count():
+    difference = np.array([0.5, 0.5, 0.5, 0.5])
+    assert turned(difference) == pytest.approx(2 / 16, abs=0.03)  # all signs alike: two of sixteen
+    assert turned(np.zeros(5)) == 1.0
+    assert turned(np.full(60, 0.1)) < 1e-3
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["a"], "name two run folders"),
+        (["a", "c"], "have no number in common"),
+        (["a", "b", "metric=clean_acuracy"], "did you mean 'clean_accuracy'"),
+        (["a", "b", "suite=pgd"], "compare takes run folders and metric=NAME"),
+        (["a", "nowhere"], "there is no folder"),
+    ],
+)
+def test_mistakes(runs, words, message, capsys):
+    assert main(["compare", *(word if "=" in word else str(runs / word) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command(runs, capsys):
+    assert main(["compare", str(runs / "a"), str(runs / "b")]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("a less b") and "p " in out and "n=20" in out
+    with pytest.raises(UserError):
+        compare(runs / "a", runs / "c")
