@@ -6,6 +6,7 @@ patch corruptions", 2023. A mask is a few patches of an image, drawn at random o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -30,6 +31,7 @@ Kind = Literal["occlude", "noise", "drop", "pgd"]
 Kinds = Annotated[
     tuple[Kind, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)
 ]
+_EIGHT_LEVELS = Threat.parse("linf:8/255")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ class PatchConfig:
     occluder: str | None = None
     noise: Number = 0.38
     fill: Literal["zero", "mean"] = "zero"
-    threat: Threat = Threat.parse("linf:8/255")
+    threat: Threat = _EIGHT_LEVELS
     steps: Annotated[int, Field(ge=1)] = 5
 
     def __post_init__(self) -> None:
@@ -74,6 +76,9 @@ class PatchConfig:
             raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
         if not self.noise > 0:
             raise UserError(f"noise must be positive, found {self.noise}")
+
+
+USUAL = PatchConfig()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +130,10 @@ class Masked:
     def cost(self) -> Cost:
         steps = self.config.steps if self.name == "pgd" else 0
         return Cost(1 + steps + (steps > 0), steps).times(self.masks.count)
+
+    def part(self) -> tuple[Masked, int]:
+        """The same under its first mask alone, and how many of that make all of it: for trying out what it costs."""
+        return dataclasses.replace(self, masks=dataclasses.replace(self.masks, count=1)), self.masks.count
 
     def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         seen, sure = {}, []

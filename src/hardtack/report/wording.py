@@ -17,6 +17,9 @@ METRICS = {
     "worst_case_accuracy": "Worst case over all threats",
     "mean_corrupted_accuracy": "Mean accuracy under corruptions",
     "mean_corruption_error": "mCE",
+    "patch_accuracy": "Accuracy with damaged patches",
+    "worst_mask_accuracy": "Right under every mask",
+    "patch_confidence": "Confidence with damaged patches",
 }
 
 

@@ -12,6 +12,7 @@ from hardtack.errors import UserError
 from hardtack.evaluation.masks import PatchConfig, patch_sights
 from hardtack.evaluation.patch_scores import distributions
 from hardtack.models import Occluder, load_model, save_occluder
+from hardtack.plan import plan_evaluation
 from hardtack.results import per_image
 from hardtack.runtime import Runtime
 from row_models import Rows, row_pair
@@ -206,6 +207,10 @@ def test_what_it_costs_is_known_beforehand():
         with counted(model) as spent:
             sight.look(Judge(model, CPU), x, y, index)
         assert tuple(spent) == tuple(cost * 5 for cost in sight.cost), sight.name
+        one, times = sight.part()
+        assert one.cost.times(times) == sight.cost and times == 3
+    plan = plan_evaluation(model, (x, y), runtime=CPU, suite="patches", patches={"masks": 3, "steps": 4, "kinds": ALL})
+    assert (plan.most.forwards, plan.most.backwards) == (5 * (1 + 3 * (3 + 6)), 5 * 3 * 4) and plan.most.seconds > 0
 
 
 def test_distributions_over_masks_and_over_images():
