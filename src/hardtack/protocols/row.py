@@ -188,10 +188,8 @@ class _Measured:
         if column.official is not None and (place := self._place(column.official)) is not None:
             settings = {key: value for key, value in settings.items() if key not in ("frost", "constants")}
             settings["files"] = str(place)
-        shared = {
-            key: self.values[key] for key in ("batch_size", "chunk_size", "keep", "examples") if key in self.values
-        }
-        config = build(EvaluationConfig, {**shared, **settings}, path=f"columns.{column.name}")
+        how = {key: value for key, value in self.values.items() if key not in _WHAT}
+        config = build(EvaluationConfig, {**how, **settings}, path=f"columns.{column.name}")
         return self._target(column), config, {**self.values, **settings}
 
     def _target(self, column: Column) -> Target:
