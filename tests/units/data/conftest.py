@@ -1,4 +1,4 @@
-"""Lets the tests here and in contracts/ import `tiny`, whichever is run."""
+"""Lets the tests here and in contracts/ import `tiny` and `pictures`, whichever is run."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pictures to corrupt: smooth shapes, texture, and flat, saturated parts, as photographs have."""
+"""Pictures to corrupt and perturb: smooth shapes, texture, and flat, saturated parts, as photographs have."""
 
 from __future__ import annotations
 
