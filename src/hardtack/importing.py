@@ -71,12 +71,12 @@ def _reported(file: Path, norm: str | None) -> list[Result]:
     threat = None if board == CORRUPTIONS else f"{board}:{info.get('eps') or _missing(file, 'eps')}"
     if threat is not None:
         parse_threat(threat)
-    flags = ()
+    flags: tuple[dict[str, str], ...] = ()
     if info.get("unreliable"):
         message = "RobustBench marks this evaluation as potentially unreliable: the true robust accuracy may be lower"
         flags = ({"level": "red", "code": "unreliable", "message": message},)
     facts = {key: info[key] for key in ("name", "authors", "venue", "link", "footnote") if info.get(key)}
-    shared = {
+    shared: dict[str, Any] = {
         "n": 0, "interval": "", "suite": REPORTED, "data": data, "evaluation": f"{REPORTED}-{data}-{board}",
         "run": file.stem, "model": str(info.get("architecture") or ""), "flags": flags,
         "extra": {"source": REPORTED, "paper": facts},
