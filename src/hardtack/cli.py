@@ -160,7 +160,7 @@ def report(
     console.print(f"report: {page}", highlight=False, markup=False)
     if figures is not None:
         written = write_figures(runs, figures)
-        nothing = "nothing to draw: no run has a curve (suite=sweep or curve) or adversarial examples (suite=pgd)"
+        nothing = "nothing to draw: no run here has been trained or evaluated"
         made = f"{len(written)} in {figures}" if written else nothing
         console.print(f"figures: {made}", highlight=False, markup=False)
     if open_page:

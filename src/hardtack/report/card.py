@@ -12,8 +12,9 @@ from typing import Any
 from hardtack.files import write_text
 from hardtack.report import wording
 from hardtack.report.page import templates
-from hardtack.report.view import flattened, table_view, version
-from hardtack.results import Result, Run, curves, distinct_flags, leaderboard, read_run
+from hardtack.report.tables import table_view
+from hardtack.report.view import flattened, version
+from hardtack.results import REPORTED, Result, Run, curves, distinct_flags, leaderboard, read_run, source_of
 
 TRAINING_SECTIONS = ("model", "objective", "optimiser", "schedule", "train", "augment", "runtime")
 
@@ -32,7 +33,7 @@ def render_card(run: Run) -> str:
         name=run.label,
         summary=_summary(run),
         tables=[_with_checkpoints(table, run) for table in leaderboard([run])],
-        intervals=sorted({result.interval for result in run.results}),
+        intervals=sorted({result.interval for result in run.results if result.interval}),
         curve=_curve(run),
         flags=distinct_flags(run.results),
         data=_data(run),
@@ -104,7 +105,8 @@ def _data(run: Run) -> list[str]:
     lines = [f"Trained on {trained}."] if trained else []
     measured = dict.fromkeys((result.data, result.data_description, result.n) for result in run.results)
     for data, description, n in measured:
-        lines.append(f"Measured on {data}, {n:,} images{f': {description}' if description else ''}.")
+        about = f": {description}" if description else ""
+        lines.append(f"Measured on {data}, {n:,} images{about}." if n else f"Reported on {data}, not measured here.")
     return lines
 
 
@@ -120,6 +122,8 @@ def _commands(run: Run) -> list[str]:
     lines = [f"hardtack train {folder}/config.yaml"] if run.config else []
     # The last result of an evaluation is its attack; the clean accuracy comes with it.
     for result in {result.evaluation: result for result in run.results}.values():
+        if source_of(result) == REPORTED:
+            continue
         if "words" in result.extra:
             measured = [folder] if result.checkpoint in ("best", "last") else []
             given = [shlex.quote(_code(word)) for word in result.extra["words"]]

@@ -16,6 +16,13 @@ from hardtack.files import write_text
 from hardtack.report.view import view
 from hardtack.results import read_runs
 
+# In this order they are one script: what all use, then who draws what, then what starts it.
+SCRIPTS = (
+    "base", "tables", "scales", "lines", "heat", "rows", "bars", "strips", "stack", "dots", "reliability", "plots",
+    "save",
+)  # fmt: skip
+IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no script needs
+
 
 def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) -> Path:
     """Write the page over these runs (or folders of runs) to `output`."""
@@ -26,12 +33,13 @@ def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) 
 def render_page(values: dict[str, Any]) -> str:
     """The page's HTML for the values of `view`."""
     environment = templates()
-    script = _source(environment, "page.js")
-    drawn = {chart["id"]: chart for chart in [*values["curves"], *values["training"]]}
+    script = Markup("\n").join(_source(environment, f"scripts/{name}.js") for name in SCRIPTS)
+    charts = [chart for section in values["sections"] for chart in section["charts"]] + values["training"]
+    drawn = {chart["id"]: {key: value for key, value in chart.items() if key not in IN_TABLES} for chart in charts}
     data = {"charts": drawn, "settings": {name: values[name] for name in ("coloured", "solid")}}
     return environment.get_template("page.html").render(
         **values,
-        style=_source(environment, "page.css"),
+        style=_source(environment, "page.css") + _source(environment, "charts.css"),
         script=script,
         # Only this very script may run: even a hole in the escaping could not start another.
         script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),

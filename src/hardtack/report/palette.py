@@ -14,6 +14,14 @@ COLOURS = (
 FADED = "#bdb5a9"
 SOLID = 6  # runs whose curves are solid; those of the others are dashed, for readers who see fewer colours
 
+# The same as in page.css by day: accuracy from 0 to 1, and what became of the images under attack.
+HEAT = ("#7a1f0e", "#c4502a", "#ec9c5c", "#f7d4a9", "#fdf3e3")
+PARTS = {
+    "standing": "#2f7d6b", "wrong": "#cfc8bc", "0": "#f2b134", "1": "#e07b39", "2": "#c44536", "3": "#8d2a4d",
+    "4": "#5f3b7a", "5": "#3d4f8f", "6": "#7f7f7f",
+}  # fmt: skip
+GAP = "#c0392b"
+
 
 def in_order(runs: Sequence[Run]) -> list[Run]:
     """As they are named while there are colours for all; else the best first, and the rest is faded."""
@@ -22,3 +30,7 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
     ranked = dict.fromkeys(row.run for table in leaderboard(runs) for row in table.rows)
     place = {name: number for number, name in enumerate(ranked)}
     return sorted(runs, key=lambda run: place.get(run.label, len(place)))
+
+
+def colour(run: int) -> str:
+    return COLOURS[run] if run < len(COLOURS) else FADED

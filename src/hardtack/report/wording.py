@@ -17,9 +17,16 @@ METRICS = {
     "worst_case_accuracy": "Worst case over all threats",
     "mean_corrupted_accuracy": "Mean accuracy under corruptions",
     "mean_corruption_error": "mCE",
+    "mean_flip_rate": "mFR",
     "patch_accuracy": "Accuracy with damaged patches",
     "worst_mask_accuracy": "Right under every mask",
     "patch_confidence": "Confidence with damaged patches",
+}
+
+SOURCES = {
+    "official": "official files",
+    "regenerated": "regenerated, not the official files",
+    "reported": "reported, not measured here",
 }
 
 
@@ -29,7 +36,7 @@ def metric_name(metric: str) -> str:
 
 def is_share(metric: str) -> bool:
     """Whether the metric is a fraction that reads best as a percentage."""
-    return metric.endswith(("accuracy", "rate", "error"))
+    return metric.endswith(("accuracy", "rate", "error", "probability", "confidence", "area"))
 
 
 def number(value: float | None, metric: str = "robust_accuracy") -> str:
@@ -45,6 +52,27 @@ def interval(result: Result) -> str:
     if is_share(result.metric):
         return f"{100 * result.low:.1f}–{100 * result.high:.1f}%"
     return f"{result.low:.4g}–{result.high:.4g}"
+
+
+def with_interval(result: Result) -> str:
+    """`61.2% (58.9–63.5%)`."""
+    known = interval(result)
+    return number(result.value, result.metric) + (f" ({known})" if known else "")
+
+
+def images(result: Result) -> str:
+    """`digits/test, 360 images`, as far as it is known."""
+    return f"{result.data}, {result.n:,} images" if result.n else result.data
+
+
+def source(source: str) -> str:
+    """Where the images or the number come from, said so that nobody takes one for the other."""
+    return SOURCES.get(source, source)
+
+
+def spaced(name: str) -> str:
+    """`gaussian_noise` as `gaussian noise`."""
+    return name.replace("_", " ")
 
 
 def threat_name(threat: str | None) -> str:
@@ -70,6 +98,8 @@ def reach_of(result: Result) -> str:
 
 def attack_name(attack: str | None, suite: str) -> str:
     """`patch_fool` of `patch_fool steps=5`: suite=pgd measures any attack, and the name says which."""
+    if suite == "reported":  # in words, not in settings
+        return attack or suite
     return (attack or suite).partition(" ")[0]
 
 

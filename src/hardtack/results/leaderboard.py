@@ -107,7 +107,7 @@ class ProtocolTable:
     protocol: str
     data: str
     n: int
-    source: str
+    sources: list[str]
     columns: list[str]
     rows: list[ProtocolRow]
 
@@ -136,21 +136,32 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
 
 
 def protocol_tables(runs: Sequence[Run]) -> list[ProtocolTable]:
-    """One table per protocol, version and set of images."""
-    groups: dict[tuple[Any, ...], list[ProtocolRow]] = defaultdict(list)
+    """One table per protocol, version and set of images; rows share one where every column of both compares."""
+    tables: dict[str, list[dict[tuple[Any, ...], ProtocolRow]]] = defaultdict(list)
     for run in runs:
-        found: dict[tuple[Any, ...], dict[str, Result]] = defaultdict(dict)
+        found: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
         for result in _oldest_first(run.results):
             if result.suite == PROTOCOL:
-                about = (result.protocol, result.data, result.data_description, source_of(result))
-                column = str(result.extra.get("column", result.metric))
-                found[about, _row_key(run, result)][column] = result  # the newest wins
-        for (about, _), cells in found.items():
-            first = next(iter(cells.values()))
-            row = ProtocolRow(run=run.label, checkpoint=first.checkpoint, cells=cells)
-            # A table cut short to fewer images is another table.
-            groups[*about, max(result.n for result in cells.values())].append(row)
-    return [_protocol_table(key, rows) for key, rows in sorted(groups.items())]
+                found[result.protocol, result.evaluation, _row_key(run, result)].append(result)
+        for (protocol, _, key), results in found.items():
+            cells = {str(result.extra.get("column", result.metric)): result for result in results}
+            table = next((table for table in tables[protocol] if _fits(cells, table.values())), None)
+            if table is None:
+                tables[protocol].append(table := {})
+            older = table[key].cells if key in table else {}
+            table[key] = ProtocolRow(run=run.label, checkpoint=results[0].checkpoint, cells={**older, **cells})
+    return [_protocol_table(list(rows.values())) for name in sorted(tables) for rows in tables[name]]
+
+
+def _fits(cells: dict[str, Result], rows: Iterable[ProtocolRow]) -> bool:
+    """Whether a row may stand below others: on the same images, under the same threats, from the same sources."""
+
+    def about(result: Result) -> tuple[Any, ...]:
+        return result.data, result.n, result.data_description, result.threat, source_of(result)
+
+    known = {column: result for row in rows for column, result in row.cells.items()}
+    shared = [column for column in cells if column in known]
+    return bool(shared) and all(about(cells[column]) == about(known[column]) for column in shared)
 
 
 def curves(runs: Sequence[Run]) -> list[CurveSet]:
@@ -270,14 +281,19 @@ def _clean_tables(runs: Sequence[Run], shown: set[tuple[Any, ...]]) -> list[Tabl
     return [_table(list(rows.values())) for group, rows in groups.items() if group in missing]
 
 
-def _protocol_table(key: tuple[Any, ...], rows: list[ProtocolRow]) -> ProtocolTable:
-    protocol, data, _, source, n = key
-    places: dict[str, tuple[float, str]] = {}
-    for row in rows:
-        for column, result in row.cells.items():
-            places.setdefault(column, (float(result.extra.get("place", len(row.cells))), column))
-    columns = sorted(places, key=lambda column: places[column])
-    return ProtocolTable(protocol=protocol, data=data, n=n, source=source, columns=columns, rows=rows)
+def _protocol_table(rows: list[ProtocolRow]) -> ProtocolTable:
+    found = {column: result for row in rows for column, result in row.cells.items()}
+    columns = sorted(found, key=lambda column: (float(found[column].extra.get("place", len(found))), column))
+    first = found[columns[0]]
+    sources = dict.fromkeys(source_of(found[column]) for column in columns)
+    return ProtocolTable(
+        protocol=first.protocol,
+        data=first.data,
+        n=first.n,
+        sources=[source for source in sources if source],
+        columns=columns,
+        rows=rows,
+    )
 
 
 # ---------------------------------------------------------------- curves

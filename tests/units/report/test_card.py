@@ -38,11 +38,11 @@ def test_figures_for_papers(tmp_path):
     make_runs(tmp_path / "runs")
     written = write_figures(tmp_path / "runs", tmp_path / "figures")
     names = [path.name for path in written]
-    assert names[:2] == ["curve.pdf", "curve.png"] and "examples-trades-pgd-8.png" in names
-    for path in written:
-        assert path.read_bytes()[:4] == (b"%PDF" if path.suffix == ".pdf" else b"\x89PNG")
+    assert names[:3] == ["curve.pdf", "curve.svg", "curve.png"] and "examples-trades-pgd-8.png" in names
+    starts = {".pdf": b"%PDF", ".svg": b"<?xm", ".png": b"\x89PNG"}
+    assert all(path.read_bytes()[:4] == starts[path.suffix] for path in written)
     again = write_figures(tmp_path / "runs", tmp_path / "again")
-    assert again[0].read_bytes() == written[0].read_bytes()
+    assert [path.read_bytes() for path in again[:2]] == [path.read_bytes() for path in written[:2]]
 
 
 def test_one_gallery_as_a_picture(tmp_path):

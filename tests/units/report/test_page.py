@@ -226,10 +226,10 @@ def test_figures_that_cannot_be_drawn_say_why(tmp_path, capsys):
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "config.yaml").write_text("name: bare\n")
     assert main(["report", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0
-    assert "nothing to draw: no run has a curve (suite=sweep or curve)" in capsys.readouterr().out
+    assert "nothing to draw: no run here has been trained or evaluated" in capsys.readouterr().out
     make_run(tmp_path / "trades")
     assert main(["report", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0
-    assert "figures: 3 in " in capsys.readouterr().out
+    assert "figures: 13 in " in capsys.readouterr().out
 
 
 def test_results_that_are_not_comparable_stand_in_separate_tables(tmp_path):

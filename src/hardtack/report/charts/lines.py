@@ -1,7 +1,4 @@
-"""What the page's charts draw: plain series of points, which a little script turns into SVG.
-
-Drawing in the browser keeps text at reading size on a phone; the same numbers stand in tables beside it.
-"""
+"""Curves: accuracy against eps with its band, and what training wrote down step by step."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.results import Curve, CurveSet, Run, curves
+from hardtack.report.charts.subjects import numbers
+from hardtack.results import Curve, CurveSet, Run, curves, source_of
 
 MOST_POINTS = 240
 
@@ -44,8 +42,11 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
     ticks = sorted({round(point.eps * scale, 4) for curve in found.curves for point in curve.points})
     several = len({curve.run for curve in found.curves}) < len(found.curves)
     name = wording.metric_name(found.metric)
+    shown = sorted(found.curves, key=lambda curve: order[curve.run])
+    names = [curve.run + (f" ({curve.checkpoint})" if several and curve.checkpoint else "") for curve in shown]
     return {
         "id": f"curve-{number}",
+        "kind": "lines",
         "title": f"{name} against {wording.NORMS.get(found.norm, found.norm)} radius",
         "x": {
             "label": "ε, in 1/255" if scale == 255 else "ε",
@@ -57,16 +58,45 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
         "series": [
             {
                 "run": order[curve.run],
-                "name": curve.run + (f" ({curve.checkpoint})" if several and curve.checkpoint else ""),
+                "name": name,
                 "dash": False,
                 "band": True,
                 "marks": True,
                 "points": _eps_points(curve, scale),
             }
-            for curve in sorted(found.curves, key=lambda curve: order[curve.run])
+            for curve, name in zip(shown, names, strict=True)
         ],
+        "choose": None,
+        "sums": _areas(shown, names, order),
         "caption": _caption(found),
+        "numbers": [_numbers(shown, names, ticks, scale)],
     }
+
+
+def _areas(found: Sequence[Curve], names: Sequence[str], order: dict[str, int]) -> dict[str, Any] | None:
+    """The mean over all radii of every run that has one: a curve in a single number."""
+    largest = {curve.area.threat for curve in found if curve.area}
+    if not largest:
+        return None
+    upto = f" up to {wording.threat_name(largest.pop())}" if len(largest) == 1 else ""
+    rows = [
+        {
+            "run": order[curve.run],
+            "name": name,
+            "cells": [wording.with_interval(curve.area) if curve.area else "—"],
+        }
+        for curve, name in zip(found, names, strict=True)
+    ]
+    return {"head": [{"name": f"Mean over all radii{upto}", "flag": None}], "rows": rows}
+
+
+def _numbers(found: Sequence[Curve], names: Sequence[str], ticks: Sequence[float], scale: int) -> dict[str, Any]:
+    suffix = "/255" if scale == 255 else ""
+    rows = []
+    for curve, name in zip(found, names, strict=True):
+        at = {round(point.eps * scale, 4): point.result for point in curve.points}
+        rows.append([name, *(wording.number(at[x].value, at[x].metric) if x in at else "—" for x in ticks)])
+    return numbers(["Run", *(f"{x:g}{suffix if x else ''}" for x in ticks)], rows)
 
 
 def _eps_points(curve: Curve, scale: int) -> list[list[float | None]]:
@@ -76,8 +106,9 @@ def _eps_points(curve: Curve, scale: int) -> list[list[float | None]]:
 
 
 def _caption(found: CurveSet) -> str:
-    interval = found.curves[0].points[-1].result.interval
-    parts = [found.attack, found.protocol, f"{found.data}, {found.n:,} images", f"bands: {interval}"]
+    last = found.curves[0].points[-1].result
+    bands = "" if last.low is None else f"bands: {last.interval}"
+    parts = [found.attack, found.protocol, wording.images(last), wording.source(source_of(last)), bands]
     return " · ".join(part for part in parts if part)
 
 
@@ -102,11 +133,14 @@ def _training_chart(
                 )
     return {
         "id": f"training-{id}",
+        "kind": "lines",
         "title": title,
         "x": {"label": "step", "suffix": "", "word": "step", "ticks": None},
         "y": {"label": title, "kind": kind},
         "series": series,
+        "choose": None,
         "caption": "solid: clean · dashed: robust" if len(fields) > 1 else "",
+        "numbers": [],
     }
 
 

@@ -1,0 +1,40 @@
+"""What the charts draw, as plain values: the page's script and the figures for papers draw the same ones.
+
+Every chart has `id`, `kind` (who draws it), `title`, `caption`, `choose` (what the reader can switch, if anything) and
+`numbers` (the tables behind it). Drawing in the browser keeps text at reading size on a phone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.report.charts.breakdown import breakdown_charts
+from hardtack.report.charts.calibration import calibration_charts
+from hardtack.report.charts.classes import class_charts
+from hardtack.report.charts.corruptions import corruption_charts
+from hardtack.report.charts.flips import flip_charts
+from hardtack.report.charts.lines import eps_charts, training_charts
+from hardtack.report.charts.occlusion import occlusion_charts
+from hardtack.results import Run
+
+__all__ = ["sections", "training_charts"]
+
+
+def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """The page's sections of charts in reading order; one without data is left out."""
+    found = [
+        _section("curves", "Curves", "Robust accuracy against ε", eps_charts(runs)),
+        _section("breakdown", "Attacks", "Attack by attack", breakdown_charts(runs)),
+        _section("corruptions", "Corruptions", "Common corruptions", corruption_charts(runs), wide=False),
+        _section("flips", "Sequences", "Perturbation sequences", flip_charts(runs)),
+        _section("occlusion", "Patches", "Sensitivity to patches", occlusion_charts(runs), wide=False),
+        _section("classes", "Classes", "Class by class", class_charts(runs)),
+        _section("calibration", "Calibration", "Calibration", calibration_charts(runs)),
+    ]
+    return [section for section in found if section["charts"]]
+
+
+def _section(id: str, short: str, title: str, charts: list[dict[str, Any]], *, wide: bool = True) -> dict[str, Any]:
+    """`wide`: a chart takes the whole width of the page; else two stand beside each other where there is room."""
+    return {"id": id, "short": short, "title": title, "charts": charts, "wide": wide}

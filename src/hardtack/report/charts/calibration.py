@@ -1,0 +1,47 @@
+"""Calibration: does a model that is 80 % sure have a right answer 80 % of the time?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hardtack.report import wording
+from hardtack.report.charts.subjects import described, numbers, rounded, side_by_side
+from hardtack.results import Run
+
+METRIC = "expected_calibration_error"
+
+
+def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """A reliability diagram of every run: accuracy against confidence, and how many images are how sure."""
+    charts = []
+    groups = side_by_side(runs, lambda result: result.metric == METRIC and bool(result.extra.get("bins")))
+    for place, subjects in enumerate(groups):
+        results = [subject.results[-1] for subject in subjects]
+        pairs = list(zip(subjects, results, strict=True))
+        charts.append(
+            {
+                "id": f"calibration-{place}",
+                "kind": "reliability",
+                "title": "Accuracy against confidence",
+                "x": "confidence",
+                "panels": [
+                    {
+                        "run": subject.run,
+                        "name": subject.name,
+                        "error": wording.number(result.value, METRIC),
+                        "n": result.n,
+                        "bins": [[rounded(value) for value in bin] for bin in result.extra["bins"]],
+                    }
+                    for subject, result in pairs
+                ],
+                "choose": None,
+                "caption": described(
+                    results[0], "red: the gap between confidence and accuracy; below the diagonal too sure"
+                ),
+                "numbers": [
+                    numbers(["Run", "Calibration error"], [[one.name, wording.with_interval(r)] for one, r in pairs])
+                ],
+            }
+        )
+    return charts

@@ -1,0 +1,109 @@
+"""Accuracy by class, clean and under attack: an average hides the classes that pay for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.subjects import Subject, attacked, described, numbers, rounded, side_by_side, where
+from hardtack.results import SWEEPS, Result, Run, comparable, wilson
+
+ALL_SHOWN = 20  # classes; of more, the chart shows the worst
+WORST = 10
+
+
+def class_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One chart, to switch between evaluations: attacked ones first, clean ones where there is nothing else."""
+    groups = side_by_side(runs, _is_attacked, lambda result: (*comparable(result), result.extra.get("column")))
+    groups = groups or side_by_side(runs, _is_clean, where)
+    views = [_view(subjects) for subjects in groups]
+    if not views:
+        return []
+    return [
+        {
+            "id": "classes-0",
+            "kind": "dots",
+            "title": "Accuracy by class",
+            "x": "Accuracy",
+            "views": views,
+            "choose": {"label": "Evaluation", "options": [view["name"] for view in views], "chosen": 0},
+            "caption": "",
+            "numbers": [_numbers(subjects, view) for subjects, view in zip(groups, views, strict=True)],
+            "sortable": True,
+        }
+    ]
+
+
+def _is_attacked(result: Result) -> bool:
+    return result.metric == "robust_accuracy" and "per_class" in result.extra and result.suite not in SWEEPS
+
+
+def _is_clean(result: Result) -> bool:
+    return result.metric == "clean_accuracy" and "per_class" in result.extra
+
+
+def _shares(result: Result | None) -> list[float | None] | None:
+    if result is None or "per_class" not in result.extra:
+        return None
+    known = result.extra["per_class"]
+    return [rounded(right / n) if n else None for right, n in zip(known["right"], known["n"], strict=True)]
+
+
+def _both(subject: Subject) -> tuple[list[float | None] | None, list[float | None] | None]:
+    """Clean and robust."""
+    result = subject.results[-1]
+    if result.metric == "clean_accuracy":
+        return _shares(result), None
+    return _shares(subject.beside("clean_accuracy", result.evaluation)), _shares(result)
+
+
+def _view(subjects: Sequence[Subject]) -> dict[str, Any]:
+    first = subjects[0].results[-1]
+    classes, n = first.extra["per_class"]["classes"], first.extra["per_class"]["n"]
+    pairs = [_both(subject) for subject in subjects]
+    decisive = np.array([robust or clean for clean, robust in pairs], dtype=float)  # None becomes NaN
+    order = sorted((place for place in range(len(classes)) if n[place]), key=lambda place: decisive[:, place].mean())
+    rows = order if len(classes) <= ALL_SHOWN else order[:WORST]
+    said = "" if len(classes) <= ALL_SHOWN else f"the {WORST} worst of {len(classes)} classes"
+    clean_only = pairs[0][1] is None
+    dots = "" if clean_only else "open: clean, filled: under attack"
+    clean = {"name": f"clean · {wording.images(first)}", "file": f"clean {first.data} {first.n}"}
+    return {
+        **(clean if clean_only else attacked(first)),
+        "rows": [str(classes[place]) for place in rows],
+        "counts": [n[place] for place in rows],
+        "series": [
+            {
+                "run": subject.run,
+                "name": subject.name,
+                "clean": unharmed and [_with_interval(unharmed[place], n[place]) for place in rows],
+                "robust": robust and [_with_interval(robust[place], n[place]) for place in rows],
+            }
+            for subject, (unharmed, robust) in zip(subjects, pairs, strict=True)
+        ],
+        "caption": described(first, said, dots, "worst first"),
+    }
+
+
+def _with_interval(share: float | None, n: int) -> list[float | None] | None:
+    if share is None:
+        return None
+    return [share, *(rounded(bound) for bound in wilson(round(share * n), n))]
+
+
+def _numbers(subjects: Sequence[Subject], view: dict[str, Any]) -> dict[str, Any]:
+    """Every class, also those the chart leaves out."""
+    known = subjects[0].results[-1].extra["per_class"]
+    columns: list[tuple[str, list[float | None]]] = []
+    for subject in subjects:
+        clean, robust = _both(subject)
+        columns += [(f"{subject.name}, clean", clean)] if clean else []
+        columns += [(f"{subject.name}, robust", robust)] if robust else []
+    rows = [
+        [str(name), f"{known['n'][place]:,}", *(wording.number(shares[place]) for _, shares in columns)]
+        for place, name in enumerate(known["classes"])
+    ]
+    return numbers(["Class", "images", *(name for name, _ in columns)], rows, view["name"])

@@ -1,0 +1,109 @@
+"""Corruptions: accuracy by type and severity as a heat map, and every type against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.bars import bar_chart
+from hardtack.report.charts.subjects import Subject, described, numbers, rounded, side_by_side, triple, where
+from hardtack.results import ONE_VIEW, Result, Run
+
+
+def corruption_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """A heat map and bars for each set of images; official and regenerated ones never share them."""
+    charts = []
+    for place, subjects in enumerate(side_by_side(runs, _is_cell, _alike)):
+        charts += [_heat_map(place, subjects), _type_bars(place, subjects)]
+    return charts
+
+
+def _is_cell(result: Result) -> bool:
+    return result.metric == ONE_VIEW and {"type", "severity"} <= set(result.attack_settings)
+
+
+def _alike(result: Result) -> tuple[Any, ...]:
+    return (*where(result), str(result.attack_settings.get("constants", "")))
+
+
+def _about(subjects: Sequence[Subject]) -> str:
+    first = subjects[0].results[0]
+    constants = first.attack_settings.get("constants")
+    return described(first, f"{constants} constants" if constants else "")
+
+
+def _types(subjects: Sequence[Subject]) -> list[str]:
+    return list(dict.fromkeys(result.attack_settings["type"] for one in subjects for result in one.results))
+
+
+def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
+    types = _types(subjects)
+    severities = sorted({result.attack_settings["severity"] for one in subjects for result in one.results})
+    views = [_map(subject, types, severities) for subject in subjects]
+    return {
+        "id": f"corruptions-{place}",
+        "kind": "heat",
+        "title": "Accuracy by corruption and severity",
+        "x": "severity",
+        "rows": [wording.spaced(name) for name in types],
+        "columns": [str(severity) for severity in severities],
+        "views": views,
+        "choose": {"label": "Run", "options": [view["name"] for view in views], "chosen": 0},
+        "caption": _about(subjects),
+        "numbers": [
+            numbers(
+                ["Corruption", *(f"severity {severity}" for severity in severities), "mean"],
+                [
+                    [wording.spaced(name), *(_words(cell and cell[0]) for cell in cells), _words(mean)]
+                    for name, cells, mean in zip(types, view["cells"], view["row_means"], strict=True)
+                ],
+                view["name"],
+            )
+            for view in views
+        ],
+    }
+
+
+def _map(subject: Subject, types: Sequence[str], severities: Sequence[int]) -> dict[str, Any]:
+    found = [[subject.of(ONE_VIEW, type=name, severity=severity) for severity in severities] for name in types]
+    columns = list(zip(*found, strict=True))
+    return {
+        "run": subject.run,
+        "name": subject.name,
+        "file": subject.name,
+        "cells": [[triple(one) if one else None for one in row] for row in found],
+        "row_means": [_mean(row) for row in found],
+        "column_means": [_mean(column) for column in columns],
+        "mean": _mean([one for row in found for one in row]),
+    }
+
+
+def _mean(results: Sequence[Result | None]) -> float | None:
+    """Only of all of them: a mean over the severities that happen to be there would compare with nothing."""
+    values = [result.value for result in results if result is not None]
+    return rounded(float(np.mean(values))) if values and len(values) == len(results) else None
+
+
+def _words(value: float | None) -> str:
+    return wording.number(value, ONE_VIEW)
+
+
+def _type_bars(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
+    types = _types(subjects)
+    results = [
+        [[one for one in subject.results if one.attack_settings["type"] == name] for name in types]
+        for subject in subjects
+    ]
+    severities = {len(cell) for cells in results for cell in cells if cell}
+    depth = f"mean over {severities.pop()} severities" if len(severities) == 1 else "mean over the severities measured"
+    return bar_chart(
+        subjects,
+        [wording.spaced(name) for name in types],
+        results,
+        id=f"corruption-types-{place}",
+        title="Accuracy by corruption",
+        caption=f"{depth} · {_about(subjects)} · intervals: 95%",
+    )

@@ -1,0 +1,97 @@
+"""Who stands beside whom in a chart: runs, or checkpoints of one, whose results were measured the same way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardtack.report import wording
+from hardtack.results import Result, Run, source_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """One row or colour of a chart; `run` is the run's place among all, which is its colour."""
+
+    run: int
+    name: str
+    folder: Path
+    results: list[Result]
+    all_results: list[Result]
+
+    def of(self, metric: str, **settings: Any) -> Result | None:
+        """The one result of this metric whose attack has these settings."""
+        for result in self.results:
+            known = result.attack_settings
+            if result.metric == metric and all(known.get(key) == value for key, value in settings.items()):
+                return result
+        return None
+
+    def beside(self, metric: str, evaluation: str) -> Result | None:
+        """What else the same evaluation measured."""
+        found = [one for one in self.all_results if (one.metric, one.evaluation) == (metric, evaluation)]
+        return found[-1] if found else None
+
+
+def where(result: Result) -> tuple[Hashable, ...]:
+    """Which images, from which source: numbers on different ones never share a chart."""
+    return result.data, result.n, result.data_description, source_of(result)
+
+
+def side_by_side(
+    runs: Sequence[Run],
+    wanted: Callable[[Result], bool],
+    alike: Callable[[Result], tuple[Hashable, ...]] = where,
+) -> list[list[Subject]]:
+    """The subjects of each chart, the fullest chart first; of repeated results the newest is kept."""
+    charts: dict[Any, dict[Any, dict[Any, Result]]] = defaultdict(lambda: defaultdict(dict))
+    for number, run in enumerate(runs):
+        for result in sorted(filter(wanted, run.results), key=lambda result: result.created):
+            who = (number, result.checkpoint or "", result.weights_sha256)
+            what = (result.metric, result.attack, result.threat, result.extra.get("column"))
+            charts[alike(result)][who][what] = result
+    made = [_subjects(found, runs) for found in charts.values()]
+    return sorted(made, key=lambda subjects: -len(subjects))
+
+
+def _subjects(found: dict[Any, dict[Any, Result]], runs: Sequence[Run]) -> list[Subject]:
+    several = len({number for number, *_ in found}) < len(found)
+    subjects = []
+    for number, checkpoint, _ in sorted(found, key=lambda who: (who[0], str(who[1:]))):
+        run = runs[number]
+        name = f"{run.label} ({checkpoint})" if several and checkpoint else run.label
+        results = list(found[number, checkpoint, _].values())
+        subjects.append(Subject(run=number, name=name, folder=run.path, results=results, all_results=run.results))
+    return subjects
+
+
+def described(result: Result, *more: str) -> str:
+    """A caption: the images, their source, and what else there is to say."""
+    parts = [wording.images(result), wording.source(source_of(result)), *more]
+    return " · ".join(part for part in parts if part)
+
+
+def attacked(result: Result) -> dict[str, str]:
+    """What an attacked result is called where a reader switches between several, and in the name of a file."""
+    column = result.extra.get("column")
+    attack = wording.attack_name(result.attack, result.suite)
+    about = f"{result.protocol}: {column}" if column else f"{attack}, {wording.reach_of(result)}"
+    file = f"{result.protocol} {column}" if column else f"{attack} {result.threat} {result.data} {result.n}"
+    return {"name": f"{about} · {wording.images(result)}", "file": file}
+
+
+def triple(result: Result) -> list[float | None]:
+    """A value and its interval, as charts draw them."""
+    return [rounded(result.value), rounded(result.low), rounded(result.high)]
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), 5)
+
+
+def numbers(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> dict[str, Any]:
+    """The table behind a chart, for readers of numbers and of screens."""
+    return {"title": title, "head": list(head), "rows": [list(row) for row in rows]}

@@ -1,0 +1,72 @@
+"""Figures for papers from the same values as the page's charts, each as PDF, SVG and PNG; examples as a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from hardtack.errors import UserError
+from hardtack.report import charts, palette
+from hardtack.report.figures.examples import examples_figure
+from hardtack.report.figures.lines import lines_figure
+from hardtack.report.figures.maps import heat_figure, reliability_figure
+from hardtack.report.figures.rows import bars_figure, dots_figure, stack_figure, strips_figure
+from hardtack.report.figures.sheet import STYLE, file_name, save
+from hardtack.results import Gallery, read_runs
+
+KINDS = ("pdf", "svg", "png")
+DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views where it has several
+    "lines": lines_figure,
+    "heat": heat_figure,
+    "bars": bars_figure,
+    "strips": strips_figure,
+    "stack": stack_figure,
+    "dots": dots_figure,
+    "reliability": reliability_figure,
+}
+
+
+def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Path) -> list[Path]:
+    """Write every figure these runs have data for into `folder`; returns the files."""
+    runs = palette.in_order(read_runs(run_dirs))
+    folder = Path(folder)
+    drawn = [chart for section in charts.sections(runs) for chart in section["charts"]] + charts.training_charts(runs)
+    written: list[Path] = []
+    with rc_context(STYLE):
+        for chart in drawn:
+            for name, figure in _figures(chart):
+                written += [save(figure, folder / f"{name}.{kind}") for kind in KINDS]
+        for run in runs:
+            for gallery in run.galleries:
+                if len(gallery.x):
+                    path = folder / f"examples-{file_name(run.label)}-{gallery.id}.png"
+                    written.append(save(examples_figure(gallery), path))
+    return written
+
+
+def write_examples_figure(gallery: Gallery, path: str | Path) -> Path:
+    """One gallery as a picture: clean, attacked and magnified perturbation, one row per image."""
+    if not len(gallery.x):
+        raise UserError("there is no example to draw; ask for at least one")
+    with rc_context(STYLE):
+        return save(examples_figure(gallery), Path(path))
+
+
+def _figures(chart: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+    """One figure per view: what the page switches between, paper shows beside each other."""
+    stem, _, place = chart["id"].rpartition("-")
+    if not place.isdigit():
+        stem = chart["id"]
+    elif int(place):
+        stem = f"{stem}-{int(place) + 1}"
+    draw = DRAW[chart["kind"]]
+    if "views" not in chart:
+        yield stem, draw(chart)
+        return
+    for view in chart["views"]:
+        alone = len(chart["views"]) == 1
+        yield (stem if alone else f"{stem}-{file_name(view['file'])}"), draw(chart, view)

@@ -1,0 +1,43 @@
+"""Curves with their bands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from hardtack.report import palette
+from hardtack.report.figures.sheet import literal
+
+
+def lines_figure(chart: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(4.4, 3.1), layout="constrained")
+    axes = figure.add_subplot()
+    scale = 100 if chart["y"]["kind"] == "percent" else 1
+    dashed = any(one["dash"] for one in chart["series"])  # a dash tells robust from clean, or else runs apart
+    for one in chart["series"]:
+        run = one["run"]
+        faded = run >= len(palette.COLOURS)
+        dash = one["dash"] if dashed else run >= palette.SOLID and not faded
+        look: dict[str, Any] = {"color": palette.colour(run), "linestyle": "--" if dash else "-"}
+        if one["marks"]:
+            look |= {"marker": "o", "markersize": 3}
+        label = None if faded else literal(one["name"])
+        xs, ys = [point[0] for point in one["points"]], [scale * point[1] for point in one["points"]]
+        axes.plot(xs, ys, label=label, zorder=1 if faded else 2, **look)
+        known = [point for point in one["points"] if len(point) > 2 and point[2] is not None and point[3] is not None]
+        if one["band"] and known and not faded:
+            low, high = ([scale * point[place] for point in known] for place in (2, 3))
+            at = [point[0] for point in known]
+            axes.fill_between(at, low, high, color=palette.colour(run), alpha=0.15, linewidth=0)
+    axes.set_xlabel(chart["x"]["label"])
+    axes.set_ylabel(chart["y"]["label"] + (" (%)" if scale == 100 else ""))
+    axes.set_xlim(left=0)
+    if scale == 100:
+        axes.set_ylim(0, 100)
+    if len(chart["series"]) > palette.SOLID:  # a long legend would lie on the curves
+        figure.set_figwidth(6.0)
+        figure.legend(loc="outside right center")
+    else:
+        axes.legend()
+    return figure

@@ -1,0 +1,83 @@
+"""Heat maps with their numbers, and reliability diagrams beside each other."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from hardtack.report import palette
+from hardtack.report.figures.sheet import INK, WIDTH, literal
+
+HEAT = LinearSegmentedColormap.from_list("heat", list(palette.HEAT))
+
+
+def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
+    """Types by severities, with the means at the right and below."""
+    cells = [[cell[0] if cell else None for cell in row] for row in view["cells"]]
+    grid = [[*row, mean] for row, mean in zip(cells, view["row_means"], strict=True)]
+    values = np.array([*grid, [*view["column_means"], view["mean"]]], dtype=float)  # None becomes NaN
+    rows, columns = values.shape
+    figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * rows), layout="constrained")
+    axes = figure.add_subplot()
+    x = [*map(float, range(columns - 1)), columns - 0.85]  # the means stand a little apart
+    y = [*map(float, range(rows - 1)), rows - 0.75]
+    for (row, column), value in np.ndenumerate(values):
+        if math.isnan(value):
+            axes.text(x[column], y[row], "—", ha="center", va="center", fontsize=8)
+            continue
+        colour = HEAT(value)
+        axes.add_patch(Rectangle((x[column] - 0.48, y[row] - 0.46), 0.96, 0.92, color=colour, linewidth=0))
+        bold = "bold" if row == rows - 1 or column == columns - 1 else "normal"
+        said, ink = f"{100 * value:.1f}", _ink_on(colour)
+        axes.text(x[column], y[row], said, ha="center", va="center", fontsize=8, color=ink, weight=bold)
+    axes.set_xticks(x, [*chart["columns"], "mean"])
+    axes.set_yticks(y, [literal(name) for name in [*chart["rows"], "mean"]])
+    axes.set_xlim(-0.55, x[-1] + 0.55)
+    axes.set_ylim(y[-1] + 0.55, -0.55)
+    axes.set_xlabel(chart["x"])
+    axes.xaxis.set_label_position("top")
+    axes.tick_params(length=0, labeltop=True, labelbottom=False)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    axes.set_title(literal(view["name"]), fontsize=9)
+    return figure
+
+
+def _ink_on(colour: Any) -> str:
+    """Black or white, whichever reads better."""
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour))
+    return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 else "#ffffff"
+
+
+def reliability_figure(chart: dict[str, Any]) -> Figure:
+    """Accuracy against confidence, a panel for each run; below, how many images are how sure."""
+    panels = chart["panels"]
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(2.1 * columns + 0.3, 2.9 * rows), layout="constrained")
+    grid = figure.add_gridspec(2 * rows, columns, height_ratios=[4, 1] * rows)
+    for place, panel in enumerate(panels):
+        row, column = divmod(place, columns)
+        above, below = (figure.add_subplot(grid[2 * row + part, column]) for part in (0, 1))
+        colour = palette.colour(panel["run"])
+        low, high, count, confidence, accuracy = (np.array(values) for values in zip(*panel["bins"], strict=True))
+        width, middle = 0.94 * (high - low), (low + high) / 2
+        above.bar(middle, accuracy, width, color=colour, alpha=0.75)
+        above.bar(
+            middle, confidence - accuracy, width, bottom=accuracy, facecolor=(*to_rgb(palette.GAP), 0.14),
+            edgecolor=palette.GAP, linewidth=0.7,
+        )  # fmt: skip
+        above.plot([0, 1], [0, 1], "--", color=INK, linewidth=0.8)
+        below.bar(middle, count, width, color=colour, alpha=0.4)
+        above.set_title(literal(f"{panel['name']}\ncalibration error {panel['error']}"), fontsize=8)
+        above.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
+        below.set(xlim=(0, 1), xlabel=chart["x"], yticks=[])
+        if column == 0:
+            above.set_ylabel("accuracy")
+            below.set_ylabel("images")
+    return figure

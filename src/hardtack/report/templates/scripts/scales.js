@@ -1,0 +1,44 @@
+// Scales: round steps, and numbers short enough for an axis.
+
+function niceStep(span, count) {
+  const raw = span / Math.max(1, count);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const lead = raw / power;
+  return power * (lead <= 1 ? 1 : lead <= 2 ? 2 : lead <= 2.5 ? 2.5 : lead <= 5 ? 5 : 10);
+}
+
+function ticks(low, high, count) {
+  const step = niceStep(high - low || 1, count);
+  const found = [];
+  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
+  return found;
+}
+
+// The smallest round interval around the values.
+function rounded(low, high, count) {
+  const step = niceStep(high - low || 1, count);
+  return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
+}
+
+function apart(values, place, distance) {
+  const kept = [];
+  for (const value of values) if (!kept.length || place(value) - place(kept[kept.length - 1]) >= distance) kept.push(value);
+  return kept;
+}
+
+function written(value) {
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 10000 || size < 0.001) return value.toExponential(1).replace(".0e", "e").replace("e+", "e");
+  return String(Number(value.toPrecision(3)));
+}
+
+// Where the pointer is nearest to: of the stops, by their distance in both directions.
+function nearestStop(stops) {
+  return (x, y) => {
+    let best = 0;
+    const away = (stop) => Math.hypot(stop.x - x, 1.5 * (stop.y - y));
+    stops.forEach((stop, i) => { if (away(stop) < away(stops[best])) best = i; });
+    return best;
+  };
+}
