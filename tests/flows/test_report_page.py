@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hardtack.results import append_result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "units" / "report"))
 from run_folders import HOSTILE_CLASS, HOSTILE_NAME, make_run, make_runs, result
+from surveyed import attacked, calibrated, corrupted, flipping, followed, occluded
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -55,6 +57,21 @@ def report(tmp_path_factory):
     make_run(parent / HOSTILE_NAME, seed=3, classes=[HOSTILE_CLASS] * 10)
     made = {"evaluation": "pgd-100", "suite": "pgd", "threat": "linf:8/255", "protocol": "pgd-100"}
     append_result(runs[0], result(runs[0], "robust_accuracy", np.arange(360) % 3 == 0, **made))
+    return write_report(parent)
+
+
+@pytest.fixture(scope="module")
+def surveyed(tmp_path_factory):
+    """Two runs with everything that has a chart, and a name that would like to be markup."""
+    parent = tmp_path_factory.mktemp("surveyed")
+    for place, name in enumerate(("plain", HOSTILE_NAME)):
+        folder = make_run(parent / name, seed=place, examples=False)
+        corrupted(folder, level=0.9 - 0.1 * place)
+        flipping(folder, level=0.08 - 0.03 * place)
+        occluded(folder, level=0.95 - 0.05 * place)
+        attacked(folder, standing=100 + 50 * place, wrong=20, classes=tuple(f"class {i}" for i in range(24)))
+        calibrated(folder, gap=0.15 - 0.1 * place)
+        followed(folder, {"Clean": 0.9, "FGSM": 0.4, "PGD-l2": 0.3})
     return write_report(parent)
 
 
@@ -184,6 +201,120 @@ def test_a_phone_shows_that_columns_are_cut_off_and_reaches_them(browser, report
     wide.context.close()
 
 
+CHARTS = (
+    "curve-0", "breakdown-0", "corruptions-0", "corruption-types-0", "flips-0", "occlusion-0", "confidence-0",
+    "classes-0", "calibration-0", "training-loss",
+)  # fmt: skip
+
+
+@pytest.fixture(params=["light", "dark"])
+def charts(browser, surveyed, request):
+    opened = open_page(browser, surveyed, scheme=request.param)
+    yield opened
+    assert opened.complaints == [] and opened.evaluate("window.hacked") is None
+    opened.context.close()
+
+
+def plot_of(page, chart):
+    return page.locator(f".plot[data-chart='{chart}']")
+
+
+def test_the_heat_map_shows_readable_numbers_and_switches_runs(charts):
+    plot = plot_of(charts, "corruptions-0")
+    numbers = plot.locator("text.on-cell")
+    assert numbers.count() == 16 * 6 and plot.locator("rect.cell").count() == 16 * 6
+    pairs = plot.evaluate(
+        """p => [...p.querySelectorAll("rect.cell")].map(c =>
+            [getComputedStyle(c).fill, getComputedStyle(c.nextElementSibling).fill])"""
+    )
+    for cell, text in pairs:
+        assert contrast(*(_luminance_of(colour) for colour in (cell, text))) >= 4.5, (cell, text)
+    assert numbers.first.text_content() == "78.0"
+    charts.locator("select[data-for='corruptions-0']").select_option(label="plain")
+    assert numbers.first.text_content() == "88.0"
+    plot.focus()
+    for key in ("Home", "ArrowDown", "ArrowRight"):
+        charts.keyboard.press(key)
+    tip = plot.locator(".tip").inner_text()
+    assert "shot noise, severity 2" in tip and "84.4%" in tip and "82.4–86.4%" in tip
+
+
+def test_the_baseline_switches(charts):
+    plot, select = plot_of(charts, "corruption-types-0"), charts.locator("select[data-for='corruption-types-0']")
+    assert select.locator("option").all_inner_texts() == ["nothing", HOSTILE_NAME, "plain"]
+    axis = lambda: plot.locator("text").last.text_content()  # noqa: E731
+    assert axis().startswith("points above") and plot.locator("g.one").count() == 1
+    first = read_first(charts, plot)
+    select.select_option(label="plain")
+    second = read_first(charts, plot)
+    assert "+10.0" in first and "−10.0" in second
+    select.select_option(label="nothing")
+    assert axis() == "Corrupted accuracy" and plot.locator("g.one").count() == 2
+
+
+def read_first(page, plot):
+    plot.focus()
+    page.keyboard.press("Home")
+    return plot.locator(".tip").inner_text()
+
+
+def test_every_chart_saves_as_a_picture_of_its_own(charts, tmp_path):
+    for chart in CHARTS:
+        figure = charts.locator("figure", has=plot_of(charts, chart))
+        with charts.expect_download() as download:
+            figure.locator("button.save").click()
+        assert download.value.suggested_filename == f"{chart}.svg"
+        download.value.save_as(tmp_path / "saved.svg")
+        text = (tmp_path / "saved.svg").read_text()
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("width") == "720"
+        words = [item.text for item in root.iter("{http://www.w3.org/2000/svg}text")]
+        assert words[0].startswith(figure.locator("h3").inner_text())
+        drawn = sum(item.tag.endswith(("rect", "circle", "polyline")) for item in root.iter())
+        assert drawn > 3 and "var(" not in text and "class=" not in text
+        assert "rgb(255, 255, 255)" in text, "on white, by day and by night"
+
+
+def test_charts_are_read_by_pointer_and_keys(charts):
+    for chart, said in (
+        ("breakdown-0", "wrong when clean"), ("flips-0", "scale"), ("occlusion-0", "clean 9"), ("classes-0", "robust"),
+        ("calibration-0", "mean confidence"),
+    ):  # fmt: skip
+        plot = plot_of(charts, chart)
+        assert said in read_first(charts, plot), chart
+        charts.keyboard.press("Escape")
+        assert plot.locator(".tip").is_hidden()
+        plot.scroll_into_view_if_needed()
+        plot.hover()
+        assert plot.locator(".tip").is_visible()
+
+
+def test_many_classes_fold_away_and_sort(charts):
+    table = charts.locator("#classes table").first
+    assert not table.is_visible() and plot_of(charts, "classes-0").locator("text.row").count() == 10
+    charts.locator("#classes summary").click()
+    assert table.locator("tbody tr").count() == 24
+    head = table.locator("thead th").nth(2)
+    head.locator("button").click()
+    values = [float(text.rstrip("%")) for text in table.locator("tbody td:nth-child(3)").all_inner_texts()]
+    assert head.get_attribute("aria-sort") == "descending" and values == sorted(values, reverse=True)
+
+
+def test_charts_fit_a_phone(browser, surveyed):
+    page = open_page(browser, surveyed, width=390)
+    for details in page.locator("details").all():
+        details.evaluate("d => d.open = true")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    for chart in CHARTS:
+        box = plot_of(page, chart).locator("svg").first.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 390
+    small = page.locator(".plot text").evaluate_all(
+        "all => Math.min(...all.map(t => t.getBoundingClientRect().height))"
+    )
+    assert small >= 11, "text keeps its size"
+    page.context.close()
+
+
 def test_past_twelve_runs_the_others_are_faded(browser, tmp_path):
     for number in range(14):
         make_run(tmp_path / f"run-{number:02d}", seed=number, examples=False, metrics=False)
@@ -212,12 +343,21 @@ def test_text_has_enough_contrast(browser, report, scheme):
     read = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
     for text, under in pairs:
         first, second = (_luminance(page.evaluate(read, name)) for name in (text, under))
-        ratio = (max(first, second) + 0.05) / (min(first, second) + 0.05)
+        ratio = contrast(first, second)
         assert ratio >= 4.5, f"{text} on {under} in {scheme}: {ratio:.2f}"
     page.context.close()
 
 
+def contrast(first: float, second: float) -> float:
+    return (max(first, second) + 0.05) / (min(first, second) + 0.05)
+
+
 def _luminance(colour: str) -> float:
-    channels = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return _luminance_of(f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})")
+
+
+def _luminance_of(colour: str) -> float:
+    """Of `rgb(1, 2, 3)`."""
+    channels = np.array([int(value) for value in colour[4:-1].split(",")]) / 255
     linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
