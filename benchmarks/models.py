@@ -181,14 +181,14 @@ def serve(name: str) -> None:
 class Workers:
     """Processes of which one at a time is let measure while the others stand still."""
 
-    def __init__(self, ends: float) -> None:
-        self.ends, self.alone, self.living = ends, threading.Lock(), set[Popen]()
+    def __init__(self, ends: float, threads: int) -> None:
+        self.ends, self.threads, self.alone, self.living = ends, threads, threading.Lock(), set[Popen]()
 
     def measure(self, name: str) -> dict[str, Any] | None:
         """None when the time is up."""
         if time.monotonic() > self.ends:
             return None
-        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(self.threads), "OMP_NUM_THREADS": "1"}
         with self.alone:
             process = subprocess.Popen(
                 [sys.executable, __file__, "--one", name], env=environment, text=True, start_new_session=True,
@@ -240,7 +240,7 @@ def _signal(process: Popen, number: int) -> None:
 
 def measure_all(chosen: list[str], processes: int, limit_s: float, output: Path) -> None:
     found: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"models": {}}
-    workers = Workers(time.monotonic() + limit_s)
+    workers = Workers(time.monotonic() + limit_s, max(1, (os.cpu_count() or 1) // processes))
     found |= {"command": "python benchmarks/models.py", "date": datetime.date.today().isoformat()}
     found |= workers.measure("peak") or {}
     left = [name for name in chosen if "compiled" not in found["models"].get(name, {})]
