@@ -249,7 +249,7 @@ def test_the_baseline_switches(charts):
     second = read_first(charts, plot)
     assert "+10.0" in first and "−10.0" in second
     select.select_option(label="nothing")
-    assert axis() == "Corrupted accuracy" and plot.locator("g.one").count() == 2
+    assert axis() == "Accuracy under corruptions" and plot.locator("g.one").count() == 2
 
 
 def read_first(page, plot):

@@ -69,7 +69,7 @@ def protocol_view(table: ProtocolTable, runs: Sequence[Run]) -> dict[str, Any]:
 def _table_title(table: Table) -> str:
     if table.metric == "clean_accuracy":
         return f"Clean accuracy on {table.data}"
-    if table.suite == "corruptions":  # which ones is said below
+    if table.threats == [None]:  # nothing attacked: what was shown instead is said below
         return f"{wording.metric_name(table.metric)} on {table.data}"
     return f"{wording.metric_name(table.metric)}: {wording.attack_name(table.attack, table.suite)} on {table.data}"
 

@@ -60,6 +60,27 @@ def test_official_and_regenerated_corruptions_never_share_a_map(folders, tmp_pat
     assert sum("· official files" in one["caption"] for one in (first, second)) == 1
 
 
+def cell(folder, name, **how):
+    settings = {"type": name, "severity": 1, "constants": "cifar", "overlays": "drawn", **how}
+    if name != "frost":
+        del settings["overlays"]  # as the suite has it
+    made = {"suite": "corruptions", "evaluation": f"e-{folder.name}", "attack": f"{name}/1"}
+    append_result(folder, measured(folder, "corrupted_accuracy", 0.5, attack_settings=settings, **made))
+
+
+@pytest.mark.parametrize(
+    "other, maps",
+    [({}, 1), ({"seed": 1}, 1), ({"jpeg": 85}, 2), ({"constants": "imagenet"}, 2), ({"overlays": "b"}, 2)],
+)
+def test_corruptions_made_differently_never_share_a_map(folders, tmp_path, other, maps):
+    for name in ("fog", "frost"):
+        cell(folders[0], name)
+        cell(folders[1], name, **other)
+    (section,) = charts.sections(read_runs(tmp_path))
+    heat = [one for one in section["charts"] if one["kind"] == "heat"]
+    assert len(heat) == maps and all(len(one["rows"]) == 2 for one in heat)
+
+
 def test_a_mean_over_severities_that_are_not_there_is_not_made_up(folders, tmp_path):
     corrupted(folders[0], level=0.9)
     corrupted(folders[1], level=0.8, severities=(1, 2))

@@ -69,7 +69,7 @@ def bar_chart(
         "lower": lower_is_better(metric),
         "x": wording.metric_name(metric),
         "series": [
-            {"run": subject.run, "name": subject.name, "values": [_triple(bar) for bar in bars]}
+            {"run": subject.run, "name": subject.name, "values": [_within(_triple(bar)) for bar in bars]}
             for subject, bars in zip(subjects, made, strict=True)
         ],
         "differences": [[_differences(ours, base) for ours in made] for base in made] if len(made) > 1 else [],
@@ -143,6 +143,11 @@ def _triple(bar: Bar | None) -> list[float | None] | None:
     if math.isnan(bar.half):
         return [rounded(bar.value), None, None]
     return [rounded(bar.value), rounded(bar.value - bar.half), rounded(bar.value + bar.half)]
+
+
+def _within(found: list[float | None] | None) -> list[float | None] | None:
+    """A share's interval ends where shares do."""
+    return found and [None if bound is None else min(1.0, max(0.0, bound)) for bound in found]
 
 
 def _words(bar: Bar | None) -> str:

@@ -15,8 +15,21 @@ from hardtack.results import ONE_VIEW, Result, Run
 
 def corruption_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A heat map and bars for each set of images; official and regenerated ones never share them."""
+    overlays = {
+        result.evaluation: str(result.attack_settings["overlays"])
+        for run in runs
+        for result in filter(_is_cell, run.results)
+        if "overlays" in result.attack_settings
+    }
+
+    def alike(result: Result) -> tuple[Any, ...]:
+        """How the images were made; what frost is laid over them, which only its own cells say, counts for all."""
+        known = result.attack_settings
+        how = (str(known.get(name)) for name in ("constants", "files", "jpeg"))
+        return (*where(result), *how, overlays.get(result.evaluation))
+
     charts = []
-    for place, subjects in enumerate(side_by_side(runs, _is_cell, _alike)):
+    for place, subjects in enumerate(side_by_side(runs, _is_cell, alike)):
         charts += [_heat_map(place, subjects), _type_bars(place, subjects)]
     return charts
 
@@ -25,14 +38,16 @@ def _is_cell(result: Result) -> bool:
     return result.metric == ONE_VIEW and {"type", "severity"} <= set(result.attack_settings)
 
 
-def _alike(result: Result) -> tuple[Any, ...]:
-    return (*where(result), str(result.attack_settings.get("constants", "")))
-
-
 def _about(subjects: Sequence[Subject]) -> str:
     first = subjects[0].results[0]
-    constants = first.attack_settings.get("constants")
-    return described(first, f"{constants} constants" if constants else "")
+    constants, jpeg = (first.attack_settings.get(name) for name in ("constants", "jpeg"))
+    overlays = {one.attack_settings["overlays"] for one in subjects[0].results if "overlays" in one.attack_settings}
+    return described(
+        first,
+        f"{constants} constants" if constants else "",
+        f"stored as JPEG {jpeg}" if jpeg else "",
+        f"frost: {overlays.pop()}" if overlays else "",
+    )
 
 
 def _types(subjects: Sequence[Subject]) -> list[str]:

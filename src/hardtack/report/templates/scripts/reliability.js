@@ -3,7 +3,7 @@
 function paintReliability(chart, { plot, width, hidden }) {
   const panels = chart.panels.filter((panel) => !hidden.has(panel.run));
   if (!panels.length) return null;
-  const columns = Math.max(1, Math.min(panels.length, 4, Math.floor(width / 240)));
+  const columns = Math.max(1, Math.min(panels.length, 4, Math.floor(width / 220)));
   const cell = width / columns;
   const side = Math.min(300, cell - 62);
   const [top, histogram] = [42, 46];
