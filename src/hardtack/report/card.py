@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,23 @@ from typing import Any
 from hardtack.files import write_text
 from hardtack.report import wording
 from hardtack.report.page import templates
-from hardtack.report.tables import table_view
+from hardtack.report.tables import protocol_view, table_view
 from hardtack.report.view import flattened, version
-from hardtack.results import REPORTED, Result, Run, curves, distinct_flags, leaderboard, read_run, source_of
+from hardtack.results import (
+    PROTOCOL,
+    REPORTED,
+    ProtocolRow,
+    ProtocolTable,
+    Result,
+    Row,
+    Run,
+    curves,
+    distinct_flags,
+    leaderboard,
+    protocol_tables,
+    read_run,
+    source_of,
+)
 
 TRAINING_SECTIONS = ("model", "objective", "optimiser", "schedule", "train", "augment", "runtime")
 
@@ -32,7 +46,10 @@ def render_card(run: Run) -> str:
     text = environment.get_template("card.md").render(
         name=run.label,
         summary=_summary(run),
-        tables=[_with_checkpoints(table, run) for table in leaderboard([run])],
+        tables=[
+            *(_with_checkpoints(table.rows, table_view(table, [run])) for table in leaderboard([run])),
+            *(_with_checkpoints(table.rows, _protocol(table, run)) for table in protocol_tables([run])),
+        ],
         intervals=sorted({result.interval for result in run.results if result.interval}),
         curve=_curve(run),
         flags=distinct_flags(run.results),
@@ -77,11 +94,15 @@ def _name_of(section: Any) -> str:
     return str(section) if section else ""
 
 
-def _with_checkpoints(table: Any, run: Run) -> dict[str, Any]:
-    values = table_view(table, [run])
-    for row, shown in zip(table.rows, values["rows"], strict=True):
+def _with_checkpoints(rows: Sequence[Row | ProtocolRow], values: dict[str, Any]) -> dict[str, Any]:
+    for row, shown in zip(rows, values["rows"], strict=True):
         shown["checkpoint"] = row.checkpoint
     return values
+
+
+def _protocol(table: ProtocolTable, run: Run) -> dict[str, Any]:
+    values = protocol_view(table, [run])
+    return {**values, "title": f"Protocol {values['title']}", "columns": [(name, "") for name in values["columns"]]}
 
 
 def _curve(run: Run) -> dict[str, Any] | None:
@@ -128,6 +149,10 @@ def _commands(run: Run) -> list[str]:
             measured = [folder] if result.checkpoint in ("best", "last") else []
             given = [shlex.quote(_code(word)) for word in result.extra["words"]]
             lines.append(" ".join(["hardtack evaluate", *measured, *given]))
+            continue
+        if result.suite == PROTOCOL:
+            name = result.protocol.rpartition(" ")[0]  # the last word is its version
+            lines.append(f"hardtack evaluate {folder} {shlex.quote(_code(f'protocol={name}'))}")
             continue
         words = ["hardtack evaluate", folder, f"suite={result.suite}"]
         if result.checkpoint in ("best", "last"):

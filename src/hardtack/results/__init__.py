@@ -2,6 +2,7 @@
 
 from hardtack.results.leaderboard import (
     ONE_VIEW,
+    PROTOCOL,
     REPORTED,
     SWEEPS,
     Curve,
@@ -39,6 +40,7 @@ from hardtack.results.vectors import per_image
 
 __all__ = [
     "ONE_VIEW",
+    "PROTOCOL",
     "REPORTED",
     "SWEEPS",
     "ChunkStore",

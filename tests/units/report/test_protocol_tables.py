@@ -6,7 +6,8 @@ import pytest
 from surveyed import attacked, followed, measured
 
 from hardtack.report import write_page
-from hardtack.results import append_result, leaderboard, protocol_tables, read_runs
+from hardtack.report.card import render_card
+from hardtack.results import append_result, leaderboard, protocol_tables, read_run, read_runs
 
 
 @pytest.fixture
@@ -31,6 +32,14 @@ def test_columns_keep_their_places_and_a_gap_is_a_dash(folders, tmp_path):
     assert [["".join(cell) for cell in row] for row in rows] == [
         ["80.0%", "60.0%", "—", "50.0%"], ["90.0%", "—", "30.0%", "—"]
     ]  # fmt: skip
+
+
+def test_the_card_has_the_row_and_how_to_repeat_it(folders):
+    followed(folders[0], {"PGD-l2": 0.3, "Clean": 0.9})
+    text = render_card(read_run(folders[0]))
+    assert "**Protocol architectures/cifar 1.** digits/test; 360 images." in text
+    assert "| checkpoint | Clean | PGD-l2 |" in text and "| best | 90.0% (86.5–92.7%) | 30.0% (25.5–34.9%) |" in text
+    assert "hardtack evaluate small protocol=architectures/cifar\n" in text
 
 
 def test_protocols_are_no_rows_of_the_leaderboard(folders, tmp_path):
