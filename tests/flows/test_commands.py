@@ -160,5 +160,5 @@ def test_a_timm_model_is_trained_on_a_folder_of_photographs(photographs, monkeyp
     done = hardtack("train", *words, cwd=photographs)
     assert done.returncode == 0, done.stderr
     monkeypatch.chdir(photographs)
-    ((result,),) = (measured.results for measured in ht.evaluate_run("mine", suite="clean", quiet=True))
+    ((result, *_),) = (measured.results for measured in ht.evaluate_run("mine", suite="clean", quiet=True))
     assert result.model == "timm:resnet10t" and "32" in result.data_description

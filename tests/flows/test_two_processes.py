@@ -93,7 +93,7 @@ def test_two_processes_measure_what_one_measures(home, trained):
     assert [(r.evaluation, r.value, r.n, r.threat) for r in ours] == [
         (r.evaluation, r.value, r.n, r.threat) for r in theirs
     ]
-    assert len(ours) == 2 + 8 and all(r.n == 20 for r in ours)
+    assert len(ours) == 2 + 9 and all(r.n == 20 for r in ours)
     for result in ours:
         tables = [pq.read_table(home / "one" / name / result.verdicts) for name in ("both", "alone")]
         sizes = [table["size"].to_numpy() for table in tables]  # NaN where nothing was attacked

@@ -32,6 +32,10 @@ from hardtack.training.optimise import Average, Schedule, set_rates
 from hardtack.training.recipe import Recipe
 from hardtack.training.tracking import Tracker, Window
 
+# An objective is (x, y, **prepared) -> {"loss": …, parts…}; `prepare(x, y, keys=, epoch=)` finds beforehand what needs
+# no gradient of the weights. One that owns more than the model says with `optimised` (a module) what the optimiser
+# moves; the rest it moves itself in `finish()`, after every update, while the gradients of the whole batch are there.
+# All of its state is in its parameters and buffers, so that a killed run goes on with it.
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
 
@@ -53,7 +57,8 @@ class Trainer:
         self.steps_per_epoch = self._count_steps()
         self.model = _laid_out(model.to(self.device)).train()
         self.objective: Any = recipe.objective.build(self.model).to(self.device)
-        self.optimiser = recipe.optimiser.build(self.objective)
+        self.optimiser = recipe.optimiser.build(getattr(self.objective, "optimised", self.objective))
+        self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
         self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
         self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
@@ -82,11 +87,13 @@ class Trainer:
                 (parts["loss"] / micro_steps).backward()
             for name, value in parts.items():
                 means[name] = means.get(name, 0) + value.detach().float() / micro_steps
-        norm = nn.utils.clip_grad_norm_(self.objective.parameters(), self.config.clip or torch.inf)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or torch.inf)
         self.guard.watch(self.done, means["loss"], norm)
         set_rates(self.optimiser, *self.schedule.at(self.done))
         self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        if hasattr(self.objective, "finish"):
+            self.objective.finish()
+        self.objective.zero_grad(set_to_none=True)
         self.done += 1
         if self.average is not None:
             self.average.update(self.model, self.done)
