@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hardtack.results import Run, leaderboard
 
@@ -30,6 +31,11 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
     ranked = dict.fromkeys(row.run for table in leaderboard(runs) for row in table.rows)
     place = {name: number for number, name in enumerate(ranked)}
     return sorted(runs, key=lambda run: place.get(run.label, len(place)))
+
+
+def with_lanes(series: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of a chart's series that have a colour of their own, if any: the others would only make it longer."""
+    return [one for one in series if one["run"] < len(COLOURS)] or list(series)
 
 
 def colour(run: int) -> str:

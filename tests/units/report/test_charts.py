@@ -244,3 +244,13 @@ def test_the_colours_of_figures_are_those_of_the_page_by_day(folders, tmp_path):
     css = write_page(tmp_path, tmp_path / "report.html").read_text().split("prefers-color-scheme")[0]
     assert all(f"--heat-{place}: {colour}" in css for place, colour in enumerate(palette.HEAT))
     assert all(f"--part-{role}: {colour}" in css for role, colour in palette.PARTS.items())
+
+
+def test_past_twelve_runs_the_others_have_no_lanes_but_their_numbers(tmp_path):
+    for place in range(14):
+        folder = tmp_path / f"run-{place:02d}"
+        folder.mkdir()
+        corrupted(folder, level=0.9 - 0.01 * place, types=("fog",), severities=(1,))
+    bars = chart(tmp_path, "bars")
+    assert len(palette.with_lanes(bars["series"])) == 12 and len(bars["numbers"][0]["head"]) == 15
+    assert len(palette.with_lanes(bars["series"][12:])) == 2, "unless there is nobody else"

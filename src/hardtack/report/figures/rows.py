@@ -16,11 +16,9 @@ from hardtack.report.figures.sheet import INK, WIDTH, key, literal, percent_axis
 def bars_figure(chart: dict[str, Any]) -> Figure:
     """As the page first shows them: with the baseline that is chosen there."""
     base = chart["choose"]["chosen"] - 1 if chart["choose"] else -1
-    shown = [
-        (one["run"], one["name"], one["values"] if base < 0 else chart["differences"][base][place])
-        for place, one in enumerate(chart["series"])
-        if place != base
-    ]
+    values = [one["values"] for one in chart["series"]] if base < 0 else chart["differences"][base]
+    bars = [{**one, "values": values[place]} for place, one in enumerate(chart["series"]) if place != base]
+    shown = [(one["run"], one["name"], one["values"]) for one in palette.with_lanes(bars)]
     order = _sorted(shown, len(chart["rows"]), total=chart["total"])
     figure, axes, lane = _frame([chart["rows"][row] for row in order], len(shown), height=0.11)
     for at, (run, _, values) in enumerate(shown):
@@ -54,20 +52,21 @@ def _sorted(shown: Sequence[tuple[int, str, Any]], count: int, *, total: bool) -
 
 
 def strips_figure(chart: dict[str, Any]) -> Figure:
-    figure, axes, lane = _frame(chart["rows"], len(chart["series"]), height=0.2)
+    series = palette.with_lanes(chart["series"])
+    figure, axes, lane = _frame(chart["rows"], len(series), height=0.2)
     lowest = 1.0
-    for at, one in enumerate(chart["series"]):
+    for at, one in enumerate(series):
         colour = palette.colour(one["run"])
         for row, found in enumerate(one["values"]):
             if not found:
                 continue
             y = row + lane(at)
             places = np.arange(len(found["points"]))
-            jitter = ((places * 0.618034) % 1 - 0.5) * 0.5 / len(chart["series"])
+            jitter = ((places * 0.618034) % 1 - 0.5) * 0.5 / len(series)
             axes.scatter(found["points"], y + jitter, s=4, color=colour, alpha=0.5, linewidth=0)
             if found["quartiles"]:
                 axes.boxplot(
-                    [found["points"]], positions=[y], widths=0.5 / len(chart["series"]), orientation="horizontal",
+                    [found["points"]], positions=[y], widths=0.5 / len(series), orientation="horizontal",
                     showfliers=False, showcaps=False, whis=0, manage_ticks=False,
                     boxprops={"linewidth": 0.8, "color": INK}, medianprops={"color": INK, "linewidth": 1},
                 )  # fmt: skip
@@ -79,7 +78,7 @@ def strips_figure(chart: dict[str, Any]) -> Figure:
             lowest = min(lowest, *known)
     percent_axis(axes, max(0.0, np.floor(10 * lowest - 0.2) / 10))
     axes.set_xlabel(chart["x"])
-    key(figure, [(one["name"], palette.colour(one["run"])) for one in chart["series"]])
+    key(figure, [(one["name"], palette.colour(one["run"])) for one in series])
     return figure
 
 
@@ -102,8 +101,9 @@ def stack_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
 
 
 def dots_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
-    figure, axes, lane = _frame(view["rows"], len(view["series"]), height=0.1)
-    for at, one in enumerate(view["series"]):
+    series = palette.with_lanes(view["series"])
+    figure, axes, lane = _frame(view["rows"], len(series), height=0.1)
+    for at, one in enumerate(series):
         colour = palette.colour(one["run"])
         for row in range(len(view["rows"])):
             clean, robust = (values and values[row] for values in (one["clean"], one["robust"]))
@@ -115,8 +115,8 @@ def dots_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
             if robust:
                 axes.plot(robust[0], y, "o", color=colour, markersize=3.8)
     percent_axis(axes, -0.01, 1.01)
-    axes.set_xlabel(chart["x"] + " (open: clean, filled: under attack)" * any(one["robust"] for one in view["series"]))
-    key(figure, [(one["name"], palette.colour(one["run"])) for one in view["series"]])
+    axes.set_xlabel(chart["x"] + " (open: clean, filled: under attack)" * any(one["robust"] for one in series))
+    key(figure, [(one["name"], palette.colour(one["run"])) for one in series])
     return figure
 
 

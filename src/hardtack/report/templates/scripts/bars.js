@@ -2,9 +2,10 @@
 
 function paintBars(chart, { plot, width, hidden, chosen }) {
   const base = chart.choose ? chosen - 1 : -1;
-  const shown = chart.series
+  const bars = chart.series
     .map((one, i) => ({ run: one.run, name: one.name, values: base < 0 ? one.values : chart.differences[base][i], i }))
-    .filter((one) => one.i !== base && !hidden.has(one.run));
+    .filter((one) => one.i !== base);
+  const shown = visible(bars, hidden);
   if (!shown.length) return null;
   const mean = (row) => {
     const values = shown.map((one) => one.values[row]).filter(Boolean).map((value) => value[0]);

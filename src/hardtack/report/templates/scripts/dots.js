@@ -2,7 +2,7 @@
 
 function paintDots(chart, { plot, width, hidden, chosen }) {
   const view = chart.views[chosen];
-  const shown = view.series.filter((one) => !hidden.has(one.run));
+  const shown = visible(view.series, hidden);
   if (!shown.length) return null;
   const box = rowFrame(plot, {
     width, rows: view.rows, lanes: shown.length, lane: shown.length > 1 ? 10 : 16, low: 0, high: 1, top: 4, axis: chart.x,

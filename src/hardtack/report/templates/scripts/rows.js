@@ -1,5 +1,12 @@
 // Charts that lie on their side: rows with a name at the left, lanes for the runs in each, one scale below.
 
+// The runs that have lanes: a lane for every one of twenty would be a chart nobody scrolls through.
+function visible(series, hidden) {
+  const left = series.filter((one) => !hidden.has(one.run));
+  const best = left.filter((one) => !faded(one.run));
+  return best.length ? best : left;
+}
+
 // A key inside the drawing, where colours are not those of the runs; returns its height.
 function drawKey(svg, entries, left, width, top) {
   let [x, y] = [left, top];

@@ -4,7 +4,7 @@
 function spread(i, height) { return (((i * 0.618034) % 1) - 0.5) * height; }
 
 function paintStrips(chart, { plot, width, hidden }) {
-  const shown = chart.series.filter((one) => !hidden.has(one.run));
+  const shown = visible(chart.series, hidden);
   if (!shown.length) return null;
   const values = shown.flatMap((one) => [
     ...(one.clean ? [one.clean[0]] : []),
