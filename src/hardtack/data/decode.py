@@ -65,11 +65,15 @@ class Size(NamedTuple):
     side: int
     shorter: int
 
+    def is_that_of(self, height: int, width: int) -> bool:
+        """Whether there is nothing to do."""
+        return height == width == self.side == self.shorter
+
 
 def fit(images: Tensor, size: Size | None) -> Tensor:
     """N×3×H×W (uint8, or float in [0,1]) brought to a size."""
     height, width = images.shape[-2:]
-    if size is None or (height, width) == size:
+    if size is None or size.is_that_of(height, width):
         return images
     side, shorter = size
     scale = shorter / min(height, width)
@@ -88,7 +92,7 @@ class MixedSizes(UserError):
 
 def fit_array(array: np.ndarray, size: Size | None) -> Tensor:
     """One H×W×3 array as 3×H'×W', resized and cropped to `size`."""
-    if size is None or array.shape[:2] == size:
+    if size is None or size.is_that_of(*array.shape[:2]):
         return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 0, 1)))
     return fit(torch.from_numpy(np.array(array)).permute(2, 0, 1)[None], size)[0].contiguous()
 

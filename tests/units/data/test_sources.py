@@ -184,6 +184,15 @@ def test_resizing_is_pillows_bicubic_and_a_centre_crop(tmp_path: Path) -> None:
     assert (out[0] - expected).abs().max() < 1.01 / 255
 
 
+def test_a_crop_that_keeps_less_is_cut_from_every_shape(tmp_path: Path) -> None:
+    """Also where height and width happen to be the crop and the side it is cut from."""
+    root = tiny.folder(tmp_path / "set", each=2, size=(28, 32))
+    out = everything(load_data(f"folder:{root}", "test", test=1.0, image_size=28, crop=0.875))
+    image = Image.fromarray(tiny.pixels(2, (28, 32), 0)[0]).resize((37, 32), Image.Resampling.BICUBIC)
+    expected = as_unit(np.asarray(image)[None, 2:30, 4:32])[0]
+    assert out.shape[2:] == (28, 28) and (out[0] - expected).abs().max() < 1.01 / 255
+
+
 @pytest.mark.parametrize("layout", ["last", "first", "float", "grey"])
 def test_npz_layouts(tmp_path: Path, layout: str) -> None:
     images = tiny.pixels(4)
