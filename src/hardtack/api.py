@@ -21,7 +21,7 @@ from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
 from hardtack.evaluation.among import among
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
-from hardtack.evaluation.settings import check_taken, not_taken
+from hardtack.evaluation.settings import ATTACKED, check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.facts import usual
 from hardtack.models.files import sha256
@@ -163,7 +163,8 @@ def evaluate_target(
 def _words(values: dict[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
     """The settings given, as they would be typed, for one of the suites."""
     taken = {name: value for name, value in plain(values).items() if name not in not_taken(config.suite)}
-    given = {**flat(taken), "suite": config.suite, "threat": str(threat_of(config))}
+    given = {**flat(taken), "suite": config.suite}
+    given |= {"threat": str(threat_of(config))} if config.suite in ATTACKED else {}
     given.pop("output", None)
     return tuple(f"{key}={_typed(value)}" for key, value in given.items())
 

@@ -74,7 +74,9 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
     words = _words(types, severities)
     first = views[0].settings
     how = {"types": types, "severities": severities, "constants": first["constants"]}
-    how |= {"jpeg": first["jpeg"]} if "jpeg" in first else {}
+    how |= {name: first[name] for name in ("jpeg", "files") if name in first}
+    overlays = [view.settings["overlays"] for view in views if "overlays" in view.settings]  # frost's
+    how |= {"overlays": overlays[0]} if overlays else {}
     per_image = grid.mean(axis=1)
     low, high = bootstrap(per_image)
     results = [

@@ -73,6 +73,7 @@ class EvaluationConfig:
 
 # settings that only some suites take: to leave one out without a word would measure something else than was asked
 _TAKEN_BY = {
+    "threat": ATTACKED,
     "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
     "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions", "perturbations"],
     "severities": ["corruptions"], "constants": ["corruptions", "perturbations"],

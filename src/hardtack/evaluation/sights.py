@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hardtack.attacks.judge import Judge
 from hardtack.attacks.search import Cost
+from hardtack.data.official import OfficialC
 from hardtack.errors import UserError
 
 Seen = dict[str, Tensor]
@@ -43,8 +44,10 @@ class Sight(Protocol):
 
 
 def facts(sight: Sight) -> list[Any]:
-    """All that decides what a sight shows."""
-    return [sight.name, sight.source, sight.settings]
+    """All that decides what a sight shows; of files also where they lie and how they were made."""
+    files = getattr(sight, "files", None)
+    stored = [] if files is None else [str(files.location.resolve()), files.description]
+    return [sight.name, sight.source, sight.settings, *stored]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +59,7 @@ class View:
     source: str
     settings: dict[str, Any] = field(default_factory=dict)
     labels: Callable[[Tensor], Tensor] | None = None  # of the images numbered so, where the view brings its own
+    files: OfficialC | None = None  # that the images come from
     cost = Cost(1)
 
     def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:

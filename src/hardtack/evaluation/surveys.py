@@ -50,13 +50,18 @@ def _corruptions(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     """Accuracy under common corruptions, regenerated, or from official files with files=FOLDER."""
     severities = tuple(sorted(set(config.severities)))
     if config.files is not None:
-        if config.jpeg is not None:
-            raise UserError("jpeg is for regenerated images; official files are shown as they are")
+        _shown_as_they_are(config)
         return official_views(config.files, config.types, severities)
     constants = config.constants or constants_for(scene.largest_side)
     return corruption_views(
         config.types, severities, constants, seed=scene.seed, frost=config.frost, jpeg=config.jpeg
     )  # fmt: skip
+
+
+def _shown_as_they_are(config: EvaluationConfig) -> None:
+    for name in ("jpeg", "frost", "constants"):
+        if getattr(config, name) is not None:
+            raise UserError(f"{name} is for regenerated images; official files are shown as they are")
 
 
 def _patches(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
@@ -67,6 +72,7 @@ def _patches(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
 def _perturbations(config: EvaluationConfig, scene: Scene) -> Sequence[Sight]:
     """How often predictions flip while images change step by step, regenerated, or from official files=FOLDER."""
     if config.files is not None:
+        _shown_as_they_are(config)
         return official_sequences(config.files, config.types)
     constants = config.constants or constants_for(scene.largest_side)
     return sequence_sights(config.types, constants, seed=scene.seed)

@@ -75,6 +75,7 @@ def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...
             views.append(
                 View(
                     name=f"{type_}/{severity}", show=stored.images, labels=stored.labels, source=files.source,
+                    files=files,
                     settings={
                         "type": type_, "severity": severity, "files": files.kind,
                         "constants": "imagenet" if files.kind == "imagenet_c" else "cifar",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardtack.errors import UserError
-from hardtack.results.record import Result, same_table
+from hardtack.results.record import Result, comparable, same_table
 from hardtack.results.runs import Run, parse_threat
 
 CLEAN = "clean_accuracy"
@@ -154,10 +154,13 @@ def protocol_tables(runs: Sequence[Run]) -> list[ProtocolTable]:
 
 
 def _fits(cells: dict[str, Result], rows: Iterable[ProtocolRow]) -> bool:
-    """Whether a row may stand below others: on the same images, under the same threats, from the same sources."""
+    """Whether a row may stand below others: every column on the same images and measured the same way.
+
+    Only the precision of the search may differ: its verdicts are all of fp32.
+    """
 
     def about(result: Result) -> tuple[Any, ...]:
-        return result.data, result.n, result.data_description, result.threat, source_of(result)
+        return comparable(dataclasses.replace(result, precision=""))
 
     known = {column: result for row in rows for column, result in row.cells.items()}
     shared = [column for column in cells if column in known]

@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import hardtack as ht
 from hardtack.data.corruptions import COMMON, NOISE, corrupt
 from hardtack.data.corruptions.jpeg import compress
+from hardtack.data.official.marker import mark_regenerated
 from hardtack.errors import UserError
 from hardtack.evaluation.scores import ALEXNET_CLEAN_ERROR, ALEXNET_ERROR, mean_corruption_error
 from hardtack.evaluation.views import chosen_types, corruption_views
-from hardtack.results import bootstrap
+from hardtack.results import bootstrap, comparable
 
 
 class Bright(nn.Module):
@@ -108,6 +110,9 @@ def test_types_by_name_and_by_group():
         ({"severities": (6,)}, "less than or equal to 5"),
         ({"constants": "mnist"}, "constants"),
         ({"tier": "fast"}, "'tier' is a setting of suite=autoattack"),
+        ({"threat": "l2:1"}, "'threat' is a setting of suite=pgd"),
+        ({"files": "somewhere", "frost": "ice"}, "frost is for regenerated images"),
+        ({"files": "somewhere", "constants": "cifar"}, "constants is for regenerated images"),
     ],
 )
 def test_mistakes(settings, words):
@@ -142,3 +147,34 @@ def test_images_may_go_through_jpeg_as_those_of_imagenet_c_did():
     assert not np.array_equal(*confidence)
     with pytest.raises(UserError, match="jpeg is for regenerated images"):
         ht.evaluate(Bright(), (X, Y), suite="corruptions", files="somewhere", jpeg=85, quiet=True)
+
+
+def test_means_under_other_overlays_of_frost_do_not_compare(tmp_path):
+    for number in range(1, 6):
+        Image.fromarray(np.full((40, 40, 3), 40 * number, dtype=np.uint8)).save(tmp_path / f"frost{number}.png")
+    few = {"suite": "corruptions", "types": ("frost", "fog"), "severities": (1,), "quiet": True}
+    drawn, other = (ht.evaluate(Bright(), (X[:4], Y[:4]), frost=frost, **few) for frost in (None, str(tmp_path)))
+    assert comparable(drawn.results[-1]) != comparable(other.results[-1])
+    assert other.results[-1].attack_settings["overlays"] == "other overlays"
+
+
+def test_other_files_are_another_evaluation(tmp_path):
+    """Of the same layout, in another folder, or made anew with another seed in the same."""
+
+    def write(folder, value, seed):
+        folder.mkdir(exist_ok=True)
+        np.save(folder / "fog.npy", np.full((20, 32, 32, 3), value, dtype=np.uint8))
+        np.save(folder / "labels.npy", np.tile(np.arange(4) % 2, 5))
+        mark_regenerated(folder, seed=seed)
+        x, y = torch.zeros(4, 3, 32, 32), torch.arange(4) % 2
+        few = {"suite": "corruptions", "types": ("fog",), "severities": (1,), "quiet": True}
+        return ht.evaluate(Bright(), (x, y), files=str(folder), folder=tmp_path / "run", **few)
+
+    dark, bright = write(tmp_path / "a", 0, seed=0), write(tmp_path / "b", 255, seed=0)
+    again = write(tmp_path / "a", 255, seed=1)
+    assert len({dark.id, bright.id, again.id}) == 3
+    assert [one.verdicts["correct@fog/1"].tolist() for one in (dark, bright, again)] == [
+        [True, False, True, False], [False, True, False, True], [False, True, False, True]
+    ]  # fmt: skip
+    assert comparable(dark.results[-1]) == comparable(bright.results[-1])
+    assert dark.results[-1].attack_settings["files"] == "cifar10c"
