@@ -294,7 +294,8 @@ def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runt
         return Bill()
     home = next(iter(model.parameters()), torch.empty(0)).device
     x, y = head(data, runtime.torch_device, first=32)
-    index, total = torch.arange(len(x), device=x.device), Bill()
+    numbers = data.index[: len(x)] if isinstance(data, Dataset) else torch.arange(len(x))
+    index, total = numbers.to(x.device), Bill()
     try:
         judge = Judge(model.to(runtime.torch_device), runtime, batch_size=len(x))
         with untouched(model), torch.no_grad():

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.api import EvaluationJob, Target, evaluate_target, load_target, nested
+from hardtack.api import Target, evaluate_target, load_target, nested
 from hardtack.config import build
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError, did_you_mean
@@ -130,7 +130,7 @@ class _Measured:
         self.frost = values.pop("frost", None)
         self.run = run
         self.values = {"n": self.protocol.n, **values} if self.protocol.n is not None else values
-        self.target, self.job = self._open(None)
+        self.target, self.job = load_target(self.run, {**self.values, "suite": "clean"})
         self.evaluations: dict[str, Evaluation] = {}
         self.missing: dict[str, str] = {}
         self._others: dict[str, Target] = {}
@@ -153,16 +153,12 @@ class _Measured:
         self._given = set(given)
         return {**self.protocol.folders, **given}
 
-    def _open(self, data: str | None) -> tuple[Target, EvaluationJob]:
-        values = {**self.values, "suite": "clean"}
-        if data is None:
-            return load_target(self.run, values)
-        size = self.target.data.image_shape[-1]
-        other = {"name": f"{data}:{self._place(data)}", "image_size": size}
-        kept = {"n", "model", "checkpoint", "output", "runtime"}
-        return load_target(
-            self.run, {**{k: v for k, v in values.items() if k in kept}, "suite": "clean", "data": other}
-        )
+    def _values(self, column: Column) -> dict[str, Any]:
+        """What the user said, with the data of the column where it has its own."""
+        if column.data is None:
+            return self.values
+        other = {"name": f"{column.data}:{self._place(column.data)}", "image_size": self.target.data.image_shape[-1]}
+        return {key: value for key, value in self.values.items() if key != "split"} | {"data": other}
 
     def _place(self, key: str) -> Path | None:
         """Where a folder lies; None where it is not. One that the user named must be there."""
@@ -190,7 +186,7 @@ class _Measured:
             settings["files"] = str(place)
         how = {key: value for key, value in self.values.items() if key not in _WHAT}
         config = build(EvaluationConfig, {**how, **settings}, path=f"columns.{column.name}")
-        return self._target(column), config, {**self.values, **settings}
+        return self._target(column), config, {**self._values(column), **settings}
 
     def _target(self, column: Column) -> Target:
         if column.data is None:
@@ -199,7 +195,7 @@ class _Measured:
             if self._place(column.data) is None:
                 wanted = self.folders[column.data]
                 raise _Missing(f"there is no folder {wanted}; say where it is with folders.{column.data}=PATH")
-            self._others[column.data] = self._open(column.data)[0]
+            self._others[column.data] = load_target(self.run, {**self._values(column), "suite": "clean"})[0]
         return self._others[column.data]
 
     def measure(self, column: Column, vectors: dict[str, dict[int, float]], quiet: bool) -> Result:

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -193,3 +194,17 @@ def test_the_command(tmp_path, capsys):
     assert "12 images 3×8×8, 4 classes" in said and "an estimate" in said and "forwards/s" in said
     assert "official" not in said and not (tmp_path / "runs").exists()
     assert main(["plan", *words, "suite=autoattack", "threat=l3:1"]) == 2
+
+
+def test_files_are_matched_with_the_images_that_are_tried(tmp_path):
+    """The first few of a set that is stored class by class are of every class, and not its first rows."""
+    x, y = torch.rand(20, 3, 32, 32), torch.arange(20) // 10
+    np.savez(tmp_path / "set.npz", images=x.permute(0, 2, 3, 1).numpy(), labels=y.numpy())
+    np.save(tmp_path / "fog.npy", np.zeros((100, 32, 32, 3), dtype=np.uint8))
+    np.save(tmp_path / "labels.npy", np.tile(y.numpy(), 5))
+    data = ht.load_data(f"npz:{tmp_path / 'set.npz'}", "test", test=1.0, limit=4)
+    assert data.labels.tolist() == [0, 0, 1, 1] or data.labels.tolist() == [0, 1, 0, 1]
+    found = plan_evaluation(
+        Linear(classes=2, side=32), data, suite="corruptions", types=("fog",), severities=(1,), files=str(tmp_path)
+    )
+    assert found.most.forwards == 8

@@ -8,6 +8,7 @@ from hardtack.cli import main
 from hardtack.errors import UserError
 from hardtack.protocols import list_protocols, measure_protocol, read_protocol
 from hardtack.results import per_image, read_results, read_verdicts
+from hardtack.verify import verify
 
 FEW = {"model": "vit_digits", "data": "digits", "n": 12}
 
@@ -142,6 +143,23 @@ def test_what_is_not_there_is_named_and_the_rest_is_measured(tmp_path):
     assert "not measured" in str(row)
     with pytest.raises(UserError, match="say where it is"):
         row.value("A")
+
+
+def test_a_column_on_other_images_can_be_verified(tmp_path):
+    data = ht.load_data("digits", "test")
+    batch = data.batch(range(40, 60))
+    pixels = (batch.x * 255).round().byte().permute(0, 2, 3, 1)
+    np.savez(tmp_path / "other.npz", images=pixels.numpy(), labels=batch.y.numpy())
+    protocol = own(
+        tmp_path,
+        "folders: {npz: other.npz}\ncolumns: {clean: {suite: clean, metric: clean_accuracy},"
+        " other: {suite: clean, metric: clean_accuracy, data: npz}}",
+    )
+    words = {**FEW, "model": {"name": "vit_digits"}, "protocol": protocol, "split": "validation", "quiet": True}
+    row = measure_protocol(output=str(tmp_path / "run"), **words, **{"folders.npz": str(tmp_path / "other.npz")})
+    assert [result.data for result in row.results] == ["digits/validation", f"npz:{tmp_path / 'other.npz'}/test"]
+    found = verify(tmp_path / "run")
+    assert len(found) == 2 and not any(one.wrong for one in found)
 
 
 def test_the_command_prints_the_row_and_the_plan(tmp_path, capsys):
