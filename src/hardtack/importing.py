@@ -79,6 +79,7 @@ def _reported(file: Path, norm: str | None) -> list[Result]:
     shared: dict[str, Any] = {
         "n": 0, "interval": "", "suite": REPORTED, "data": data, "evaluation": f"{REPORTED}-{data}-{board}",
         "run": file.stem, "model": str(info.get("architecture") or ""), "flags": flags,
+        "checkpoint": f"{data} {board}",  # files of one name on two leaderboards are of two models
         "extra": {"source": REPORTED, "paper": facts},
     }  # fmt: skip
     results = [Result(metric="clean_accuracy", value=_share(file, info, "clean_acc"), **shared)]

@@ -64,6 +64,15 @@ def test_the_folder_says_norm_and_data(home):
     assert [(one.data, one.threat) for one in found] == [("cifar100", None), ("cifar100", "l2:0.5")]
 
 
+def test_one_name_on_two_leaderboards_is_two_models(home):
+    write(home, "model_info/cifar10/Linf/A.json")
+    write(home, "model_info/cifar10/L2/A.json", eps="0.5", clean_acc="95.00", autoattack_acc="80.00")
+    assert main(["import", "model_info", "output=runs"]) == 0
+    (table,) = [table for table in leaderboard(read_runs("runs")) if table.attack == "AutoAttack by RobustBench"]
+    rows = {(row.clean.value, *(cell.value for cell in row.cells.values())) for row in table.rows}
+    assert rows == {(0.8948, 0.6276), (0.95, 0.8)}
+
+
 def test_corruptions(home):
     numbers = {"corruptions_acc": "67.55", "corruptions_mce": "41.7", "corruptions_acc_3d": "65.9"}
     write(home, "imagenet/corruptions/D.json", eps=None, autoattack_acc="without", **numbers)
