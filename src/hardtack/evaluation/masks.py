@@ -22,7 +22,7 @@ from hardtack.attacks.patches import cover, grid, pick
 from hardtack.attacks.search import Cost
 from hardtack.config import Number, check
 from hardtack.errors import UserError
-from hardtack.evaluation.sights import Seen, confidence
+from hardtack.evaluation.sights import Seen, confidence, finite_logits
 from hardtack.models import Occluder, find_weights, load_occluder
 from hardtack.models.files import sha256
 from hardtack.threats import Threat
@@ -138,7 +138,7 @@ class Masked:
     def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         seen, sure = {}, []
         for number in range(self.masks.count):
-            logits = judge.logits(self.show(judge, x, y, index, number))
+            logits = finite_logits(judge, self.show(judge, x, y, index, number), self.name)
             seen[f"right@{self.name}/{number}"] = logits.argmax(dim=1) == y
             sure.append(confidence(logits, y))
         each = torch.stack(sure)

@@ -19,7 +19,7 @@ from hardtack.data.corruptions import Constants
 from hardtack.data.official import EXTRA_PERTURBATIONS, OfficialP, Video, open_official
 from hardtack.data.perturbations import PERTURBATIONS, against, frame_count, sequence
 from hardtack.errors import UserError
-from hardtack.evaluation.sights import Seen, Sight
+from hardtack.evaluation.sights import Seen, Sight, finite_logits
 from hardtack.evaluation.views import chosen_types
 
 TOP = 5
@@ -47,7 +47,8 @@ class Flips:
 
     def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         frames = sequence(x, index, self.name, constants=self.constants, seed=self.seed)
-        return _columns(self.name, *flips_and_distance(torch.stack([best(judge.logits(f)) for f in frames]), self.name))
+        ranked = torch.stack([best(finite_logits(judge, frame, self.name)) for frame in frames])
+        return _columns(self.name, *flips_and_distance(ranked, self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +111,7 @@ class StoredFlips:
     def _judged(self, judge: Judge, videos: list[Tensor], device: torch.device) -> list[tuple[Tensor, Tensor]]:
         if not videos:
             return []
-        ranked = best(judge.logits(torch.cat(videos).to(device).float() / 255))
+        ranked = best(finite_logits(judge, torch.cat(videos).to(device).float() / 255, self.name))
         return [flips_and_distance(one[:, None], self.name) for one in ranked.split([len(video) for video in videos])]
 
 

@@ -64,7 +64,7 @@ class View:
 
     def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         self._same_labels(y, index)
-        logits = judge.logits(self.show(x, index))
+        logits = finite_logits(judge, self.show(x, index), self.name)
         return {
             f"correct@{self.name}": logits.argmax(dim=1) == y,
             f"confidence@{self.name}": confidence(logits, y),
@@ -82,6 +82,14 @@ class View:
                 f"{self.name}: image {at} has another label in the files than in the data ({len(differ)} of {len(y)} "
                 f"do); the data must be the test set that the files were made from, in its order"
             )
+
+
+def finite_logits(judge: Judge, x: Tensor, name: str) -> Tensor:
+    """What the model says of images under a sight; of NaN the largest would be class 0, right or wrong by chance."""
+    logits = judge.logits(x)
+    if not logits.isfinite().all():
+        raise UserError(f"the model returns NaN or infinite logits on images under {name}")
+    return logits
 
 
 def confidence(logits: Tensor, y: Tensor) -> Tensor:

@@ -178,3 +178,24 @@ def test_other_files_are_another_evaluation(tmp_path):
     ]  # fmt: skip
     assert comparable(dark.results[-1]) == comparable(bright.results[-1])
     assert dark.results[-1].attack_settings["files"] == "cifar10c"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"suite": "corruptions", "types": ("contrast",), "severities": (5,)},
+        {"suite": "perturbations", "types": ("brightness",)},
+        {"suite": "patches", "patches": {"kinds": ("drop",), "masks": 1, "share": 1.0}},
+    ],
+)
+def test_nan_is_no_answer(settings):
+    """Of NaN the largest is the first: class 0 would be right."""
+
+    class Breaks(Bright):
+        def forward(self, x):
+            return super().forward(x).masked_fill(x.amax(dim=(1, 2, 3))[:, None] < 0.99, float("nan"))
+
+    x = X[:4].clone()
+    x[:, :, 0, 0] = 1
+    with pytest.raises(UserError, match="NaN or infinite logits on images under"):
+        ht.evaluate(Breaks(), (x, torch.zeros(4, dtype=torch.int64)), quiet=True, **settings)
