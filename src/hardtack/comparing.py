@@ -14,6 +14,7 @@ import numpy as np
 
 from hardtack.errors import UserError, did_you_mean
 from hardtack.results import ONE_VIEW, Result, Run, bootstrap, comparable, paired, per_image, read_run, read_verdicts
+from hardtack.results.leaderboard import CLEAN
 
 ONE_OF_MANY = (ONE_VIEW, "flip_probability")  # types and severities, whose means are compared
 TURNS = 2000
@@ -64,7 +65,14 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
 
 def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
     wanted = [r for r in run.results if r.metric == metric or (metric is None and r.metric not in ONE_OF_MANY)]
-    return {(*comparable(result), result.extra.get("column")): result for result in wanted if result.verdicts}
+    return {_key(result): result for result in sorted(wanted, key=lambda one: one.created) if result.verdicts}
+
+
+def _key(result: Result) -> tuple[object, ...]:
+    """A clean accuracy does not depend on the suite it was measured in, and is compared once."""
+    if result.metric == CLEAN and not result.protocol:
+        return CLEAN, result.data, result.n, result.data_description
+    return *comparable(result), result.extra.get("column")
 
 
 def _nothing(runs: list[Run], metric: str | None) -> str:

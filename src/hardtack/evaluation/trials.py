@@ -165,9 +165,12 @@ def threat_of(config: EvaluationConfig) -> Threat:
 
 def _factors(config: EvaluationConfig) -> list[Fraction]:
     try:
-        return sorted({Fraction(str(word)) for word in config.sweep})
+        factors = sorted({Fraction(str(word)) for word in config.sweep})
     except (ValueError, ZeroDivisionError):
         raise UserError(f"sweep takes multiples of eps such as 1/2, found {list(config.sweep)}") from None
+    if factors[-1] <= 0:
+        raise UserError(f"a sweep needs a radius above 0, found {list(config.sweep)}")
+    return factors
 
 
 def _attack(given: Any, threat: Threat | None, seed: int) -> Any:

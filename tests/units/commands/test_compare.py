@@ -34,6 +34,7 @@ def test_a_difference_is_that_of_the_numbers_and_its_p_value_that_of_the_paired_
     ).verdicts["clean_correct"] for seed in (0, 1)]  # fmt: skip
     assert clean.p_value == paired(*vectors).p_value
     abouts = [one.about for one in found.differences]
+    assert sum(about.startswith("clean accuracy") for about in abouts) == 1  # of all suites
     assert any("robust accuracy linf:0.01" in about for about in abouts)
     assert any("mean corrupted accuracy" in about for about in abouts)
     assert not any(about.startswith("corrupted accuracy") for about in abouts)  # single views on request only

@@ -129,6 +129,11 @@ def test_a_sweep_of_nonsense_is_refused(model, multiples):
         measure(model, pair(), suite="sweep", sweep=multiples)
 
 
+def test_a_sweep_needs_a_radius(model):
+    with pytest.raises(UserError, match="a radius above 0"):
+        measure(model, pair(), suite="sweep", sweep=["0"])
+
+
 def test_fgsm_is_one_step_and_pgd_twenty_unless_told(model):
     calls = []
     model.register_forward_hook(lambda *_: calls.append(1))
