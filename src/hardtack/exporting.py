@@ -13,7 +13,17 @@ from hardtack.config import build
 from hardtack.errors import UserError
 from hardtack.files import write_text
 from hardtack.report import wording
-from hardtack.results import Result, Row, Run, Table, leaderboard, read_runs
+from hardtack.results import (
+    ProtocolRow,
+    ProtocolTable,
+    Result,
+    Row,
+    Run,
+    Table,
+    leaderboard,
+    protocol_tables,
+    read_runs,
+)
 from hardtack.robustbench import Paper, model_infos
 
 
@@ -76,6 +86,7 @@ COLUMNS: dict[str, Callable[[Result], object]] = {
     "data": lambda result: result.data,
     "data_description": lambda result: result.data_description,
     "protocol": lambda result: result.protocol,
+    "column": lambda result: result.extra.get("column"),
     "source": lambda result: result.extra.get("source"),
     "flags": lambda result: " ".join(f"{flag['level']}:{flag['code']}" for flag in result.flags),
     "precision": lambda result: result.precision,
@@ -109,27 +120,54 @@ _NORMS = {"linf": r"\ell_\infty", "l2": r"\ell_2", "l1": r"\ell_1", "l0": r"\ell
 
 
 def latex_text(runs: Sequence[Run]) -> str:
-    """One table for each group of numbers that may be compared, one row for each checkpoint of a run."""
-    tables = leaderboard(runs)
+    """Protocols first, then a table for each group of numbers that may be compared; a row for each checkpoint."""
+    tables = [*map(_latex_protocol, protocol_tables(runs)), *map(_latex_table, leaderboard(runs))]
     if not tables:
         raise UserError("there is nothing to put into a table: these runs have not been evaluated")
-    return "\n".join(["% needs \\usepackage{booktabs}", *(_latex_table(table) for table in tables)]) + "\n"
+    return "\n".join(["% needs \\usepackage{booktabs}", *tables]) + "\n"
+
+
+def _latex_protocol(table: ProtocolTable) -> str:
+    cells = [row.cells.get(column) for row in table.rows for column in table.columns]
+    about = [wording.images(next(cell for cell in cells if cell)), *map(wording.source, table.sources)]
+    rows = [(row, [row.cells.get(column) for column in table.columns]) for row in table.rows]
+    return _tabular([*map(escaped, table.columns)], rows, f"{escaped(table.protocol)} (\\%)", about)
 
 
 def _latex_table(table: Table) -> str:
     has_clean = any(row.clean for row in table.rows)
     cells = {threat: cell for row in table.rows for threat, cell in row.cells.items()}
-    heads = ["Run", *(["Clean"] if has_clean else []), *(_latex_head(cells[threat]) for threat in table.threats)]
-    several = len({row.run for row in table.rows}) < len(table.rows)
-    body = []
-    for row in table.rows:
+    heads = [*(["Clean"] if has_clean else []), *(_latex_head(cells[threat]) for threat in table.threats)]
+    rows = [
+        (row, [*([row.clean] if has_clean else []), *(row.cells.get(threat) for threat in table.threats)])
+        for row in table.rows
+    ]
+    unit = " (\\%)" if wording.is_share(table.metric) else ""
+    first = next(iter(table.rows[0].cells.values()))
+    about = [table.attack or table.suite, table.protocol, wording.images(first), wording.source(table.source)]
+    return _tabular(heads, rows, f"{escaped(wording.metric_name(table.metric))}{unit}", about)
+
+
+def _tabular(
+    heads: Sequence[str], rows: Sequence[tuple[Row | ProtocolRow, list[Result | None]]], title: str, about: list[str]
+) -> str:
+    """`about`: what is said of the numbers in the caption; red flags become daggers."""
+    several = len({row.run for row, _ in rows}) < len(rows)
+    body, codes = [], set()
+    for row, cells in rows:
         name = " ".join(part for part in (row.run, row.checkpoint if several else "") if part)
-        mark = r"$^\dagger$" if _red(row) else ""
-        results = [*([row.clean] if has_clean else []), *(row.cells.get(threat) for threat in table.threats)]
-        body.append(" & ".join([escaped(name) + mark, *map(_latex_cell, results)]) + r" \\")
+        red = {flag["code"] for cell in cells if cell for flag in cell.flags if flag["level"] == "red"}
+        codes |= red
+        mark = r"$^\dagger$" if red else ""
+        body.append(" & ".join([escaped(name) + mark, *map(_latex_cell, cells)]) + r" \\")
+    found = [cell for _, cells in rows for cell in cells if cell and cell.low is not None]
+    parts = [*about, *(f"small: {cell.interval}" for cell in found)]
+    listed = escaped(", ".join(sorted(codes)))
+    flagged = rf" $\dagger$: not to be quoted before this is understood: {listed}." if codes else ""
+    caption = f"{title}: {'; '.join(escaped(part) for part in dict.fromkeys(parts) if part)}.{flagged}"
     lines = [
-        r"\begin{table}", r"  \centering", f"  \\caption{{{_caption(table)}}}",
-        f"  \\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"    \toprule", "    " + " & ".join(heads) + r" \\",
+        r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}",
+        f"  \\begin{{tabular}}{{l{'r' * len(heads)}}}", r"    \toprule", "    " + " & ".join(["Run", *heads]) + r" \\",
         r"    \midrule", *(f"    {line}" for line in body), r"    \bottomrule", r"  \end{tabular}", r"\end{table}",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -155,21 +193,3 @@ def _latex_cell(result: Result | None) -> str:
     text = escaped(wording.number(result.value, result.metric).removesuffix("%"))
     interval = escaped(wording.interval(result).removesuffix("%"))
     return f"{text} {{\\scriptsize {interval}}}" if interval else text
-
-
-def _caption(table: Table) -> str:
-    unit = " (\\%)" if wording.is_share(table.metric) else ""
-    results = [cell for row in table.rows for cell in row.cells.values()]
-    intervals = dict.fromkeys(f"small: {result.interval}" for result in results if result.low is not None)
-    how = [
-        table.attack or table.suite, table.protocol, wording.images(results[0]), wording.source(table.source),
-        *intervals,
-    ]  # fmt: skip
-    parts = [escaped(part) for part in dict.fromkeys(how) if part]
-    codes = sorted({code for row in table.rows for code in _red(row)})
-    flagged = rf" $\dagger$: not to be quoted before this is understood: {escaped(', '.join(codes))}." if codes else ""
-    return f"{escaped(wording.metric_name(table.metric))}{unit}: {'; '.join(parts)}.{flagged}"
-
-
-def _red(row: Row) -> list[str]:
-    return [flag["code"] for flag in row.flags if flag["level"] == "red"]

@@ -67,6 +67,29 @@ def test_csv_has_a_line_for_every_result_of_a_real_evaluation(home, capsys):
     assert "exported: out/all.csv" in capsys.readouterr().out
 
 
+def test_a_protocol_is_a_table_in_its_own_order(home, capsys):
+    flag = {"level": "red", "code": "zero_gradient", "message": ""}
+    for run, names, flags in (("vit", ("PGD_2", "Clean"), [flag]), ("cnn", ("Clean",), [])):
+        shared = {**AUTOATTACK, "suite": "protocol", "protocol": "mine 2", "evaluation": "protocol-1", "run": run}
+        places = {"Clean": 0, "PGD_2": 1}
+        append_results(
+            home / "runs" / run,
+            [
+                Result(
+                    metric="clean_accuracy", value=0.5 + places[name] / 4, low=0.4, high=0.9, flags=flags, **shared,
+                    extra={"column": name, "place": places[name]},
+                )
+                for name in names
+            ],
+        )  # fmt: skip
+    text = exported(capsys, "runs", "format=latex")
+    assert text.count("begin{table}") == 1 and "caption{mine 2 (\\%): cifar10/test, 10,000 images" in text
+    assert r"Run & Clean & PGD\_2 \\" in text and r"zero\_gradient" in text
+    assert r"vit$^\dagger$ & 50.0 {\scriptsize 40.0--90.0} & 75.0" in text
+    assert re.search(r"cnn & 50.0 [^&]* & --- ", text)
+    assert [row["column"] for row in csv.DictReader(io.StringIO(exported(capsys, "runs/vit")))] == ["PGD_2", "Clean"]
+
+
 def test_csv_goes_to_the_screen_without_a_file(capsys):
     append_results("runs/vit", attacked())
     rows = list(csv.DictReader(io.StringIO(exported(capsys, "runs"))))

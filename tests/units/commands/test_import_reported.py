@@ -137,7 +137,7 @@ def test_exports_name_the_source(home, capsys):
     assert main(["export", "runs/reported"]) == 0
     assert main(["export", "runs/reported", "format=latex"]) == 0
     out = capsys.readouterr().out
-    assert ",reported,cifar10,,,reported," in out and "reported, not measured here" in out
+    assert ",reported,cifar10,,,,reported," in out and "reported, not measured here" in out
 
 
 MISTAKES = {
