@@ -4,7 +4,7 @@
 `randomness.make_keys(index, seed, epoch)`. What happens to an image is a function of its key alone, whatever
 the batch, the order or the number of processes; only the partner in mixup and cutmix is its neighbour in
 the batch. No host synchronisation and no data-dependent shapes: it can be compiled. The order is crop,
-flip, policy, colour jitter, cutout, erasing, mixing. Output is float32 in [0,1], shaped like the input.
+flip, rotation, policy, colour jitter, cutout, erasing, mixing. Output is float32 in [0,1], shaped like the input.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.data import colour, erasing, geometry, mixing
-from hardtack.data.policies import Policy, PolicyAugment
-from hardtack.errors import UserError
+from hardtack.data.policies import POLICIES, PolicyAugment
+from hardtack.data.timm_policy import RandAugmentWords, TimmRandAugment
+from hardtack.errors import UserError, did_you_mean
 
 # one stream per draw, far from those of attacks and objectives that use the same keys
-_CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX = (0xA4600 + 16 * n for n in range(8))
+_CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX, _ROTATE = (0xA4600 + 16 * n for n in range(9))
+_GREY = (128 / 255,) * 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +32,18 @@ class AugmentConfig:
 
     flip            probability of a horizontal flip
     crop_padding    pad by this many pixels (crop_mode zero or reflect), cut out the original size at random
-    resized_crop    range of the area (share of the image) of a random crop, enlarged back (bilinear)
+    resized_crop    range of the area (share of the image) of a random crop, enlarged back; areas above 1 never fit and
+                    are drawn again, at most ten times. resized_crop_at decode: cut out of the stored photograph by the
+                    loader, and brought to data.image_size; device: cut out of the images that the loader made square
+    rotate          most degrees of a random rotation either way
     color_jitter    strength of brightness, contrast and saturation jitter; color_jitter_hue in turns (≤ 0.5)
     cutout          side in pixels of a square set to cutout_fill (the paper blanks to the mean: mid-grey)
-    erase           probability of random erasing; erase_mode pixel (uniform noise) or const (black)
+    erase           probability of random erasing; erase_mode pixel (uniform noise), normal (mean ½, deviation ¼, cut
+                    off at 0 and 1) or const (erase_fill)
     mixup, cutmix   α of Beta(α, α), 0 is off; with both, cutmix with probability mix_switch
-    policy          randaugment (ops, magnitude out of bins) or an AutoAugment policy
+    policy          randaugment (ops, magnitude out of bins), an AutoAugment policy, or timm's words, such as
+                    rand-m9-mstd0.5-inc1; policy_first: before the crop and the flip. policy_interpolation and
+                    policy_fill (the colour outside, timm's words only) are the policy's own where none is given
     """
 
     flip: float = 0.0
@@ -43,35 +51,42 @@ class AugmentConfig:
     crop_mode: Literal["zero", "reflect"] = "zero"
     resized_crop: tuple[float, float] | None = None
     resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    resized_crop_interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    resized_crop_at: Literal["device", "decode"] = "device"
+    rotate: float = 0.0
+    rotate_interpolation: Literal["nearest", "bilinear"] = "nearest"
     color_jitter: float = 0.0
     color_jitter_hue: float = 0.0
     cutout: int = 0
     cutout_fill: float = 0.5
     erase: float = 0.0
-    erase_mode: Literal["pixel", "const"] = "pixel"
+    erase_mode: Literal["pixel", "normal", "const"] = "pixel"
+    erase_fill: float = 0.0
     erase_area: tuple[float, float] = (0.02, 1 / 3)
     erase_ratio: tuple[float, float] = (0.3, 3.3)
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_switch: float = 0.5
     mix_probability: float = 1.0
-    policy: Policy = "none"
-    policy_interpolation: Literal["nearest", "bilinear"] = "nearest"
+    policy: str = "none"
+    policy_first: bool = False
+    policy_interpolation: Literal["nearest", "bilinear", "bicubic"] | None = None
+    policy_fill: tuple[float, float, float] | None = None
     randaugment_magnitude: int = 9
     randaugment_ops: int = 2
     randaugment_bins: int = 31
 
     def __post_init__(self) -> None:
-        for name in ("flip", "erase", "mix_switch", "mix_probability", "cutout_fill"):
+        for name in ("flip", "erase", "mix_switch", "mix_probability", "cutout_fill", "erase_fill"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name} must lie in [0, 1], found {getattr(self, name)}")
-        for name in ("crop_padding", "color_jitter", "cutout", "mixup", "cutmix", "randaugment_ops"):
+        for name in ("crop_padding", "color_jitter", "cutout", "mixup", "cutmix", "randaugment_ops", "rotate"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, found {getattr(self, name)}")
         if not 0 <= self.color_jitter_hue <= 0.5:
             raise UserError(f"color_jitter_hue must lie in [0, 0.5], found {self.color_jitter_hue}")
         for name, most in (
-            ("resized_crop", 1.0),
+            ("resized_crop", None),
             ("erase_area", 1.0),
             ("resized_crop_ratio", None),
             ("erase_ratio", None),
@@ -79,9 +94,24 @@ class AugmentConfig:
             pair = getattr(self, name)
             if pair is not None and not 0 < pair[0] <= pair[1] <= (most or pair[1]):
                 raise UserError(f"{name} must be a range (low, high) above 0{' up to 1' if most else ''}, found {pair}")
+        if self.resized_crop_at == "decode" and self.resized_crop is None:
+            raise UserError("resized_crop_at=decode needs the range of resized_crop, such as [0.08, 1]")
+        self._check_policy()
         if self.randaugment_bins < 2 or not 0 <= self.randaugment_magnitude < self.randaugment_bins:
             top, found = self.randaugment_bins - 1, self.randaugment_magnitude
             raise UserError(f"randaugment_magnitude must lie in 0 … {top}, found {found}")
+
+    def _check_policy(self) -> None:
+        if self.policy.startswith("rand-"):
+            RandAugmentWords.read(self.policy)
+        elif self.policy not in POLICIES:
+            known = (*POLICIES, "rand-m9-mstd0.5-inc1")
+            near = did_you_mean(self.policy, known)
+            raise UserError(f"there is no policy '{self.policy}'{near}; policies: {', '.join(known)}")
+        elif self.policy_fill is not None or self.policy_interpolation == "bicubic":
+            raise UserError(f"policy_fill and bicubic are for timm's words, not for {self.policy} (torchvision's)")
+        if self.policy_fill is not None and not all(0 <= part <= 1 for part in self.policy_fill):
+            raise UserError(f"policy_fill must be a colour in [0, 1], found {self.policy_fill}")
 
 
 class Augment(nn.Module):
@@ -93,15 +123,7 @@ class Augment(nn.Module):
     def __init__(self, config: AugmentConfig, num_classes: int) -> None:
         super().__init__()
         self.config, self.num_classes = config, num_classes
-        self.policy = None
-        if config.policy != "none":
-            self.policy = PolicyAugment(
-                config.policy,
-                level=config.randaugment_magnitude,
-                bins=config.randaugment_bins,
-                slots=config.randaugment_ops,
-                interpolation=config.policy_interpolation,
-            )
+        self.policy = _make_policy(config)
         for name in ("mixup", "cutmix"):
             alpha = getattr(config, name)
             table = mixing.beta_table(alpha) if alpha else torch.zeros(1)
@@ -109,13 +131,17 @@ class Augment(nn.Module):
 
     @torch.no_grad()
     def forward(self, x: Tensor, y: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        if self.policy is not None and self.config.policy_first:
+            x = self.policy(x, keys, _POLICY)
         x = self._move(x, keys)
+        if self.policy is not None and not self.config.policy_first:
+            x = self.policy(x, keys, _POLICY)
         x = self._recolour(x, keys)
         return self._mix(x, y, keys)
 
     def _move(self, x: Tensor, keys: Tensor) -> Tensor:
         config, size = self.config, (x.shape[-2], x.shape[-1])
-        if config.resized_crop is not None:
+        if config.resized_crop is not None and config.resized_crop_at == "device":
             box = geometry.draw_boxes(
                 keys,
                 size,
@@ -124,7 +150,7 @@ class Augment(nn.Module):
                 stream=_RESIZED,
                 whole=True,
             )
-            x = geometry.resized_crop(x, *box[:4])
+            x = geometry.resized_crop(x, *box[:4], interpolation=config.resized_crop_interpolation)
         if config.crop_padding:
             if config.crop_mode == "reflect" and config.crop_padding >= min(size):
                 raise UserError(f"crop_padding {config.crop_padding} must be below the side {min(size)} to reflect")
@@ -133,19 +159,22 @@ class Augment(nn.Module):
             x = geometry.shifted_crop(x, top, left, padding=config.crop_padding, mode=config.crop_mode)
         if config.flip:
             x = geometry.flip(x, randomness.uniform(keys, (), _FLIP) < config.flip)
+        if config.rotate:
+            degrees = (randomness.uniform(keys, (), _ROTATE) * 2 - 1) * config.rotate
+            still = torch.zeros_like(degrees)
+            turned = geometry.affine_matrices(still, still, still, still, degrees, size)
+            x = geometry.warp(x, turned, interpolation=config.rotate_interpolation).clamp(0, 1)
         return x
 
     def _recolour(self, x: Tensor, keys: Tensor) -> Tensor:
         config = self.config
-        if self.policy is not None:
-            x = self.policy(x, keys, _POLICY)
         if config.color_jitter or config.color_jitter_hue:
             x = colour.jitter(x, keys, strength=config.color_jitter, hue=config.color_jitter_hue, stream=_JITTER)
         if config.cutout:
             x = erasing.cutout(x, keys, side=config.cutout, fill=config.cutout_fill, stream=_CUTOUT)
         if config.erase:
             x = erasing.erase(
-                x, keys, probability=config.erase, mode=config.erase_mode,
+                x, keys, probability=config.erase, mode=config.erase_mode, fill=config.erase_fill,
                 area=config.erase_area, ratio=config.erase_ratio, stream=_ERASE,
             )  # fmt: skip
         return x
@@ -159,6 +188,18 @@ class Augment(nn.Module):
             tables=(self.mixup_table.to(x.device), self.cutmix_table.to(x.device)),
             switch=config.mix_switch, probability=config.mix_probability, stream=_MIX,
         )  # fmt: skip
+
+
+def _make_policy(config: AugmentConfig) -> PolicyAugment | TimmRandAugment | None:
+    if config.policy == "none":
+        return None
+    if config.policy.startswith("rand-"):
+        interpolation = config.policy_interpolation or "bicubic"
+        return TimmRandAugment(config.policy, interpolation=interpolation, fill=config.policy_fill or _GREY)
+    return PolicyAugment(
+        config.policy, level=config.randaugment_magnitude, bins=config.randaugment_bins,
+        slots=config.randaugment_ops, interpolation=config.policy_interpolation or "nearest",
+    )  # fmt: skip
 
 
 def make_augment(config: AugmentConfig, num_classes: int) -> Augment:

@@ -60,6 +60,11 @@ def solarize(x: Tensor, threshold: Tensor) -> Tensor:
     return torch.where(x >= per_image(threshold), 1 - x, x)
 
 
+def add_to_dark(x: Tensor, amount: Tensor) -> Tensor:
+    """Add each image's amount to the pixels in the darker half of the range."""
+    return torch.where(x < 128 / 255, (x + per_image(amount)).clamp(max=1), x)
+
+
 def posterize(x: Tensor, bits: Tensor) -> Tensor:
     """Keep each image's highest `bits` (N int64) of 8 bits."""
     step = per_image(2 ** (8 - bits))

@@ -28,13 +28,21 @@ def cutout(x: Tensor, keys: Tensor, *, side: int, fill: float, stream: int) -> T
 
 
 def erase(
-    x: Tensor, keys: Tensor, *, probability: float, mode: str,
+    x: Tensor, keys: Tensor, *, probability: float, mode: str, fill: float = 0.0,
     area: tuple[float, float], ratio: tuple[float, float], stream: int,
 ) -> Tensor:  # fmt: skip
-    """A random box filled with uniform noise in [0,1] for every pixel and channel, or with black."""
+    """A random box: each pixel and channel uniform in [0,1] (pixel), bell-shaped there (normal), or `fill` (const)."""
     size = (x.shape[-2], x.shape[-1])
     top, left, tall, wide, found = draw_boxes(keys, size, area=area, ratio=ratio, stream=stream, whole=False)
     chosen = found & (randomness.uniform(keys, (), stream + 4) < probability)
     inside = box_mask(top, left, tall, wide, size) & per_image(chosen)
-    content = randomness.uniform(keys, tuple(x.shape[1:]), stream + 5) if mode == "pixel" else torch.zeros_like(x)
-    return torch.where(inside, content, x)
+    if mode == "const":
+        return torch.where(inside, fill, x)
+    content = randomness.uniform(keys, tuple(x.shape[1:]), stream + 5)
+    return torch.where(inside, truncated_normal(content) if mode == "normal" else content, x)
+
+
+def truncated_normal(u: Tensor) -> Tensor:
+    """Uniform numbers as normal ones of mean ½ and deviation ¼, cut off at 0 and 1 (two deviations away)."""
+    tail = 0.022750131948179195  # of the standard normal beyond two deviations
+    return (0.5 + 0.25 * torch.special.ndtri(tail + u * (1 - 2 * tail))).clamp(0, 1)

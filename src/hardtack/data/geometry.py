@@ -80,13 +80,18 @@ def draw_boxes(
     return top, left, tall, wide, found
 
 
-def resized_crop(x: Tensor, top: Tensor, left: Tensor, tall: Tensor, wide: Tensor) -> Tensor:
-    """Each image's box enlarged to the image's size, bilinear; equals torchvision's resized_crop.
+def resized_crop(
+    x: Tensor, top: Tensor, left: Tensor, tall: Tensor, wide: Tensor, *, interpolation: str = "bilinear"
+) -> Tensor:
+    """Each image's box enlarged to the image's size, bilinear or bicubic; equals torchvision's resized_crop.
 
     A crop is never larger than the image, so nothing is shrunk and antialiasing would change nothing.
     Samples are held inside the box: no pixel from beyond its edge bleeds in.
     """
     height, width = x.shape[-2:]
+    if interpolation == "bicubic":
+        x = _stretch_cubic(x, top, tall, dim=2)
+        return _stretch_cubic(x, left, wide, dim=3).clamp(0, 1)
     row = _stretch(torch.arange(height, device=x.device), top, tall, height)
     column = _stretch(torch.arange(width, device=x.device), left, wide, width)
     grid = torch.stack(
@@ -106,24 +111,86 @@ def _stretch(position: Tensor, start: Tensor, length: Tensor, size: int) -> Tens
     return start[:, None] + torch.minimum(inner.clamp(min=0), length[:, None] - 1.0)
 
 
+def _stretch_cubic(x: Tensor, start: Tensor, length: Tensor, *, dim: int) -> Tensor:
+    """`length` rows (dim 2) or columns (3) from `start` on, enlarged to all of that axis, as Pillow's bicubic does."""
+    size = x.shape[dim]
+    centre = (torch.arange(size, device=x.device) + 0.5) * (length.float() / size)[:, None] - 0.5
+    first = centre.floor().long() - 1
+    total, weights = torch.zeros_like(x), torch.zeros_like(centre)
+    shape = [1, 1, 1, 1]
+    shape[0], shape[dim] = len(x), size
+    for tap in range(4):
+        place = first + tap
+        inside = (place >= 0) & (place < length[:, None])
+        # Keys' kernel with a = −½; what lies beyond the box is left out, and the rest shares its weight
+        weight = _cubic((centre - place).abs(), -0.5) * inside
+        row = (start[:, None] + torch.minimum(place.clamp(min=0), length[:, None] - 1)).view(shape)
+        total = total + x.gather(dim, row.expand_as(x)) * weight.view(shape)
+        weights = weights + weight
+    return total / weights.view(shape)
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    """Keys' cubic kernel (1981) at a distance below 2."""
+    near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
+    far = ((distance - 5) * distance + 8) * distance * a - 4 * a
+    return torch.where(distance <= 1, near, torch.where(distance < 2, far, 0.0))
+
+
 def warp(x: Tensor, matrix: Tensor, *, interpolation: str) -> Tensor:
     """Sample each image at `matrix` (N×2×3) · (column, row, 1), measured in pixels from the image's centre.
 
     Outside the image is black. The arithmetic is torchvision's, so that nearest neighbours agree with it.
     """
     count, _, height, width = x.shape
-    columns = torch.linspace((1.0 - width) * 0.5, (width - 1.0) * 0.5, steps=width, device=x.device)
-    rows = torch.linspace((1.0 - height) * 0.5, (height - 1.0) * 0.5, steps=height, device=x.device)
-    base = torch.stack(
-        [columns[None, :].expand(height, -1), rows[:, None].expand(-1, width), torch.ones_like(x[0, 0])],
-        dim=-1,
-    ).view(1, height * width, 3)
+    base = _centred_pixels(x)
     # filled on the device: a tensor made from Python numbers would be copied there, and the step would wait
     half = torch.stack([x.new_full((), 0.5 * width), x.new_full((), 0.5 * height)])
     # products and sums written out: a matrix product may run in TF32, which moves pixels
     grid = (base[:, :, None, :] * (matrix / half[:, None])[:, None]).sum(-1)
     grid = grid.view(count, height, width, 2)
     return F.grid_sample(x, grid, mode=interpolation, padding_mode="zeros", align_corners=False)
+
+
+def pillow_warp(x: Tensor, matrix: Tensor, *, interpolation: str, fill: Tensor) -> Tensor:
+    """As `warp`, but as Pillow's `Image.transform`: nearest, bilinear or bicubic, `fill` (3) outside.
+
+    A pixel whose source lies inside the image takes its missing neighbours from the edge; all others are `fill`.
+    """
+    count, channels, height, width = x.shape
+    source = (_centred_pixels(x)[:, :, None, :] * matrix[:, None]).sum(-1)
+    column, row = source[..., 0] + 0.5 * width, source[..., 1] + 0.5 * height
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    if interpolation != "nearest":
+        column, row = column - 0.5, row - 0.5
+    reach = {"nearest": (0, 1), "bilinear": (0, 2), "bicubic": (-1, 3)}[interpolation]
+    flat, total = x.flatten(2), torch.zeros_like(x).flatten(2)
+    for down in range(*reach):
+        for right in range(*reach):
+            x_at, y_at = column.floor() + right, row.floor() + down
+            weight = _pillow_weight(column - x_at, interpolation) * _pillow_weight(row - y_at, interpolation)
+            place = y_at.clamp(0, height - 1).long() * width + x_at.clamp(0, width - 1).long()
+            total = total + flat.gather(2, place[:, None].expand(-1, channels, -1)) * weight[:, None]
+    moved = torch.where(inside[:, None], total.clamp(0, 1), fill.view(1, -1, 1))
+    return moved.view(count, channels, height, width)
+
+
+def _pillow_weight(distance: Tensor, interpolation: str) -> Tensor:
+    if interpolation == "nearest":
+        return torch.ones_like(distance)
+    # Pillow moves images with a = −1, although it resizes them with −½
+    return 1 - distance.abs() if interpolation == "bilinear" else _cubic(distance.abs(), -1.0)
+
+
+def _centred_pixels(x: Tensor) -> Tensor:
+    """1×HW×3: (column, row, 1) of every pixel's centre, measured from the image's centre."""
+    height, width = x.shape[-2:]
+    columns = torch.linspace((1.0 - width) * 0.5, (width - 1.0) * 0.5, steps=width, device=x.device)
+    rows = torch.linspace((1.0 - height) * 0.5, (height - 1.0) * 0.5, steps=height, device=x.device)
+    return torch.stack(
+        [columns[None, :].expand(height, -1), rows[:, None].expand(-1, width), torch.ones_like(x[0, 0])],
+        dim=-1,
+    ).view(1, height * width, 3)
 
 
 def affine_matrices(shear_x: Tensor, shear_y: Tensor, move_x: Tensor, move_y: Tensor, degrees: Tensor,

@@ -1,6 +1,7 @@
 """RandAugment (Cubuk et al., 2020) and AutoAugment (Cubuk et al., 2019), per image, for whole batches.
 
-The operations, their magnitudes and the policies are torchvision's (nearest neighbour, black outside). In
+The operations, their magnitudes and the policies are torchvision's (nearest neighbour, black outside); timm's
+RandAugment (`rand-m9-mstd0.5-inc1`, see `timm_policy`) applies the same operations with other magnitudes. In
 each slot every image has its own operation: the five geometric ones are one affine warp, the four that blend
 (brightness, contrast, colour, sharpness) are one blend, the rest are computed for all and selected by masks.
 Differences from torchvision on 8-bit images: results of the blends and autocontrast are not rounded to 8 bits
@@ -9,20 +10,18 @@ between operations, and random numbers come from the image's key.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.data import colour
-from hardtack.data.geometry import affine_matrices, per_image, warp
+from hardtack.data.geometry import affine_matrices, per_image, pillow_warp, warp
 
-Policy = Literal["none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet"]
+POLICIES = ("none", "randaugment", "autoaugment_cifar10", "autoaugment_imagenet")
 
 OPERATIONS = (
     "Identity", "ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast",
-    "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert",
+    "Sharpness", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert", "SolarizeAdd",
 )  # fmt: skip
 _NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
 _SIGNED = OPERATIONS[1:10]
@@ -46,8 +45,14 @@ def magnitude(name: str, level: int, bins: int) -> float:
     return 0.0
 
 
-def apply_operations(x: Tensor, operation: Tensor, size: Tensor, *, interpolation: str = "nearest") -> Tensor:
-    """Image i (of N×3×H×W) through OPERATIONS[operation[i]] with the signed magnitude size[i]."""
+def apply_operations(
+    x: Tensor, operation: Tensor, size: Tensor, *, interpolation: str = "nearest", fill: Tensor | None = None
+) -> Tensor:
+    """Image i (of N×3×H×W) through OPERATIONS[operation[i]] with the signed magnitude size[i].
+
+    Without `fill` images move as torchvision moves them: by whole pixels, black outside. With a colour (3) they move
+    as Pillow moves them, which is what timm's RandAugment does.
+    """
 
     def is_(name: str) -> Tensor:
         return operation == _NUMBER[name]
@@ -56,13 +61,16 @@ def apply_operations(x: Tensor, operation: Tensor, size: Tensor, *, interpolatio
         return torch.where(is_(name), size, 0.0)
 
     height, width = x.shape[-2:]
-    matrix = affine_matrices(
-        only("ShearX"), only("ShearY"),
-        torch.trunc(only("TranslateX") * width), torch.trunc(only("TranslateY") * height),
-        only("Rotate"), (height, width),
-    )  # fmt: skip
+    right, down = only("TranslateX") * width, only("TranslateY") * height
+    if fill is None:
+        right, down = torch.trunc(right), torch.trunc(down)
+    matrix = affine_matrices(only("ShearX"), only("ShearY"), right, down, only("Rotate"), (height, width))
     moves = (operation >= _NUMBER["ShearX"]) & (operation <= _NUMBER["Rotate"])
-    result = torch.where(per_image(moves), warp(x, matrix, interpolation=interpolation), x)
+    if fill is None:
+        moved = warp(x, matrix, interpolation=interpolation)
+    else:
+        moved = pillow_warp(x, matrix, interpolation=interpolation, fill=fill)
+    result = torch.where(per_image(moves), moved, x)
 
     blends = (operation >= _NUMBER["Brightness"]) & (operation <= _NUMBER["Sharpness"])
     other = colour.black(x)
@@ -81,15 +89,16 @@ def apply_operations(x: Tensor, operation: Tensor, size: Tensor, *, interpolatio
         ("AutoContrast", colour.autocontrast(x)),
         ("Equalize", colour.equalize(x)),
         ("Invert", 1 - x),
+        ("SolarizeAdd", colour.add_to_dark(x, size)),
     ):
         result = torch.where(per_image(is_(name)), changed, result)
     return result.clamp(0, 1)
 
 
-def policy_table(policy: Policy, *, level: int, bins: int) -> Tensor:
+def policy_table(policy: str, *, level: int, bins: int) -> Tensor:
     """P×S×4 float32: for each of P sub-policies and S slots (operation, probability, magnitude, signed)."""
     if policy == "randaugment":
-        names = OPERATIONS[:-1]  # all but Invert, as in the paper
+        names = OPERATIONS[:14]  # without Invert, as in the paper
         rows = [[_row(name, 1.0, level, bins)] for name in names]
     else:
         rows = [[_row(name, p, at, 10) for name, p, at in pair] for pair in _sub_policies(policy)]
@@ -100,7 +109,7 @@ def _row(name: str, probability: float, level: int | None, bins: int) -> tuple[f
     return (_NUMBER[name], probability, magnitude(name, level or 0, bins), float(name in _SIGNED))
 
 
-def _sub_policies(policy: Policy) -> list[tuple[tuple[str, float, int | None], ...]]:
+def _sub_policies(policy: str) -> list[tuple[tuple[str, float, int | None], ...]]:
     """The published sub-policies, from torchvision's own table."""
     from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
@@ -116,7 +125,7 @@ class PolicyAugment(nn.Module):
 
     table: Tensor
 
-    def __init__(self, policy: Policy, *, level: int, bins: int, slots: int, interpolation: str) -> None:
+    def __init__(self, policy: str, *, level: int, bins: int, slots: int, interpolation: str) -> None:
         super().__init__()
         self.random = policy == "randaugment"
         self.slots = slots if self.random else 2
