@@ -15,7 +15,7 @@ STATE = "checkpoints/state.pt"
 
 # What may differ between a run and its continuation without making it another run.
 _FREE = {"output", "runtime.device", "runtime.compile", "data.root", "data.workers", "train.log_every",
-         "train.checkpoint_every_s", "train.tensorboard"}  # fmt: skip
+         "train.checkpoint_every_s", "train.tensorboard", "train.checkpoint_blocks"}  # fmt: skip
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:

@@ -12,28 +12,47 @@ from pydantic import Field
 from hardtack.attacks import Ascent
 from hardtack.config import Choice, build, merge, parse_words, read_yaml
 from hardtack.data import AugmentConfig, DataConfig
+from hardtack.errors import UserError
 from hardtack.models import ModelConfig
 from hardtack.objectives import StandardConfig
 from hardtack.registry import attacks, objectives
 from hardtack.runtime import Runtime
 from hardtack.threats import Threat
-from hardtack.training.optimise import OptimiserConfig, ScheduleConfig
+from hardtack.training.optimise import OptimiserConfig
+from hardtack.training.penalty import PenaltyConfig
+from hardtack.training.schedule import ScheduleConfig
+from hardtack.training.sharpness import SharpnessConfig
 
 Count = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """`batch_size` is the number of images per optimiser step over all processes and micro-steps."""
+    """`batch_size` is the number of images per optimiser step over all processes and micro-steps.
+
+    `ema` averages the weights over steps, `swa_from` over the ends of epochs from that one on. `patience` ends the run
+    when so many epochs brought no better validation score. `freeze` names parts that are not trained (see
+    training/parts.py); `checkpoint_blocks` spends time to save memory.
+    """
 
     epochs: Count = 10
     batch_size: Count = 128
     accumulate: Count = 1
     clip: Annotated[float, Field(gt=0)] | None = None
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    swa_from: Count | None = None
+    patience: Count | None = None
+    freeze: tuple[str, ...] = ()
+    checkpoint_blocks: bool = False
     log_every: Count = 20
     checkpoint_every_s: float = 60.0
     tensorboard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ema is not None and self.swa_from is not None:
+            raise UserError("ema and swa_from are two averages, and a run exports one; give one of them")
+        if self.swa_from is not None and self.swa_from > self.epochs:
+            raise UserError(f"swa_from {self.swa_from} lies after the last of {self.epochs} epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +78,8 @@ class Recipe:
     objective: Annotated[Any, Choice(objectives)] = StandardConfig()  # noqa: RUF009
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    sharpness: SharpnessConfig = field(default_factory=SharpnessConfig)
+    penalty: PenaltyConfig = field(default_factory=PenaltyConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     runtime: Runtime = field(default_factory=Runtime)

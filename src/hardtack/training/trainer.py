@@ -1,4 +1,4 @@
-"""The training loop. `Trainer.step` is the whole of one update; the rest is when to log, judge and save.
+"""The training loop. `Trainer.step` is the whole of one update; the rest is when to log, judge, stop and save.
 
 The start rule: a run folder that holds a state of the same recipe is continued from it, to the bit on the CPU;
 otherwise the model starts from `model.weights` if given, else from the seed. Batches are a function of (seed,
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,15 @@ from hardtack.data import Batch, Dataset, batches, make_augment, steps_per_epoch
 from hardtack.errors import UserError
 from hardtack.models import save_weights
 from hardtack.progress import Meter
+from hardtack.training.averaging import Average, EpochMean, MovingAverage, has_statistics, new_statistics
 from hardtack.training.checkpoint import load_state, save_state
+from hardtack.training.freezing import freeze
 from hardtack.training.guard import FiniteGuard, terminated
-from hardtack.training.optimise import Average, Schedule, set_rates
+from hardtack.training.optimise import set_rates
 from hardtack.training.recipe import Recipe
+from hardtack.training.recompute import checkpoint_blocks
+from hardtack.training.schedule import Schedule
+from hardtack.training.sharpness import unwritten
 from hardtack.training.tracking import Tracker, Window
 
 # An objective is (x, y, **prepared) -> {"loss": …, parts…}; `prepare(x, y, keys=, epoch=)` finds beforehand what needs
@@ -38,6 +44,8 @@ from hardtack.training.tracking import Tracker, Window
 # All of its state is in its parameters and buffers, so that a killed run goes on with it.
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
+MicroBatch = tuple[Tensor, Tensor, dict[str, Any]]  # x, y and what the objective has prepared
+STATISTICS_STEPS = 50  # batches from which averaged weights take their batch-norm statistics
 
 
 class Trainer:
@@ -53,17 +61,25 @@ class Trainer:
         self.recipe, self.runtime, self.config = recipe, recipe.runtime, recipe.train
         self.folder, self.quiet = recipe.folder, quiet or not recipe.runtime.is_main
         self.data, self.validate = data, validate
+        if self.config.patience is not None and validate is None:
+            raise UserError("train.patience needs something to judge by: give data.validation, say 0.1")
         self.device = self.runtime.torch_device
         self.steps_per_epoch = self._count_steps()
         self.model = _laid_out(model.to(self.device)).train()
+        freeze(self.model, self.config.freeze)
+        self.average = self._make_average()
+        if self.config.checkpoint_blocks:
+            checkpoint_blocks(self.model)
         self.objective: Any = recipe.objective.build(self.model).to(self.device)
         self.optimiser = recipe.optimiser.build(getattr(self.objective, "optimised", self.objective))
         self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
-        self.average = Average(copy.deepcopy(model), self.config.ema) if self.config.ema is not None else None
+        self.sharpness, self.penalty = recipe.sharpness, recipe.penalty.build(self.model)
         self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
+        self.best_epoch = 0
+        self.stopped = False  # before the last epoch, by train.patience
         self.saved_at = time.monotonic()
         self.window = Window()
         self.guard = FiniteGuard(self.optimiser, self.device)
@@ -73,20 +89,18 @@ class Trainer:
     # ------------------------------------------------------------ one update
 
     def step(self, batch: Batch) -> dict[str, Tensor]:
-        """Attack, forward, backward for every micro-batch; then clip, check and move the weights once."""
-        epoch, micro_steps = self.done / self.steps_per_epoch, self.config.accumulate
-        torch.manual_seed(self._dropout_seed())
-        x, y, keys = self.augmented(*batch, torch.full((), int(epoch), device=self.device))
-        means: dict[str, Tensor] = {}
-        for number, (x_, y_, keys_) in enumerate(zip(*(t.chunk(micro_steps) for t in (x, y, keys)), strict=True)):
-            with self.runtime.arithmetic():
-                prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
-                with self._synchronised(last=number == micro_steps - 1):
-                    parts = self.wrapped(x_, y_, **prepared)
-            with self.runtime.arithmetic(autocast=False):
-                (parts["loss"] / micro_steps).backward()
-            for name, value in parts.items():
-                means[name] = means.get(name, 0) + value.detach().float() / micro_steps
+        """Gradients of the whole batch; again where the weights are displaced; then clip, check and move them once."""
+        micro_batches: Iterable[MicroBatch] = self._micro_batches(batch)
+        if self.sharpness.due(self.done / self.steps_per_epoch):
+            micro_batches = [_kept(one) for one in micro_batches]
+            means = self._backward(micro_batches)
+            with self.sharpness.displaced(self.parameters), unwritten(self.objective):
+                self.objective.zero_grad(set_to_none=True)
+                means["sharpness"] = self._backward(micro_batches)["loss"] - means["loss"]
+        else:
+            means = self._backward(micro_batches)
+        if self.penalty is not None:
+            means["penalty"] = self.penalty.add()
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or torch.inf)
         self.guard.watch(self.done, means["loss"], norm)
         set_rates(self.optimiser, *self.schedule.at(self.done))
@@ -96,8 +110,31 @@ class Trainer:
         self.objective.zero_grad(set_to_none=True)
         self.done += 1
         if self.average is not None:
-            self.average.update(self.model, self.done)
+            self.average.after_step(self.model, self.done)
         return means | {"gradient_norm": norm.float()}
+
+    def _micro_batches(self, batch: Batch) -> Iterator[MicroBatch]:
+        """Augmented and attacked, each when its turn comes."""
+        epoch = self.done / self.steps_per_epoch
+        x, y, keys = self.augmented(*batch, torch.full((), int(epoch), device=self.device))
+        for x_, y_, keys_ in zip(*(t.chunk(self.config.accumulate) for t in (x, y, keys)), strict=True):
+            with self.runtime.arithmetic():
+                prepared = self.objective.prepare(x_, y_, keys=keys_, epoch=epoch)
+            yield x_, y_, prepared
+
+    def _backward(self, micro_batches: Iterable[MicroBatch]) -> dict[str, Tensor]:
+        """Adds up the gradients of the mean loss; returns the means of what the objective reports."""
+        torch.manual_seed(self._dropout_seed())  # so that a second pass drops what the first one dropped
+        means: dict[str, Tensor] = {}
+        for number, (x, y, prepared) in enumerate(micro_batches, start=1):
+            last = number == self.config.accumulate
+            with self.runtime.arithmetic(), self._synchronised(last=last):
+                parts = self.wrapped(x, y, **prepared)
+            with self.runtime.arithmetic(autocast=False):
+                (parts["loss"] / self.config.accumulate).backward()
+            for name, value in parts.items():
+                means[name] = means.get(name, 0) + value.detach().float() / self.config.accumulate
+        return means
 
     def _augmented(self, x: Tensor, y: Tensor, index: Tensor, epoch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         keys = randomness.make_keys(index, self.runtime.seed, epoch)
@@ -133,7 +170,7 @@ class Trainer:
                 Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter,
             ):
                 self._say_start(tracker, meter)
-                while self.done < total:
+                while self.done < total and not self.stopped:
                     self._epoch(tracker, meter, stop)
             if tracker is not None:
                 tracker.close()
@@ -144,7 +181,7 @@ class Trainer:
         """Where the run begins: anew, from adapted weights, or where it was stopped."""
         fitted, name = getattr(self.model, "fitted", None), self.recipe.name
         total = self.config.epochs * self.steps_per_epoch
-        if self.done >= total:
+        if self.done >= total or self.stopped:
             meter.say(f"{name} has been trained to its end already")
         elif self.done:
             meter.say(f"{name} goes on at step {self.done} of {total}")
@@ -157,10 +194,7 @@ class Trainer:
     def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:
         epoch, start = divmod(self.done, self.steps_per_epoch)
         logged = time.monotonic()
-        for batch in batches(
-            self.data, self.config.batch_size, device=self.device, shuffle_seed=self.runtime.seed, epoch=epoch,
-            start=start, drop_last=True, rank=self.runtime.rank, world_size=self.runtime.world_size,
-        ):  # fmt: skip
+        for batch in self._batches(epoch, start):
             parts = self.step(batch)
             self.window.add(parts)
             meter.advance(self.config.batch_size)
@@ -176,35 +210,64 @@ class Trainer:
         if stop:
             raise SystemExit(128 + stop[0])
 
+    def _batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        return batches(
+            self.data, self.config.batch_size, device=self.device, shuffle_seed=self.runtime.seed, epoch=epoch,
+            start=start, drop_last=True, rank=self.runtime.rank, world_size=self.runtime.world_size,
+        )  # fmt: skip
+
     def _log(self, tracker: Tracker | None, since: float) -> float:
         self.guard.check()
         steps, means = self.window.flush(self.runtime.world_size)
         now = time.monotonic()
         if tracker is not None:
             rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
-            lr, epoch = self.optimiser.param_groups[0]["lr"], self.done / self.steps_per_epoch
+            epoch, lr = self.done / self.steps_per_epoch, self.schedule.at(self.done - 1)[0]
+            means |= _radius(self.objective, (self.done - 1) / self.steps_per_epoch)
             tracker.write("train", step=self.done, epoch=epoch, **means, lr=lr, images_per_s=rate)
         return now
 
     def _judge(self, epoch: int, tracker: Tracker | None, meter: Meter) -> None:
         """After an epoch: validate when it is due, keep the best and the last weights, save the state."""
+        if self.average is not None:
+            self.average.after_epoch(self.model, epoch)
         due = epoch % self.recipe.validation.every == 0 or epoch == self.config.epochs
         if due:
+            self._take_statistics(epoch)
             # every process judges for itself: the others would wait for the first one longer than they may
             scores = self.validate(self._judged()) if self.validate is not None else {}
             if scores and tracker is not None:
                 tracker.write("validation", step=self.done, epoch=epoch, **scores)
                 meter.say(f"{self.recipe.name} epoch {epoch}/{self.config.epochs}  " + _words(scores))
             if not scores or self.best is None or scores["score"] > self.best:
-                self.best = scores.get("score")
+                self.best, self.best_epoch = scores.get("score"), epoch
                 self._export("best", epoch, scores)
             self._export("last", epoch, {})
+            self._lose_patience(epoch, meter)
         if due or time.monotonic() - self.saved_at > self.config.checkpoint_every_s:
             self._save()
         self.runtime.wait()
 
     def _judged(self) -> nn.Module:
-        return self.average.model if self.average is not None else self.model
+        return self.average.model if self.average is not None and self.average.begun else self.model
+
+    def _take_statistics(self, epoch: int) -> None:
+        """Batch norms of weights averaged over epochs have seen no image: a pass over some of the next epoch's."""
+        if self.average is None or self.average.borrows_statistics or not self.average.begun:
+            return
+        if has_statistics(self.model):
+            some = itertools.islice(self._batches(epoch), STATISTICS_STEPS)
+            with unwritten(self.objective), new_statistics(self.model, self.average.model), torch.no_grad():
+                for batch in some:
+                    for x, y, prepared in self._micro_batches(batch):
+                        with self.runtime.arithmetic():
+                            self.objective.forward(x, y, **prepared)
+
+    def _lose_patience(self, epoch: int, meter: Meter) -> None:
+        patience = self.config.patience
+        if patience is not None and epoch - self.best_epoch >= patience and epoch < self.config.epochs:
+            self.stopped = True
+            meter.say(f"{self.recipe.name} stops: no epoch since {self.best_epoch} was better on the validation split")
 
     # ------------------------------------------------------------ state
 
@@ -217,10 +280,12 @@ class Trainer:
             "recipe": plain(self.recipe),
             "done": self.done,
             "best": self.best,
+            "best_epoch": self.best_epoch,
+            "stopped": self.stopped,
             "window": self.window.sums,
             "objective": self.objective.state_dict(),
             "optimiser": self.optimiser.state_dict(),
-            "average": self.average.model.state_dict() if self.average is not None else None,
+            "average": self.average.state() if self.average is not None else None,
         }
         save_state(self.folder, state)
 
@@ -233,15 +298,17 @@ class Trainer:
         for group in self.optimiser.param_groups:  # the state may come from another device
             group["fused"] = self.optimiser.defaults["fused"]
         if self.average is not None:
-            self.average.model.load_state_dict(state["average"])
+            self.average.load(state["average"])
         self.done, self.best = state["done"], state["best"]
+        self.best_epoch, self.stopped = state["best_epoch"], state["stopped"]
         self.window.sums = {name: value.to(self.device) for name, value in state["window"].items()}
 
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
         if not self.runtime.is_main:
             return
         facts = {"recipe": plain(self.recipe), "classes": list(self.data.classes), "epoch": epoch}
-        facts |= {"validation": scores, "ema": self.average is not None}
+        average = self.average.kind if self.average is not None and self.average.begun else None
+        facts |= {"validation": scores, "average": average}
         save_weights(self.folder / "checkpoints" / f"{name}.safetensors", self._judged(), metadata=facts)
 
     # ------------------------------------------------------------ set-up
@@ -251,6 +318,11 @@ class Trainer:
         if self.config.batch_size % share:
             raise UserError(f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches")
         return steps_per_epoch(self.data, self.config.batch_size, drop_last=True)
+
+    def _make_average(self) -> Average | None:
+        if self.config.ema is not None:
+            return MovingAverage(copy.deepcopy(self.model), self.config.ema)
+        return EpochMean(copy.deepcopy(self.model), self.config.swa_from) if self.config.swa_from else None
 
     def _wrap(self) -> None:
         adversary = getattr(self.objective, "adversary", None)
@@ -278,6 +350,22 @@ def _laid_out(model: nn.Module) -> nn.Module:
     """Channels-last on a GPU: convolutions are 1.5 to 2.5 times as fast, the rest does not notice (docs/models.md)."""
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     return model.to(memory_format=torch.channels_last) if on_gpu else model
+
+
+def _kept(micro_batch: MicroBatch) -> MicroBatch:
+    """In memory of its own: what a graph's replay prepared lasts until the next one."""
+    x, y, prepared = micro_batch
+    return x, y, {name: value.clone() if isinstance(value, Tensor) else value for name, value in prepared.items()}
+
+
+def _radius(objective: Any, epoch: float) -> dict[str, float]:
+    """How far the training attack may go by now: a share of its radius, and in pixels where it has one radius."""
+    adversary = getattr(objective, "adversary", None)
+    warmup, attack = getattr(adversary, "warmup", None), getattr(adversary, "attack", None)
+    if warmup is None:
+        return {}
+    share, threat = warmup.factor(epoch), getattr(attack, "threat", None)
+    return {"eps_share": share} | ({"eps": share * threat.radius} if threat is not None else {})
 
 
 def _words(scores: dict[str, Any]) -> str:

@@ -9,14 +9,9 @@ from torch import nn
 
 from hardtack.errors import UserError
 from hardtack.models import load_model
-from hardtack.training.optimise import (
-    Average,
-    OptimiserConfig,
-    Schedule,
-    ScheduleConfig,
-    parameter_groups,
-    set_rates,
-)
+from hardtack.training.averaging import MovingAverage
+from hardtack.training.optimise import OptimiserConfig, parameter_groups, set_rates
+from hardtack.training.schedule import Schedule, ScheduleConfig
 
 
 def decayed(model, **settings):
@@ -139,7 +134,7 @@ def test_one_cycle_may_leave_the_momentum_alone():
 def test_average_follows_its_formula_and_copies_buffers():
     torch.manual_seed(0)
     source = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
-    average = Average(copy.deepcopy(source), 0.8)
+    average = MovingAverage(copy.deepcopy(source), 0.8)
     expected = [p.detach().clone() for p in source.parameters()]
     for step in range(1, 60):
         with torch.no_grad():
@@ -147,7 +142,7 @@ def test_average_follows_its_formula_and_copies_buffers():
                 parameter.add_(torch.randn_like(parameter))
             source[1].running_mean.add_(1)
             source[1].num_batches_tracked.add_(1)
-        average.update(source, step)
+        average.after_step(source, step)
         decay = min(0.8, (1 + step) / (10 + step))
         expected = [decay * e + (1 - decay) * p.detach() for e, p in zip(expected, source.parameters(), strict=True)]
         for mine, right in zip(average.model.parameters(), expected, strict=True):

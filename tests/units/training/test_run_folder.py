@@ -55,6 +55,8 @@ def test_metrics_hold_every_window_and_every_judgement(tmp_path, data):
                 "accuracy",
                 "robust_accuracy",
                 "gradient_norm",
+                "eps",
+                "eps_share",
                 "lr",
                 "images_per_s",
             }
@@ -94,7 +96,7 @@ def test_the_best_checkpoint_is_the_one_validation_liked_most(tmp_path, data):
     trainer(tiny_recipe(tmp_path / "run", data, train=train_section), validate).fit()
     best = tmp_path / "run" / "checkpoints" / "best.safetensors"
     assert read_metadata(best)["epoch"] == 2, "on a tie the earlier epoch stays"
-    assert read_metadata(best)["validation"] == {"score": 0.9} and read_metadata(best)["ema"] is True
+    assert read_metadata(best)["validation"] == {"score": 0.9} and read_metadata(best)["average"] == "ema"
     for key, value in rebuild(best).state_dict().items():
         assert torch.equal(value, kept[1][key]), "the averaged weights are those judged and those saved"
     assert read_metadata(best.with_name("last.safetensors"))["epoch"] == 4

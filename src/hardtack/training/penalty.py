@@ -1,0 +1,50 @@
+"""An l1 penalty on weights: s · Σ|w| is added to the loss, by its subgradient s · sign(w) after the backward pass.
+
+Σ runs over matrices and kernels of the parts named, not over biases and norms. The objective's own `loss` is logged
+without it, the penalty beside it. Displaced weights (`sharpness`) are not penalised: the subgradient is taken at the
+weights themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack.errors import UserError
+from hardtack.training.parts import chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class PenaltyConfig:
+    """`of`: the parts that pay, by a word (all, conv, qkv, mlp, attention, …) or a pattern of names, or several."""
+
+    l1: Annotated[float, Field(ge=0)] = 0.0
+    of: str | tuple[str, ...] = "all"
+
+    def build(self, model: nn.Module) -> Penalty | None:
+        if self.l1 == 0:
+            return None
+        words = (self.of,) if isinstance(self.of, str) else self.of
+        found = [weight for weight in chosen(model, words).values() if weight.ndim > 1 and weight.requires_grad]
+        if not found:
+            raise UserError(f"penalty.of: {', '.join(words)} holds no matrix or kernel that is trained")
+        return Penalty(found, self.l1)
+
+
+class Penalty:
+    def __init__(self, weights: list[nn.Parameter], strength: float) -> None:
+        self.weights = weights
+        self.strength = strength
+
+    @torch.no_grad()
+    def add(self) -> Tensor:
+        """Adds the subgradient to the gradients of the weights; returns the penalty."""
+        total = torch.stack([weight.abs().sum() for weight in self.weights]).sum()
+        for weight in self.weights:
+            pull = self.strength * weight.sign()
+            weight.grad = pull if weight.grad is None else weight.grad.add_(pull)
+        return self.strength * total

@@ -1,0 +1,44 @@
+"""Gradient checkpointing: a block's activations are thrown away and computed again in the backward pass.
+
+Costs one more forward pass of the blocks and saves most of the memory of training; attacks in the training loop take
+their gradients the same way. Results are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from hardtack.errors import UserError
+from hardtack.models import find_blocks
+from hardtack.training.sharpness import unwritten
+
+
+def checkpoint_blocks(model: nn.Module) -> None:
+    """From now on every block of the model keeps its inputs only, wherever gradients are taken."""
+    blocks = [block.module for block in find_blocks(model) if any(True for _ in block.module.parameters())]
+    if not blocks:
+        raise UserError("train.checkpoint_blocks: no blocks are known of this model; leave it false")
+    for block in blocks:
+        block.forward = _Recomputed(block)
+
+
+class _Recomputed:
+    def __init__(self, block: nn.Module) -> None:
+        self.block = block
+        self.forward: Callable[..., Any] = type(block).forward
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        function = functools.partial(self.forward, self.block)
+        if not torch.is_grad_enabled():
+            return function(*inputs, **named)
+        if torch.compiler.is_compiling():  # a traced graph writes its statistics once whatever it computes again
+            return checkpoint(function, *inputs, use_reentrant=False, **named)
+        contexts = lambda: (contextlib.nullcontext(), unwritten(self.block))  # noqa: E731
+        return checkpoint(function, *inputs, use_reentrant=False, context_fn=contexts, **named)

@@ -1,0 +1,77 @@
+"""Learning-rate schedules. A schedule is a function of the step: nothing of it is saved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hardtack.config import Number
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """Factor on the learning rate over the run, in epochs.
+
+    `cosine` falls to `final_lr` (absolute) after a linear warm-up from `warmup_lr`, then stays there for
+    `cooldown_epochs`; `cosine_epochs` makes the fall longer or shorter than the rest of the run (PyTorch's T_max), so
+    that a run may end before its bottom. `onecycle` follows PyTorch's defaults and cycles the momentum the other way;
+    `step` multiplies by `gamma` at each milestone. `per_epoch` holds the rate through an epoch at what it is at its
+    start: with `warmup_lr: 0` the first epoch then moves nothing, as where a scheduler is stepped after each epoch.
+    """
+
+    name: Literal["cosine", "onecycle", "step", "constant"] = "cosine"
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    warmup_lr: Number = 1e-6
+    final_lr: Number = 1e-6
+    cooldown_epochs: Annotated[float, Field(ge=0)] = 0.0
+    cosine_epochs: Annotated[float, Field(gt=0)] | None = None
+    rise: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    milestones: tuple[float, ...] = ()
+    gamma: float = 0.1
+    cycle_momentum: tuple[float, float] | None = (0.85, 0.95)
+    per_epoch: bool = False
+
+
+@dataclass(frozen=True)
+class Schedule:
+    config: ScheduleConfig
+    lr: float
+    epochs: float
+    steps_per_epoch: int
+
+    def at(self, step: int) -> tuple[float, float | None]:
+        """Learning rate, and momentum where the schedule drives it, for optimiser step `step` (from 0)."""
+        config = self.config
+        if config.per_epoch:
+            step -= step % self.steps_per_epoch
+        epoch = step / self.steps_per_epoch
+        if config.name == "onecycle":
+            return self._one_cycle(step)
+        if epoch < config.warmup_epochs:
+            return config.warmup_lr + (self.lr - config.warmup_lr) * epoch / config.warmup_epochs, None
+        if config.name == "constant":
+            return self.lr, None
+        if config.name == "step":
+            return self.lr * config.gamma ** sum(epoch >= milestone for milestone in config.milestones), None
+        rest = self.epochs - config.warmup_epochs - config.cooldown_epochs
+        span = max(config.cosine_epochs or rest, 1e-9)
+        return _cosine(self.lr, config.final_lr, min((epoch - config.warmup_epochs) / span, 1.0)), None
+
+    def _one_cycle(self, step: int) -> tuple[float, float | None]:
+        total = round(self.epochs * self.steps_per_epoch)
+        peak, last = self.config.rise * total - 1, total - 1
+        low, final = self.lr / 25, self.lr / 25 / 1e4
+        base, top = self.config.cycle_momentum or (0.0, 0.0)
+        if step <= peak:
+            lr, momentum = _cosine(low, self.lr, step / max(peak, 1)), _cosine(top, base, step / max(peak, 1))
+        else:
+            share = min((step - peak) / max(last - peak, 1), 1.0)
+            lr, momentum = _cosine(self.lr, final, share), _cosine(base, top, share)
+        return lr, momentum if self.config.cycle_momentum else None
+
+
+def _cosine(start: float, end: float, share: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

@@ -1,0 +1,101 @@
+"""Minimising the loss of a neighbourhood of the weights rather than of a point: SAM and AWP.
+
+Both take the gradient twice. The first moves the weights to where the loss is higher; the second is taken there, on
+the same images, and applied to the weights as they were.
+
+    SAM (Foret et al. 2021)             e = rho · g / ‖g‖                        over all weights together
+    adaptive SAM (Kwon et al. 2021)     e = rho · w² g / ‖|w| g‖                 the same, in units of each weight
+    AWP (Wu et al. 2020)                e = rho · ‖w_l‖ · g_l / ‖g_l‖            for each matrix or kernel w_l by itself
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack.errors import UserError
+
+_RHO = {"none": 0.0, "sam": 0.05, "awp": 0.005}
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpnessConfig:
+    """`rho` is the length of the displacement: 0.05 for `sam` unless given; for `awp`, relative to each layer, 0.005.
+
+    Before `from_epoch` the gradient is taken once, as without.
+    """
+
+    name: Literal["none", "sam", "awp"] = "none"
+    rho: Annotated[float, Field(ge=0)] | None = None
+    adaptive: bool = False
+    from_epoch: Annotated[float, Field(ge=0)] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.adaptive and self.name != "sam":
+            raise UserError(f"adaptive belongs to sam; {self.name} has no such thing")
+
+    def due(self, epoch: float) -> bool:
+        return self.name != "none" and epoch >= self.from_epoch
+
+    def displacement(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
+        """What is added to each of the weights."""
+        rho = _RHO[self.name] if self.rho is None else self.rho
+        if self.name == "awp":
+            return _along_layers(weights, gradients, rho)
+        if not self.adaptive:
+            return [rho / (_length(gradients) + _TINY) * g for g in gradients]
+        scaled = [w.abs() * g for w, g in zip(weights, gradients, strict=True)]
+        factor = rho / (_length(scaled) + _TINY)
+        return [factor * w.abs() * s for w, s in zip(weights, scaled, strict=True)]
+
+    @contextlib.contextmanager
+    def displaced(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
+        """Inside the block the weights stand displaced along their gradients; afterwards where they were, to the bit.
+
+        The gradients are used up on entry: they may lie in memory that the next backward pass overwrites.
+        """
+        weights = [parameter for parameter in parameters if parameter.grad is not None]
+        before = [weight.detach().clone() for weight in weights]
+        moves = self.displacement(before, [weight.grad for weight in weights if weight.grad is not None])
+        _set(weights, [old + move for old, move in zip(before, moves, strict=True)])
+        del moves
+        try:
+            yield
+        finally:
+            _set(weights, before)
+
+
+@torch.no_grad()
+def _set(weights: Sequence[nn.Parameter], values: Sequence[Tensor]) -> None:
+    for weight, value in zip(weights, values, strict=True):
+        weight.copy_(value)
+
+
+def _along_layers(weights: Sequence[Tensor], gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
+    return [
+        rho * _length([w]) / (_length([g]) + _TINY) * g if w.ndim > 1 else torch.zeros_like(w)
+        for w, g in zip(weights, gradients, strict=True)
+    ]
+
+
+def _length(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.nn.utils.get_total_norm(tensors)
+
+
+@contextlib.contextmanager
+def unwritten(module: nn.Module) -> Iterator[None]:
+    """What the block writes to the buffers (statistics of batch norm) is taken back: one batch counts once."""
+    kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for buffer, old in kept:
+                buffer.copy_(old)
