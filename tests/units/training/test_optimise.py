@@ -128,6 +128,18 @@ def test_one_cycle_may_leave_the_momentum_alone():
     assert all(schedule.at(step)[1] is None for step in range(10))
 
 
+def test_a_scheduler_stepped_after_each_epoch_as_paper_three_has_it():
+    """Epoch 1 at rate 0, full rate in epoch 9, T_max 100: the run of 100 epochs ends before the bottom."""
+    config = ScheduleConfig(warmup_epochs=8, warmup_lr=0.0, final_lr=5e-6, cosine_epochs=100, per_epoch=True)
+    schedule = Schedule(config, 1e-4, 100, 7)
+    rates = [schedule.at(step)[0] for step in range(700)]
+    assert all(len(set(rates[at : at + 7])) == 1 for at in range(0, 700, 7)), "constant through an epoch"
+    by_epoch = rates[::7]
+    assert by_epoch[0] == 0 and by_epoch[4] == pytest.approx(0.5e-4) and by_epoch[8] == pytest.approx(1e-4)
+    assert by_epoch[58] == pytest.approx(5e-6 + 0.95e-4 / 2), "half way down after 50 of 100 epochs"
+    assert by_epoch[99] == pytest.approx(5e-6 + 0.95e-4 * (1 + math.cos(math.pi * 0.91)) / 2)
+
+
 # ---------------------------------------------------------------- average
 
 
