@@ -12,6 +12,7 @@ from hardtack.data import (  # noqa: F401  (they register themselves)
 from hardtack.data.augment import Augment, AugmentConfig, make_augment
 from hardtack.data.datasets import Batch, DataConfig, Dataset, load_data
 from hardtack.data.loading import batches, steps_per_epoch
+from hardtack.data.mixtures import load_training
 
 __all__ = [
     "Augment",
@@ -21,6 +22,7 @@ __all__ = [
     "Dataset",
     "batches",
     "load_data",
+    "load_training",
     "make_augment",
     "steps_per_epoch",
 ]

@@ -23,6 +23,7 @@ from hardtack.errors import UserError, did_you_mean
 
 # one stream per draw, far from those of attacks and objectives that use the same keys
 _CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX, _ROTATE = (0xA4600 + 16 * n for n in range(9))
+RESIZED_CROP = _RESIZED  # the loader's crops are drawn like the device's
 _GREY = (128 / 255,) * 3
 
 

@@ -14,71 +14,33 @@ all of it `test`, for measuring a model that was trained elsewhere.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from hardtack import config as configuration
 from hardtack.data import decode
+from hardtack.data.settings import DataConfig, ExtraConfig, SyntheticConfig
 from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
 from hardtack.data.splitting import first_rows, stratified_cut
 from hardtack.data.stores import InOrder, OnDisk, OnHost, Resident, Store, to_unit
 from hardtack.errors import UserError, did_you_mean
 from hardtack.registry import datasets
 
+if TYPE_CHECKING:
+    from hardtack.data.drawing import Draw
+
 Split = Literal["train", "validation", "test"]
 WITHOUT_PREFIX = ("hfds/", "wds/", "tfds/", "hfids/")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Section `data:` of a recipe.
-
-    name         digits | cifar10 | cifar100 | parquet:PATH | folder:PATH | npz:PATH | timm:hfds/NAME,
-                 timm:wds/PATH, timm:tfds/NAME (`timm:` may be left out); for measuring only: cifar10c:PATH/fog/3,
-                 imagenet_c:PATH/fog/3, imagenet_a:PATH and the other official files (hardtack list datasets)
-    root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
-    image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
-    crop         share of the shorter side that the centre crop keeps, 0.875 for "resize 256, crop 224"; none: that
-                 for ImageNet-A, -R, -V2 and -Sketch, 1 for all others
-    validation   share of the training split set aside where the source has no validation split for it
-    test         share of a set without splits that is its test split; 1: all of it
-    stream       decode while training; none: when the decoded split exceeds memory_limit_mb
-    limit        only the first n images of each split, evenly by class where stored class by class
-    label        label column, where there are several (`coarse_label`)
-    """
-
-    name: str = "digits"
-    root: str | None = None
-    image_size: int | None = None
-    crop: float | None = None
-    validation: float = 0.1
-    test: float = 0.2
-    split_seed: int = 0
-    workers: int = 4
-    stream: bool | None = None
-    memory_limit_mb: int = 4096
-    limit: int | None = None
-    label: str | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.validation < 1:
-            raise UserError(f"validation must be a share in [0, 1), found {self.validation}")
-        if not 0 < self.test <= 1:
-            raise UserError(f"test must be a share in (0, 1], found {self.test}")
-        if self.crop is not None and not 0 < self.crop <= 1:
-            raise UserError(f"crop must be a share in (0, 1], found {self.crop}")
-        for name, least in (("image_size", 1), ("limit", 1), ("workers", 0), ("memory_limit_mb", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name} must be at least {least}, found {value}")
-
-
 class Batch(NamedTuple):
-    """x: N×3×H×W float32 in [0,1]; y: N int64; index: N int64, each image's place in its stored split."""
+    """x: N×3×H×W float32 in [0,1]; y: N int64; index: N int64, each image's place in its stored split.
+
+    In training, further copies of an image and images of other sets have numbers of their own (see `drawing`).
+    """
 
     x: Tensor
     y: Tensor
@@ -89,8 +51,11 @@ class Dataset:
     """One split, ready to be batched. `rows[i]` is where image i lies in the store.
 
     `source` says who made corrupted or shifted images (`official`, `regenerated`, `own`; empty for ordinary sets);
-    `class_subset` are the only classes that occur by definition (200 of 1000 in ImageNet-A), int64 and ascending.
+    `class_subset` are the only classes that occur by definition (200 of 1000 in ImageNet-A), int64 and ascending;
+    `draw` says how training draws from it, where that is not simply each image once.
     """
+
+    draw: Draw | None = None
 
     def __init__(
         self, store: Store, *, rows: Tensor, labels: Tensor, index: Tensor,
@@ -159,8 +124,12 @@ class Dataset:
         return self._tables[device]
 
 
-def load_data(config: DataConfig | str, split: Split, **overrides: Any) -> Dataset:
-    """The split `train`, `validation` or `test` of a data set, from its name or its configuration."""
+def load_data(config: DataConfig | str, split: Split, *, uncut: bool = False, **overrides: Any) -> Dataset:
+    """The split `train`, `validation` or `test` of a data set, from its name or its configuration.
+
+    What training adds to it (repeats, extra and synthetic images) is in `mixtures.load_training` alone. `uncut` leaves
+    the images at their stored size, for a loader that cuts them itself.
+    """
     if split not in get_args(Split):
         raise UserError(f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test")
     given = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
@@ -177,7 +146,26 @@ def load_data(config: DataConfig | str, split: Split, **overrides: Any) -> Datas
     if cut:
         parts = stratified_cut(stored.labels[rows], settings.validation, settings.split_seed, stored.classes)
         rows = rows[parts[0] if split == "train" else parts[1]]
-    return _assemble(stored, rows, settings, split=split, stored_name=stored_name, cut=cut)
+    return _assemble(stored, rows, settings, split=split, stored_name=stored_name, cut=cut, uncut=uncut)
+
+
+def load_whole_training(
+    config: DataConfig, added: ExtraConfig | SyntheticConfig, rows: Callable[[Tensor], Tensor], *, uncut: bool
+) -> Dataset:
+    """The images of an added set that `rows` chooses from the labels of its training split, or of all it has."""
+    own = {key: value for key in ("root", "label") if (value := getattr(added, key)) is not None}
+    settings = dataclasses.replace(config, name=added.name, limit=added.limit, **{"label": None, **own})
+    name, path = _parse(settings.name)
+    splits: Splits = datasets.get(name).make(settings, path)
+    stored_name = next((name for name in ("train", WHOLE) if name in splits), None)
+    if stored_name is None:
+        raise UserError(f"{settings.name} has no training images, only {', '.join(splits)}")
+    stored = splits[stored_name]()
+    check_labels(stored.labels, stored.classes, settings.name)
+    settings = dataclasses.replace(settings, test=1.0)
+    return _assemble(
+        stored, rows(stored.labels), settings, split="train", stored_name=stored_name, cut=False, uncut=uncut
+    )
 
 
 def measured_whole(stored: Stored, name: str, **settings: Any) -> Dataset:
@@ -189,15 +177,16 @@ def measured_whole(stored: Stored, name: str, **settings: Any) -> Dataset:
 
 
 def _assemble(
-    stored: Stored, rows: Tensor, settings: DataConfig, *, split: Split, stored_name: str, cut: bool
-) -> Dataset:
+    stored: Stored, rows: Tensor, settings: DataConfig, *, split: Split, stored_name: str, cut: bool,
+    uncut: bool = False,
+) -> Dataset:  # fmt: skip
     if settings.limit is not None:
         rows = rows[first_rows(stored.labels[rows], settings.limit)]
-    store, positions = _store(stored, rows, settings)
+    store, positions = _store(stored, rows, settings) if not uncut else _uncut_store(stored, rows, settings)
     return Dataset(
         store, rows=positions, labels=stored.labels[rows], index=rows, name=settings.name, split=split,
         classes=stored.classes, workers=settings.workers, source=stored.source, class_subset=stored.class_subset,
-        description=_describe(stored, store, settings, split=split, stored_name=stored_name, cut=cut),
+        description=_describe(stored, store, settings, split=split, stored_name=stored_name, cut=cut, uncut=uncut),
     )  # fmt: skip
 
 
@@ -265,6 +254,16 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
     return Resident(decode.decode_all(images, rows.tolist(), size, shape)), torch.arange(len(rows))
 
 
+def _uncut_store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:
+    """The stored images of `rows`, none of them resized: whoever fetches them says how to cut."""
+    side, images = settings.image_size, stored.images
+    assert side is not None
+    if isinstance(images, Tensor):
+        return OnHost(images[rows], (3, side, side)), torch.arange(len(rows))
+    size = decode.Size(side, side)
+    return (InOrder if isinstance(images, Sequence) else OnDisk)(images, size, (3, side, side)), rows  # type: ignore[arg-type]
+
+
 def _size(stored: Stored, settings: DataConfig) -> decode.Size | None:
     if settings.image_size is None:
         return None
@@ -275,8 +274,12 @@ def _streams(size_bytes: int, settings: DataConfig) -> bool:
     return size_bytes > settings.memory_limit_mb * 2**20 if settings.stream is None else settings.stream
 
 
-def _describe(stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool) -> str:
-    parts = [stored.note, decode.describe(_size(stored, settings), store.shape)]
+def _describe(
+    stored: Stored, store: Store, settings: DataConfig, *, split: str, stored_name: str, cut: bool, uncut: bool
+) -> str:
+    side = settings.image_size
+    random = f"random boxes of the stored images, resized to {side}×{side}"
+    parts = [stored.note, random if uncut else decode.describe(_size(stored, settings), store.shape)]
     if stored_name == WHOLE and settings.test < 1:
         share = f"the share of {settings.test:g} cut from a set without splits by split_seed {settings.split_seed}"
         parts.append(share if split == "test" else f"without {share} for test")

@@ -13,7 +13,7 @@ import itertools
 import mmap
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ from hardtack.data.source import Images, Sequence
 from hardtack.errors import UserError
 
 CHUNK = 256  # images a decoding thread takes at a time
+Cut = Callable[[int, Tensor], Tensor]
+"""(which image of a batch, its stored pixels 3×H×W) → 3×side×side."""
 
 
 def rgb_array(image: Image.Image) -> np.ndarray:
@@ -97,6 +99,11 @@ def fit_array(array: np.ndarray, size: Size | None) -> Tensor:
     return fit(torch.from_numpy(np.array(array)).permute(2, 0, 1)[None], size)[0].contiguous()
 
 
+def as_tensor(array: np.ndarray) -> Tensor:
+    """One H×W×3 array as 3×H×W, sharing its memory where it may be written to."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).permute(2, 0, 1)
+
+
 def describe(size: Size | None, shape: tuple[int, int, int]) -> str:
     if size is None:
         return f"{shape[1]}×{shape[2]} as stored"
@@ -117,10 +124,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def decode_rows(images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int]) -> Tensor:
+def decode_rows(
+    images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int], cut: Cut | None = None
+) -> Tensor:
     """The images at `rows` as N×3×H×W uint8, one after the other."""
     out = torch.empty((len(rows), *shape), dtype=torch.uint8)
     for slot, row in enumerate(rows):
+        if cut is not None:
+            out[slot] = cut(slot, as_tensor(images.read(row)))
+            continue
         place(out, slot, images.read(row), size, images.where(row))
     return out
 
@@ -176,11 +188,17 @@ def _decode_forked(images: Images, rows: list[int], size: Size | None, shape: tu
 
 def walk_rows(sequence: Sequence, rows: set[int], size: Size | None) -> Iterator[tuple[int, Tensor]]:
     """(row, 3×H×W uint8) of the wanted rows of a sequence, in stored order; stops after the last of them."""
+    for row, array in walk_arrays(sequence, rows):
+        yield row, fit_array(array, size)
+
+
+def walk_arrays(sequence: Sequence, rows: set[int]) -> Iterator[tuple[int, np.ndarray]]:
+    """As `walk_rows`, at the stored size (H×W×3)."""
     last = max(rows, default=-1)
     if last < 0:
         return
     for row, array in enumerate(sequence.walk()):
         if row in rows:
-            yield row, fit_array(array, size)
+            yield row, array
         if row >= last:
             return

@@ -1,7 +1,7 @@
 """Batches in an order that is a function of (seed, epoch, step), on one process or many.
 
-The global batch of step s is `order[s·B : (s+1)·B]`; rank r takes its contiguous share of it. So a run
-resumed at `start` sees the batches it would have seen, and two ranks see together what one would see.
+The global batch of step s is what `drawing` says; rank r takes its contiguous share of it. So a run resumed at `start`
+sees the batches it would have seen, and two ranks see together what one would see.
 """
 
 from __future__ import annotations
@@ -15,34 +15,22 @@ from torch.utils.data import Dataset as TorchDataset
 
 from hardtack import randomness
 from hardtack.data.datasets import Batch, Dataset
-from hardtack.data.decode import walk_rows
+from hardtack.data.decode import Cut, as_tensor, fit_array, walk_arrays
+from hardtack.data.drawing import COPY, Draws, draw_of, epoch_draws
 from hardtack.data.stores import InOrder, Resident, to_unit
 from hardtack.errors import UserError
-
-WINDOW = 4096  # images among which a set that can only be walked is shuffled
 
 
 def steps_per_epoch(dataset: Dataset, batch_size: int, drop_last: bool = False) -> int:
     """Global batches in one pass over the data."""
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, found {batch_size}")
-    steps = len(dataset) // batch_size if drop_last else -(-len(dataset) // batch_size)
+    draw = draw_of(dataset)
+    own = draw.real_per_batch(batch_size)
+    steps = draw.real // own if drop_last else -(-draw.real // own)
     if drop_last and steps == 0:
-        raise UserError(f"batch_size {batch_size} exceeds the {len(dataset)} images of {dataset.name}; make it smaller")
+        raise UserError(f"batch_size {batch_size} exceeds the {draw.real} images of {dataset.name}; make it smaller")
     return steps
-
-
-def epoch_order(dataset: Dataset, shuffle_seed: int | None, epoch: int) -> Tensor:
-    """The order (N int64) of one epoch: as stored without a seed; inside windows where the set is walked."""
-    count = len(dataset)
-    if shuffle_seed is None:
-        order = torch.arange(count)
-    else:
-        order = randomness.permutation(count, shuffle_seed, epoch)
-    if isinstance(dataset.store, InOrder):
-        by_row = torch.argsort(dataset.rows, stable=True)
-        order = by_row[order[torch.argsort(order // WINDOW, stable=True)]]
-    return order
 
 
 def batches(
@@ -66,67 +54,96 @@ def batches(
     steps = steps_per_epoch(dataset, batch_size, drop_last)
     if not 0 <= rank < world_size:
         raise UserError(f"rank {rank} is not in 0 … {world_size - 1}")
-    order = epoch_order(dataset, shuffle_seed, epoch)
-    groups = (order[step * batch_size : (step + 1) * batch_size] for step in range(start, steps))
-    shares = [group.tensor_split(world_size)[rank] for group in groups]
+    groups = epoch_draws(dataset, batch_size, seed=shuffle_seed, epoch=epoch, steps=steps)
+    shares = [group.part(rank, world_size) for group in groups[start:]]
     if isinstance(dataset.store, Resident):
         return _resident(dataset, shares, device)
     workers = dataset.workers if workers is None else workers
-    return _streamed(dataset, shares, device, workers)
+    return _streamed(dataset, shares, device, workers, words=(shuffle_seed or 0, epoch))
 
 
-def _resident(dataset: Dataset, shares: list[Tensor], device: torch.device) -> Iterator[Batch]:
+def _resident(dataset: Dataset, shares: list[Draws], device: torch.device) -> Iterator[Batch]:
     if not shares:
         return
     # the whole order goes over at once; a step then only slices on the device
-    whole = torch.cat(shares).to(device)
-    for share in whole.split([len(share) for share in shares]):
-        yield dataset.batch(share, device)
+    lengths = [len(share.places) for share in shares]
+    places, copies = (torch.cat(each).to(device).split(lengths) for each in zip(*shares, strict=True))
+    for place, copy in zip(places, copies, strict=True):
+        batch = dataset.batch(place, device)
+        yield batch._replace(index=batch.index + copy * COPY)
 
 
-class _Fetches(TorchDataset[object]):
+class _Decoded:
+    """What a worker needs to know to decode the images of each step."""
+
+    def __init__(self, dataset: Dataset, shares: list[Draws], words: tuple[int, int]) -> None:
+        self.rows, self.index, self.shares, self.words = dataset.rows, dataset.index, shares, words
+        self.crop = draw_of(dataset).crop
+
+    def cutter(self, share: Draws) -> Cut | None:
+        """Cuts image i of a step as its key says: the key that its augmentation has too."""
+        crop = self.crop
+        if crop is None:
+            return None
+        keys = randomness.make_keys(self.index[share.places] + share.copies * COPY, *self.words)
+        return lambda slot, image: crop.cut(image, keys[slot : slot + 1])
+
+
+class _Fetches(_Decoded, TorchDataset[object]):
     """Item s is the decoded share of step s; a user's mistake comes back as text, not a traceback."""
 
-    def __init__(self, dataset: Dataset, shares: list[Tensor]) -> None:
-        assert not isinstance(dataset.store, Resident)
-        self.store, self.rows, self.shares = dataset.store, dataset.rows, shares
+    def __init__(self, dataset: Dataset, shares: list[Draws], words: tuple[int, int]) -> None:
+        super().__init__(dataset, shares, words)
+        assert not isinstance(dataset.store, InOrder)
+        self.store = dataset.store
 
     def __len__(self) -> int:
         return len(self.shares)
 
     def __getitem__(self, step: int) -> Tensor | str:
+        share = self.shares[step]
         try:
-            return self.store.fetch(self.rows[self.shares[step]])
+            return self.store.fetch(self.rows[share.places], self.cutter(share))
         except UserError as error:
             return str(error)
 
 
-class _Walk(torch.utils.data.IterableDataset[object]):
+class _Walk(_Decoded, torch.utils.data.IterableDataset[object]):
     """The shares of a set that can only be walked: images are kept until the batch that needs them."""
 
-    def __init__(self, dataset: Dataset, shares: list[Tensor]) -> None:
+    def __init__(self, dataset: Dataset, shares: list[Draws], words: tuple[int, int]) -> None:
+        super().__init__(dataset, shares, words)
         assert isinstance(dataset.store, InOrder)
-        self.store, self.rows, self.shares = dataset.store, dataset.rows, shares
+        self.store = dataset.store
 
     def __iter__(self) -> Iterator[Tensor | str]:
-        wanted = [self.rows[share].tolist() for share in self.shares]
-        kept: dict[int, Tensor] = {}
+        wanted: dict[int, list[tuple[int, int]]] = {}  # row → the (step, slot)s that show it
+        for step, share in enumerate(self.shares):
+            for slot, row in enumerate(self.rows[share.places].tolist()):
+                wanted.setdefault(row, []).append((step, slot))
+        cutters = [self.cutter(share) for share in self.shares]
+        kept: dict[tuple[int, int], Tensor] = {}
         try:
-            walk = walk_rows(self.store.sequence, {row for rows in wanted for row in rows}, self.store.size)
-            for rows in wanted:
-                missing = set(rows) - kept.keys()
-                while missing:
-                    row, kept_image = next(walk)
-                    kept[row] = kept_image
-                    missing.discard(row)
-                yield (torch.stack([kept.pop(row) for row in rows]) if rows else torch.empty((0, *self.store.shape)))
+            walk = walk_arrays(self.store.sequence, set(wanted))
+            for step, share in enumerate(self.shares):
+                slots = [(step, slot) for slot in range(len(share.places))]
+                while any(slot not in kept for slot in slots):
+                    row, array = next(walk)
+                    for at in wanted[row]:
+                        cut = cutters[at[0]]
+                        kept[at] = fit_array(array, self.store.size) if cut is None else cut(at[1], as_tensor(array))
+                yield (
+                    torch.stack([kept.pop(slot) for slot in slots]) if slots else torch.empty((0, *self.store.shape))
+                )
         except UserError as error:
             yield str(error)
 
 
-def _streamed(dataset: Dataset, shares: list[Tensor], device: torch.device, workers: int) -> Iterator[Batch]:
+def _streamed(
+    dataset: Dataset, shares: list[Draws], device: torch.device, workers: int, *, words: tuple[int, int]
+) -> Iterator[Batch]:
     walked = isinstance(dataset.store, InOrder)
-    source: TorchDataset[object] = _Walk(dataset, shares) if walked else _Fetches(dataset, shares)
+    source: TorchDataset[object] = (_Walk if walked else _Fetches)(dataset, shares, words)
     loader = DataLoader(
         source,
         batch_size=None,
@@ -139,5 +156,6 @@ def _streamed(dataset: Dataset, shares: list[Tensor], device: torch.device, work
     for share, pixels in zip(shares, loader, strict=True):
         if isinstance(pixels, str):
             raise UserError(pixels)
-        chosen = share.to(device)
-        yield Batch(to_unit(pixels.to(device, non_blocking=True)), labels[chosen], index[chosen])
+        chosen, copies = (each.to(device, non_blocking=True) for each in share)
+        number = index[chosen] + copies * COPY
+        yield Batch(to_unit(pixels.to(device, non_blocking=True)), labels[chosen], number)

@@ -7,7 +7,6 @@ Hugging Face metadata where there is any.
 
 from __future__ import annotations
 
-import functools
 import glob
 import json
 import re
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig
 
 _LABELS = ("label", "labels", "fine_label")
-_KEPT_GROUPS = 4  # row groups each process keeps while it reads at random
+_KEPT_IMAGES = 2048  # about so many encoded images each process keeps while it reads at random
 
 
 class HeldBytes:
@@ -55,7 +54,11 @@ class HeldBytes:
 
 
 class RowGroups:
-    """Encoded images read a row group at a time, for sets that do not fit; a few groups are kept."""
+    """Encoded images read a row group at a time, for sets that do not fit; `kept` groups are kept.
+
+    Training shuffles the groups, and the images of as many groups as are kept (see `drawing`): reading one image in a
+    wholly random order would read its whole group again and again.
+    """
 
     def __init__(self, files: list[Path], column: str) -> None:
         self.column = column
@@ -66,6 +69,11 @@ class RowGroups:
             self.groups += [(file, number) for number in range(meta.num_row_groups)]
             sizes += [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
         self.ends = np.cumsum(sizes)
+        self.kept = min(32, max(2, _KEPT_IMAGES // max(1, int(np.mean(sizes)) if sizes else 1)))
+        self.held: dict[int, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "held": {}}  # another process reads its own
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -73,19 +81,25 @@ class RowGroups:
     def read(self, index: int) -> np.ndarray:
         group = int(np.searchsorted(self.ends, index, side="right"))
         start = int(self.ends[group - 1]) if group else 0
-        data = _row_group(*self.groups[group], self.column)[index - start].as_py()
+        data = self._group(group)[index - start].as_py()
         if data is None:
             raise UserError(f"{self.where(index)} has no bytes (only a path?); store the images themselves")
         return decode_bytes(data, self.where(index))
 
+    def _group(self, number: int) -> Any:
+        """The bytes of one row group; threads may read the same one twice, which only takes time."""
+        found = self.held.get(number)
+        if found is None:
+            file, place = self.groups[number]
+            table = pq.ParquetFile(file).read_row_group(place, columns=[f"{self.column}.bytes"])
+            found = table[self.column].combine_chunks().field("bytes")
+            for old in list(self.held)[: max(0, len(self.held) + 1 - self.kept)]:
+                self.held.pop(old, None)
+            self.held[number] = found
+        return found
+
     def where(self, index: int) -> str:
         return f"row {index} of {self.groups[0][0]}{' …' if len(self.groups) > 1 else ''}"
-
-
-@functools.lru_cache(maxsize=_KEPT_GROUPS)
-def _row_group(file: Path, number: int, column: str) -> Any:
-    table = pq.ParquetFile(file).read_row_group(number, columns=[f"{column}.bytes"])
-    return table[column].combine_chunks().field("bytes")
 
 
 def _split_of(relative: str) -> str:

@@ -1,12 +1,17 @@
-"""Where a data set's pixels are while it is used: on the device, in memory, on disk, or in a row."""
+"""Where a data set's pixels are while it is used: on the device, in memory, on disk, in a row, or in several places.
+
+`fetch(rows, cut)` gives N×3×H×W. With `cut` (which image of the batch, its stored pixels 3×H×W) → 3×side×side, images
+are cut as it says, in place of being brought to one size the same way every time.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from hardtack.data.decode import Size, decode_rows, walk_rows
+from hardtack.data.decode import Cut, Size, decode_rows, walk_rows
 from hardtack.data.source import Images, Sequence
+from hardtack.errors import UserError
 
 
 class Resident:
@@ -30,21 +35,25 @@ class Resident:
             self._copies[device] = self.pixels.to(device)
         return self._copies[device]
 
+    def fetch(self, rows: Tensor, cut: Cut | None = None) -> Tensor:
+        return _cut_out(self.pixels[rows], cut)
+
 
 class OnHost:
     """Decoded pixels that stay in the computer's memory; every batch is copied to the device on its own."""
 
     streamed = True
 
-    def __init__(self, pixels: Tensor) -> None:
+    def __init__(self, pixels: Tensor, shape: tuple[int, int, int] | None = None) -> None:
         self.pixels = pixels
+        self.shape: tuple[int, int, int] = shape or tuple(pixels.shape[1:])  # type: ignore[assignment]
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return tuple(self.pixels.shape[1:])  # type: ignore[return-value]
+    def fetch(self, rows: Tensor, cut: Cut | None = None) -> Tensor:
+        return _cut_out(self.pixels[rows], cut)
 
-    def fetch(self, rows: Tensor) -> Tensor:
-        return self.pixels[rows]
+
+def _cut_out(images: Tensor, cut: Cut | None) -> Tensor:
+    return images if cut is None else torch.stack([cut(slot, image) for slot, image in enumerate(images)])
 
 
 class OnDisk:
@@ -55,8 +64,8 @@ class OnDisk:
     def __init__(self, images: Images, size: Size | None, shape: tuple[int, int, int]) -> None:
         self.images, self.size, self.shape = images, size, shape
 
-    def fetch(self, rows: Tensor) -> Tensor:
-        return decode_rows(self.images, rows.tolist(), self.size, self.shape)
+    def fetch(self, rows: Tensor, cut: Cut | None = None) -> Tensor:
+        return decode_rows(self.images, rows.tolist(), self.size, self.shape, cut)
 
 
 class InOrder:
@@ -72,7 +81,52 @@ class InOrder:
         return torch.stack([found[row] for row in rows.tolist()])
 
 
-Store = Resident | OnHost | OnDisk | InOrder
+class Joined:
+    """Several stores one after the other, at least one of them streamed."""
+
+    streamed = True
+
+    def __init__(self, parts: list[Resident | OnHost | OnDisk], lengths: list[int]) -> None:
+        self.parts, self.shape = parts, parts[0].shape
+        self.ends = torch.tensor(lengths).cumsum(0)
+
+    def fetch(self, rows: Tensor, cut: Cut | None = None) -> Tensor:
+        which = torch.searchsorted(self.ends, rows, right=True)
+        out: dict[int, Tensor] = {}
+        for number, part in enumerate(self.parts):
+            slots = (which == number).nonzero().flatten()
+            if len(slots) == 0:
+                continue
+            inner = rows[slots] - (self.ends[number - 1] if number else 0)
+            moved = None if cut is None else (lambda slot, image, slots=slots: cut(int(slots[slot]), image))
+            out |= dict(zip(slots.tolist(), part.fetch(inner, moved), strict=True))
+        images = [out[slot] for slot in range(len(rows))]
+        if any(image.is_floating_point() for image in images):
+            images = [to_unit(image) for image in images]
+        return torch.stack(images) if images else torch.empty((0, *self.shape), dtype=torch.uint8)
+
+
+Store = Resident | OnHost | OnDisk | InOrder | Joined
+
+
+def join(stores: list[Store], rows: list[Tensor], names: list[str]) -> tuple[Store, Tensor]:
+    """One store of them all, and where in it the `rows` of each lie."""
+    for store, name in zip(stores, names, strict=True):
+        if isinstance(store, InOrder | Joined):
+            mend = "keep it in memory (data.stream=false), or store it as parquet or a folder"
+            raise UserError(f"{name} can only be walked from its first image to its last and not be mixed; {mend}")
+        if store.shape != stores[0].shape:
+            sizes = ("×".join(map(str, each.shape[1:])) for each in (store, stores[0]))
+            raise UserError("{} is {} but the training split is {}; set data.image_size".format(name, *sizes))
+    parts: list[Resident | OnHost | OnDisk] = list(stores)  # type: ignore[arg-type]
+    if all(isinstance(part, Resident) for part in parts):
+        pixels = [part.pixels[where] for part, where in zip(parts, rows, strict=True)]  # type: ignore[union-attr]
+        if len({each.dtype for each in pixels}) > 1:
+            pixels = [to_unit(each) for each in pixels]
+        return Resident(torch.cat(pixels)), torch.arange(sum(map(len, rows)))
+    lengths = [int(where.max()) + 1 if len(where) else 0 for where in rows]
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    return Joined(parts, lengths), torch.cat([where + start for where, start in zip(rows, starts, strict=False)])
 
 
 def to_unit(pixels: Tensor) -> Tensor:

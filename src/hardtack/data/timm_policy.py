@@ -63,10 +63,10 @@ class RandAugmentWords:
 
 def sizes(operation: Tensor, level: Tensor, negative: Tensor, *, increasing: bool) -> Tensor:
     """What `apply_operations` wants for each image's operation at its level (N, 0 … 10) and sign (N bool)."""
-    part = level.double() / _MOST  # double, as timm's: whole steps are cut off below
-    sign = torch.where(negative, -1.0, 1.0).double()
+    part = level / _MOST
+    sign = torch.where(negative, -1.0, 1.0)
     blend = (sign * 0.9 * part).clamp(min=-0.9) if increasing else 1.8 * part - 0.9
-    bits, threshold = torch.trunc(4 * part), torch.trunc(256 * part).clamp(max=256)
+    bits, threshold, added = (torch.trunc(most * part + 1e-4) for most in (4, 256, 110))  # float32 may fall just short
     table = {
         **dict.fromkeys(_BLENDS, blend),
         "ShearX": 0.3 * part * sign,
@@ -75,13 +75,13 @@ def sizes(operation: Tensor, level: Tensor, negative: Tensor, *, increasing: boo
         "TranslateY": -0.45 * part * sign,
         "Rotate": 30 * part * sign,
         "Posterize": (4 - bits if increasing else bits).clamp(0, 8),
-        "Solarize": (256 - threshold if increasing else threshold) / 255,
-        "SolarizeAdd": torch.trunc(110 * part).clamp(max=128) / 255,
+        "Solarize": (256 - threshold if increasing else threshold).clamp(0, 256) / 255,
+        "SolarizeAdd": added.clamp(max=128) / 255,
     }
     size = torch.zeros_like(part)
     for name, value in table.items():
         size = torch.where(operation == OPERATIONS.index(name), value, size)
-    return size.float()
+    return size
 
 
 class TimmRandAugment(nn.Module):

@@ -11,7 +11,7 @@ import tiny
 import torch
 
 from hardtack.data import Dataset, batches, load_data, steps_per_epoch
-from hardtack.data import loading as loading_module
+from hardtack.data import drawing as drawing_module
 from hardtack.data.stores import InOrder
 from hardtack.errors import UserError
 
@@ -92,7 +92,7 @@ def test_a_broken_image_in_a_worker_is_one_line(tmp_path: Path) -> None:
 
 def test_a_walked_set_shuffles_in_windows_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("webdataset", reason="timm's wds reader needs webdataset")
-    monkeypatch.setattr(loading_module, "WINDOW", 4)
+    monkeypatch.setattr(drawing_module, "WINDOW", 4)
     name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=3)}"
     walked = load_data(name, "train", stream=True, validation=0, workers=0)
     assert isinstance(walked.store, InOrder) and "windows" in walked.description

@@ -1,0 +1,91 @@
+"""Section `data:` of a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hardtack.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtraConfig:
+    """Another set whose training images (all of them, where it has no splits) are added to the training split.
+
+    copy     image i is a changed copy of image i of the training set; those of images held out for validation are
+             left out too
+    limit    only the first n images, evenly by class where stored class by class
+    """
+
+    name: str
+    copy: bool = False
+    root: str | None = None
+    label: str | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyntheticConfig:
+    """Another set that gives `share` of every batch; its labels may be a classifier's guesses (npz:PATH)."""
+
+    name: str
+    share: float = 0.5
+    root: str | None = None
+    label: str | None = None
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise UserError(f"share must lie in (0, 1), found {self.share}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Section `data:` of a recipe.
+
+    name         digits | cifar10 | cifar100 | parquet:PATH | folder:PATH | npz:PATH | timm:hfds/NAME,
+                 timm:wds/PATH, timm:tfds/NAME (`timm:` may be left out); for measuring only: cifar10c:PATH/fog/3,
+                 imagenet_c:PATH/fog/3, imagenet_a:PATH and the other official files (hardtack list datasets)
+    root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
+    image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
+    crop         share of the shorter side that the centre crop keeps, 0.875 for "resize 256, crop 224"; none: that
+                 for ImageNet-A, -R, -V2 and -Sketch, 1 for all others
+    validation   share of the training split set aside where the source has no validation split for it
+    test         share of a set without splits that is its test split; 1: all of it
+    stream       decode while training; none: when the decoded split exceeds memory_limit_mb
+    limit        only the first n images of each split, evenly by class where stored class by class
+    label        label column, where there are several (`coarse_label`)
+
+    Of training alone:
+
+    repeats      times that a drawn image appears in its batch, augmented each time anew; an epoch keeps its length
+    extra        sets whose images are added to the training split
+    synthetic    a set that gives a share of every batch; an epoch stays one pass over the others
+    """
+
+    name: str = "digits"
+    root: str | None = None
+    image_size: int | None = None
+    crop: float | None = None
+    validation: float = 0.1
+    test: float = 0.2
+    split_seed: int = 0
+    workers: int = 4
+    stream: bool | None = None
+    memory_limit_mb: int = 4096
+    limit: int | None = None
+    label: str | None = None
+    repeats: int = 1
+    extra: tuple[ExtraConfig, ...] = ()
+    synthetic: SyntheticConfig | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.validation < 1:
+            raise UserError(f"validation must be a share in [0, 1), found {self.validation}")
+        if not 0 < self.test <= 1:
+            raise UserError(f"test must be a share in (0, 1], found {self.test}")
+        if self.crop is not None and not 0 < self.crop <= 1:
+            raise UserError(f"crop must be a share in (0, 1], found {self.crop}")
+        for name, least in (("image_size", 1), ("limit", 1), ("workers", 0), ("memory_limit_mb", 0), ("repeats", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"{name} must be at least {least}, found {value}")
