@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks import call, untouched
 from hardtack.config import build, choose, flat, merge, plain, read_yaml
-from hardtack.data import DataConfig, Dataset, load_data
+from hardtack.data import DataConfig, Dataset, load_data, load_training
 from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError
@@ -54,7 +54,7 @@ def train(recipe: str | Path | Recipe | None = None, *, quiet: bool = False, **w
     if not isinstance(recipe, Recipe):
         path = find_recipe(recipe) if recipe is not None else None
         recipe = read_recipe(path, **nested(words))
-    data = load_data(recipe.data, "train")
+    data = load_training(recipe.data, recipe.augment)
     model = _fresh_model(recipe, data)
     return Trainer(recipe, model, data, validate=_validator(recipe), quiet=quiet).fit()
 
