@@ -55,17 +55,17 @@ def train(recipe: str | Path | Recipe | None = None, *, quiet: bool = False, **w
         path = find_recipe(recipe) if recipe is not None else None
         recipe = read_recipe(path, **nested(words))
     data = load_training(recipe.data, recipe.augment)
-    model = _fresh_model(recipe, data)
-    return Trainer(recipe, model, data, validate=_validator(recipe), quiet=quiet).fit()
+    model = fresh_model(recipe, data)
+    return Trainer(recipe, model, data, validate=make_validator(recipe), quiet=quiet).fit()
 
 
-def _fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
+def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
     return load_model(
         recipe.model, num_classes=data.num_classes, image_size=data.image_shape[-1], seed=recipe.runtime.seed
     )
 
 
-def _validator(recipe: Recipe) -> Validate | None:
+def make_validator(recipe: Recipe) -> Validate | None:
     """Clean and robust accuracy on the split cut from training; the test set plays no part in choosing."""
     if recipe.data.validation == 0:
         return None

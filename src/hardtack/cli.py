@@ -136,8 +136,9 @@ def selftest(words: Words = None) -> None:
 
 @app.command()
 def plan(words: Words = None) -> None:
-    """What an evaluation will cost: [bold]hardtack plan runs/x suite=autoattack tier=fast[/bold].
+    """What an evaluation will cost: [bold]hardtack plan runs/x suite=autoattack tier=fast[/bold],
 
+    or a training run: [bold]hardtack plan digits/trades train.epochs=20[/bold].
     Passes, time and memory, after a few seconds of calibration, and before anything is paid for.
     """
     from hardtack.plan import plan as estimate

@@ -1,4 +1,4 @@
-"""`hardtack plan`: what an evaluation will cost, before it is paid for.
+"""`hardtack plan`: what an evaluation will cost, before it is paid for (`plan_training`: a training run).
 
 The passes of an image that survives everything follow from the attacks alone, to the pass. How many images survive,
 how long a pass takes and how much memory it needs are tried out in a few seconds on a few of the user's own images.
@@ -31,7 +31,9 @@ from hardtack.evaluation.sights import Sight
 from hardtack.evaluation.survey import kind_of
 from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import Trial, make_trials
+from hardtack.recipes import find_recipe, is_recipe
 from hardtack.runtime import Runtime
+from hardtack.training import read_recipe
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
 # every target, the search, and a check at the end
@@ -184,17 +186,17 @@ class Plan:
         rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
         some = any(stage.only for _, stage in self.stages)
         rows.append(("sum", "without those in brackets" if some else "", _cost(self.per_survivor), ""))
-        return ["", *_table(rows)]
+        return ["", *table(rows)]
 
     def _bills(self) -> list[str]:
         rows = [("all images", "forwards", "backwards", "time")]
         bills = {"all fall at once": self.least, "expected (an estimate)": self.expected, "none falls": self.most}
         for name, bill in bills.items() if self.stages else [("in all", self.most)]:
-            rows.append((name, f"{bill.forwards:,.0f}", f"{bill.backwards:,.0f}", _duration(bill.seconds)))
+            rows.append((name, f"{bill.forwards:,.0f}", f"{bill.backwards:,.0f}", duration(bill.seconds)))
         expected, most = self.disk_mb
         kept = f"  disk: about {expected:,.1f} MB of adversarial images, at the most {most:,.1f} MB (keep=true)"
         unknown = [f"  without {stage.name}, whose passes are not known" for _, stage in self.stages if not stage.known]
-        return ["", *_table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
+        return ["", *table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
 
     def _official(self) -> list[str]:
         if not self.official:
@@ -215,14 +217,14 @@ def _cost(cost: Cost) -> str:
     return f"{cost.forwards:,} F" + (f" + {cost.backwards:,} B" if cost.backwards else "")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.1f} s"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -236,14 +238,19 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
 class Plans:
     """One for each suite named."""
 
-    parts: tuple[Plan, ...]
+    parts: tuple[Plan | str, ...]
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.parts))
 
 
-def plan(run: str | Path | None, words: Iterable[str] = ()) -> Plans:
-    """Words are those of `evaluate`."""
+def plan(run: str | Path | None, words: Iterable[str] = ()) -> Any:
+    """Of a run or a model, with the words of `evaluate`; of a recipe, with those of `train`."""
+    words = list(words)
+    if run is not None and is_recipe(run):
+        from hardtack.plan_training import plan_training
+
+        return plan_training(read_recipe(find_recipe(run), words))
     values = parse_words(words)
     if "protocol" in values:
         from hardtack.protocols import plan_protocol

@@ -23,6 +23,13 @@ def list_recipes() -> list[str]:
     return [path.relative_to(folder).with_suffix("").as_posix() for path in files if not path.name.startswith("_")]
 
 
+def is_recipe(name: str | Path) -> bool:
+    """Whether a word names a recipe rather than a run folder."""
+    path = Path(name).expanduser()
+    short = str(name).removeprefix("recipes/")
+    return path.suffix in (".yaml", ".yml") or (not path.exists() and short in list_recipes())
+
+
 def find_recipe(name: str | Path) -> Path:
     """A YAML file by its path, or a recipe by its name (`digits/trades`, with or without `.yaml`)."""
     path = Path(name).expanduser()

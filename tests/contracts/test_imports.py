@@ -35,7 +35,7 @@ ALLOWED = {
 }
 FREE = {
     "__init__", "__main__", "api", "cli", "demo", "craft", "corrupting", "describe", "listing", "doctor", "recipes",
-    "verify", "selftest", "plan", "comparing", "exporting", "importing", "robustbench", "protocols",
+    "verify", "selftest", "plan", "plan_training", "comparing", "exporting", "importing", "robustbench", "protocols",
 }  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}

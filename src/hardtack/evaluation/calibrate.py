@@ -89,7 +89,7 @@ def _calibrate(
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
     measure = Measure(model, trials, config, runtime, like=x)
     measure.judge.logits(x[:1])  # whatever the first call sets up
-    few_s = _timed(lambda: measure.judge.logits(x), 1) / len(x)
+    few_s = timed(lambda: measure.judge.logits(x), 1) / len(x)
     x, y = _sample(data, _affordable(0.2 * BUDGET_S, few_s, CLEAN_IMAGES), runtime)
     x = x.clamp(0, 1)
     clean = measure.judge.logits(x)
@@ -98,7 +98,7 @@ def _calibrate(
     right = (clean.argmax(dim=1) == y).nonzero()[:, 0]
     pool = measure.pool(images)
     width = min(measure.batch_size, max(count(data), 1) * (9 if measure.pooled else 1))
-    memory = _Memory(runtime.torch_device)
+    memory = Memory(runtime.torch_device)
     forward_s, gradient_s, width = _rates(pool, images, width)
     standing = images.of(right[: _affordable(0.2 * BUDGET_S, (STEPS + 1) * gradient_s, ATTACKED_IMAGES)])
     found: list[_Found] = []
@@ -109,7 +109,7 @@ def _calibrate(
             found.append(_siege(model, trial.stages[0], standing, pool, measure))
     steps_s = [[_step_s(stage, images, pool, width, end) for stage in trial.stages] for trial in trials]
     return Calibration(
-        device=_name(runtime), precision=measure.precision, batch_size=measure.batch_size, every=pool.every,
+        device=device_name(runtime), precision=measure.precision, batch_size=measure.batch_size, every=pool.every,
         shape=measure.shape, classes=clean.shape[1], clean=len(right) / len(x), clean_images=len(x),
         attacked=len(standing.x) if trials else 0, forward_s=forward_s, gradient_s=gradient_s,
         memory_mb=memory.peak_mb(measure.batch_size / width), survivors=tuple(one[0] for one in found),
@@ -127,7 +127,7 @@ def _affordable(seconds: float, each_s: float, most: int) -> int:
     return max(4, min(most, int(seconds / max(each_s, 1e-9))))
 
 
-def _name(runtime: Runtime) -> str:
+def device_name(runtime: Runtime) -> str:
     device = runtime.torch_device
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
@@ -135,7 +135,7 @@ def _name(runtime: Runtime) -> str:
 # ---------------------------------------------------------------- how fast
 
 
-def _timed(work: Callable[[], Any], repeats: int) -> float:
+def timed(work: Callable[[], Any], repeats: int) -> float:
     """Seconds of one call, the device's work included."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -164,10 +164,10 @@ def _rates(pool: Pool, images: Images, width: int) -> tuple[float, float, int]:
 
     x = _filled(images, min(4, width)).x
     gradient()
-    width = min(width, _affordable(0.1 * BUDGET_S, _timed(gradient, 1) / len(x), width))
+    width = min(width, _affordable(0.1 * BUDGET_S, timed(gradient, 1) / len(x), width))
     x = _filled(images, width).x
     gradient()
-    each = [_timed(work, 1 if _timed(work, 1) > 0.05 * BUDGET_S else 3) for work in (forward, gradient)]
+    each = [timed(work, 1 if timed(work, 1) > 0.05 * BUDGET_S else 3) for work in (forward, gradient)]
     return each[0] / width, each[1] / width, width
 
 
@@ -235,7 +235,7 @@ def _siege(model: nn.Module, stage: Stage, images: Images, pool: Pool, measure: 
 # ---------------------------------------------------------------- how much memory
 
 
-class _Memory:
+class Memory:
     """Of the process where the device is the CPU, of torch's tensors on a GPU."""
 
     def __init__(self, device: torch.device) -> None:

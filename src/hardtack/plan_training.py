@@ -1,0 +1,196 @@
+"""`hardtack plan RECIPE`: what a training run will cost, before it is paid for.
+
+Steps and images follow from the recipe. How often an image passes the model in a step is counted in a real one, and
+how long a step takes, data and attack included, is tried out in a few: those of the last epoch, when attacks have
+their full radius and whatever starts late has started. An upper bound, then, for runs that begin gently.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hardtack import api
+from hardtack.attacks.search import Cost
+from hardtack.data import Batch, load_data, load_training
+from hardtack.errors import UserError
+from hardtack.evaluation.calibrate import Memory, device_name, timed
+from hardtack.plan import duration, table
+from hardtack.training import Recipe, Trainer, read_recipe
+
+BUDGET_S = 6.0
+WARM_STEPS = 5  # after which compiled steps are recorded and replayed
+STEPS = 20
+JUDGED_IMAGES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """What is known beforehand. Passes are those of one image in one step."""
+
+    title: str
+    parameters: int
+    trained: int
+    images: int  # in an epoch
+    shape: tuple[int, ...]
+    classes: int
+    epochs: int
+    steps: int
+    batch_size: int
+    accumulate: int
+    attack: Cost
+    update: Cost
+    step_s: float
+    tried_steps: int
+    memory_mb: float
+    device: str
+    precision: str
+    judgements: int
+    judged_images: int
+    judgement_s: float
+    disk_mb: float
+    on_gpu: bool
+
+    @property
+    def training_s(self) -> float:
+        return self.steps * self.step_s
+
+    @property
+    def validation_s(self) -> float:
+        return self.judgements * self.judgement_s
+
+    @property
+    def total_s(self) -> float:
+        return self.training_s + self.validation_s
+
+    def __str__(self) -> str:
+        size, split = "×".join(map(str, self.shape)), f" in {self.accumulate} parts" if self.accumulate > 1 else ""
+        millions = f"{self.parameters / 1e6:.2f} M parameters"
+        millions += f", {self.trained / 1e6:.2f} M trained" if self.trained < self.parameters else ""
+        lines = [
+            f"plan: {self.title} ({millions}), {self.images:,} images {size}, {self.classes} classes",
+            f"  {self.device}, {self.precision}, batch {self.batch_size}{split}: {self.tried_steps} steps tried out, "
+            f"{self.step_s:.3g} s each, {self.batch_size / self.step_s:,.0f} images/s, "
+            f"about {self.memory_mb:,.0f} MB at the peak",
+        ]
+        passes = [("in a step, an image passes", "forwards", "backwards")]
+        passes += [(name, f"{cost.forwards:,}", f"{cost.backwards:,}") for name, cost in self._costs()]
+        seen = f"{self.steps * self.batch_size:,}"
+        bill = [("in all", "steps", "images", "time")]
+        bill.append((f"{self.epochs} epochs", f"{self.steps:,}", seen, duration(self.training_s)))
+        if self.judgements:
+            each = f"{self.judgements} × {self.judged_images:,}"
+            bill.append(("validation", "", each, duration(self.validation_s)))
+            bill.append(("sum", "", "", duration(self.total_s)))
+        hours = [f"  GPU-hours: {self.total_s / 3600:,.2g}"] if self.on_gpu else []
+        return "\n".join(
+            [*lines, "", *table(passes), "", *table(bill), f"  disk: about {self.disk_mb:,.1f} MB", *hours]
+        )
+
+    def _costs(self) -> list[tuple[str, Cost]]:
+        return [("attack", self.attack), ("update", self.update), ("sum", self.attack.plus(self.update))]
+
+
+def plan_training(recipe: str | Path | Recipe, **words: Any) -> TrainingPlan:
+    """What `train` with the same arguments will cost."""
+    if not isinstance(recipe, Recipe):
+        recipe = read_recipe(api.find_recipe(recipe), **api.nested(words))
+    data = load_training(recipe.data, recipe.augment)
+    train = dataclasses.replace(recipe.train, patience=None)
+    job = Trainer(dataclasses.replace(recipe, train=train), api.fresh_model(recipe, data), data, quiet=True)
+    job.done = (recipe.train.epochs - 1) * job.steps_per_epoch
+    with torch.random.fork_rng([job.device.index] if job.device.type == "cuda" else []):
+        attack, update, step_s, tried, memory_mb = _try_out(job)
+    judgements, judged, judgement_s = _validation(recipe, job.model)
+    weights = sum(parameter.numel() for parameter in job.model.parameters())
+    trained = sum(parameter.numel() for parameter in job.parameters)
+    moments = {"adamw": 2, "sgd": 1}[recipe.optimiser.name]
+    floats = 3 * weights + moments * trained + (weights if job.average is not None else 0)  # best, last, state
+    return TrainingPlan(
+        title=f"{recipe.name}: {recipe.model.name}", parameters=weights, trained=trained, images=len(data),
+        shape=tuple(data.image_shape), classes=data.num_classes, epochs=recipe.train.epochs,
+        steps=recipe.train.epochs * job.steps_per_epoch, batch_size=recipe.train.batch_size,
+        accumulate=recipe.train.accumulate, attack=attack, update=update, step_s=step_s, tried_steps=tried,
+        memory_mb=memory_mb, device=device_name(recipe.runtime), precision=recipe.runtime.precision,
+        judgements=judgements, judged_images=judged, judgement_s=judgement_s, disk_mb=floats * 4 / 2**20,
+        on_gpu=job.device.type == "cuda",
+    )  # fmt: skip
+
+
+def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
+    """Passes of an image in a step, seconds of a step, the number of steps timed, and memory."""
+    memory = Memory(job.device)
+    try:
+        few = _first(next(_forever(job)), 2 * job.config.accumulate)
+        with _counted(job.model) as passes:
+            small_s = timed(lambda: job.step(few), 1) / len(few.x)
+        attack, update = (Cost(*(count // len(few.x) for count in pair)) for pair in passes)
+        width, share = job.config.batch_size, job.config.accumulate
+        if job.device.type != "cuda":  # a GPU is built for the whole batch; elsewhere a part of a large one must do
+            affordable = int(BUDGET_S / 4 / small_s) // share * share
+            width = min(width, max(affordable, len(few.x)))
+        job._wrap()
+        stream = _forever(job)
+        end = time.monotonic() + BUDGET_S
+        warm = WARM_STEPS if job.runtime.compiles else 1
+        for _ in range(warm):
+            job.step(_first(next(stream), width))
+        times: list[float] = []
+        while len(times) < STEPS and (not times or time.monotonic() < end):
+            times.append(timed(lambda: job.step(_first(next(stream), width)), 1))
+    except torch.OutOfMemoryError:
+        size = job.config.batch_size // job.config.accumulate
+        raise UserError(
+            f"a batch of {size} images does not fit; raise train.accumulate, or train.checkpoint_blocks=true"
+        ) from None
+    factor = job.config.batch_size / width
+    return attack, update, sorted(times)[len(times) // 2] * factor, len(times), memory.peak_mb(factor)
+
+
+def _forever(job: Trainer) -> Iterator[Batch]:
+    return itertools.chain.from_iterable(job._batches(epoch) for epoch in itertools.count())
+
+
+def _first(batch: Batch, count: int) -> Batch:
+    return batch if count >= len(batch.x) else Batch(*(part[:count] for part in batch))
+
+
+@contextlib.contextmanager
+def _counted(model: nn.Module) -> Iterator[tuple[list[int], list[int]]]:
+    """Images that pass inside the block, [forwards, backwards]: those of attacks, those that weights learn from."""
+    attack, update = [0, 0], [0, 0]
+
+    def count(module: nn.Module, given: Any, out: Any) -> None:
+        learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())
+        one = update if learns else attack
+        one[0] += len(given[0])
+        one[1] += len(given[0]) if learns or (torch.is_grad_enabled() and given[0].requires_grad) else 0
+
+    handle = model.register_forward_hook(count)
+    try:
+        yield attack, update
+    finally:
+        handle.remove()
+
+
+def _validation(recipe: Recipe, model: nn.Module) -> tuple[int, int, float]:
+    """How often epochs are judged, on how many images, and the seconds of one judgement."""
+    if recipe.data.validation == 0:
+        return 0, 0, 0.0
+    images = min(len(load_data(recipe.data, "validation")), recipe.validation.limit or 2**62)
+    few = min(images, JUDGED_IMAGES)
+    short = dataclasses.replace(recipe, validation=dataclasses.replace(recipe.validation, limit=few))
+    judge = api.make_validator(short)
+    assert judge is not None
+    judge(model)  # whatever the first call sets up
+    seconds = timed(lambda: judge(model), 1) / few
+    return -(-recipe.train.epochs // recipe.validation.every), images, seconds * images
