@@ -30,6 +30,8 @@ from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
 from hardtack.runtime import Runtime
 from hardtack.training import Recipe, Trainer, Validate, read_recipe, validation_attack
+from hardtack.training.overfitting import one_step_judge
+from hardtack.training.recipe import trained_threats
 
 
 def attack(
@@ -74,15 +76,24 @@ def make_validator(recipe: Recipe) -> Validate | None:
     data = data if limit is None else data.first(limit)
     judge = validation_attack(recipe)
     runtime = dataclasses.replace(recipe.runtime, compile=False)
-    suite, settings = ("pgd", _as_words(judge)) if judge is not None else ("clean", {})
-    size = recipe.validation.batch_size
-    config = build(EvaluationConfig, {"suite": suite, "batch_size": size, "examples": 0, **settings})
+    own = recipe.validation.attack is not None
+    union = () if own else trained_threats(recipe.objective)[1:]  # judged by the worst of all threats trained against
+    common = {"batch_size": recipe.validation.batch_size, "examples": 0}
+
+    def settings(attack: Any) -> EvaluationConfig:
+        words = {"suite": "clean"} if attack is None else {"suite": "pgd", "union": union, **_as_words(attack)}
+        return build(EvaluationConfig, {**common, **words})
+
+    config, quick = settings(judge), one_step_judge(recipe.objective, judge)
 
     def validate(model: nn.Module) -> dict[str, float]:
         measured = evaluate(model, data, config=config, runtime=runtime, quiet=True)
         scores = {"clean_accuracy": measured.clean_accuracy}
         if measured.robust_accuracy is not None:
             scores["robust_accuracy"] = measured.robust_accuracy
+        if quick is not None:
+            one_step = evaluate(model, data, config=settings(quick), runtime=runtime, quiet=True)
+            scores["fgsm_accuracy"] = float(one_step.robust.mean())
         return scores | {"score": scores.get("robust_accuracy", scores["clean_accuracy"])}
 
     return validate

@@ -183,8 +183,7 @@ def check(instance: Any) -> None:
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
-    marks = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
-    choice = next((mark for mark in marks if isinstance(mark, Choice)), None)
+    choice = _chosen(hint)
     if choice is not None:
         return None if value is None else choose(choice.registry, value, path=path)
     plain = [arm for arm in _arms(hint) if dataclasses.is_dataclass(arm)]
@@ -198,7 +197,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
             value = {"name": value}
         return build(cls, value, path=path)
     several = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
-    if len(several) == 2 and several[1] is Ellipsis and dataclasses.is_dataclass(several[0]):
+    if len(several) == 2 and several[1] is Ellipsis and (dataclasses.is_dataclass(several[0]) or _chosen(several[0])):
         items = value.split(",") if isinstance(value, str) else value
         if not isinstance(items, list | tuple):
             raise UserError(f"'{path}': expected a list, found {value!r}")
@@ -211,6 +210,11 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         raise UserError(f"'{path}': {_first_fault(error)}, found {value!r}") from None
     except UserError as error:
         raise UserError(f"'{path}': {error}") from None
+
+
+def _chosen(hint: Any) -> Choice | None:
+    marks = typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ()
+    return next((mark for mark in marks if isinstance(mark, Choice)), None)
 
 
 def _parsed(cls: Any, text: str, path: str) -> Any:

@@ -12,7 +12,7 @@ from tiny_runs import CLASSES, Linear, images, labels
 
 EVERY = objectives.names()
 SETTINGS = {name: {} for name in EVERY}
-for _name in ("adversarial", "trades"):  # the default attack has ten steps; two say as much here
+for _name in ("adversarial", "alp", "mart", "trades"):  # the default attack has ten steps; two say as much here
     SETTINGS[_name] = {"attack": {"name": "pgd", "threat": "linf:8/255", "steps": 2}}
 every_objective = pytest.mark.parametrize("name", EVERY)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -89,14 +89,15 @@ class Ascent(Called):
     `restarts` beyond the first start from other random points. `seed` moves all that is random. Against a
     model that is itself random, `eot` passes are averaged (expectation over transformation, Athalye et al.
     2018): their gradients, their losses, and the logits by which success is judged. `dense` takes the l1 steps of
-    the Adversarial Robustness Toolbox, under which published l1 numbers look better than they are.
+    the Adversarial Robustness Toolbox, under which published l1 numbers look better than they are. `start: nudged` is
+    the XCiT thesis's: a random point with 1e-5 added to every pixel.
     """
 
     threat: Threat
     steps: int = 10
     step: Number | None = None
     relative_step: Number | None = None
-    start: Literal["random", "clean", "gaussian"] = "random"
+    start: Literal["random", "clean", "gaussian", "nudged"] = "random"
     restarts: int = 1
     momentum: float = 0.0
     loss: Literal["ce", "margin", "dlr", "pm", "kl"] | None = None
@@ -137,30 +138,32 @@ class Ascent(Called):
         keys: Tensor | None = None,
         target: Tensor | None = None,
         eps: Tensor | None = None,
+        length: Tensor | None = None,
+        ball: Any = None,
         step: Callable[..., Step] = ascent_step,
         verdict: bool = False,
     ) -> Outcome:
         """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
 
-        `eps` overrides the threat's radius (warm-up); `step` may be a compiled `ascent_step`. With
-        `keep: last` it knows only its images, unless a `verdict` is asked for: one more forward pass.
+        `eps` overrides the threat's radius (warm-up), `length` that of a step, `ball` the threat's geometry; `step`
+        may be a compiled `ascent_step`. With `keep: last` it knows only its images, unless a `verdict` is asked for:
+        one more forward pass.
         """
         self._refuse_targeted_kl(target)
         y = y.argmax(dim=1) if y.is_floating_point() else y
         eps = torch.as_tensor(self.threat.radius if eps is None else eps, dtype=x.dtype, device=x.device)
-        relative = self.relative_step or 2.5 / self.steps
-        length = eps * relative if self.step is None else torch.full_like(eps, self.step)
+        length = self.step_length(eps) if length is None else length
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
         goal, reference = self._goal(model, x, y, keys, target)
         sign = 1.0 if target is None and self.target is None else -1.0
         loss = get_loss(self.loss or "ce")
-        ball = DENSE_L1 if self.dense else self.threat.ball
+        ball = self.ball if ball is None else ball
         fixed = {"loss": loss, "ball": ball, "momentum": self.momentum, "sign": sign, "eot": self.eot}
 
         best, watched = nothing_yet(x), verdict or self.keep != "last"
         for restart in range(self.restarts):
-            x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart))
+            x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart), ball)
             velocity = torch.zeros_like(x)
             for taken in range(self.steps):
                 moved = step(model, x_adv, x, goal, reference, velocity, eps, length, **fixed)
@@ -177,6 +180,15 @@ class Ascent(Called):
             return best
         return best._replace(x_adv=x_adv, fooled=succeeds(logits, goal, sign) if watched else best.fooled)
 
+    @property
+    def ball(self) -> Ball:
+        return DENSE_L1 if self.dense else self.threat.ball
+
+    def step_length(self, eps: Tensor) -> Tensor:
+        """Of one step in a ball of radius `eps`, in pixel units."""
+        relative = self.relative_step or 2.5 / self.steps
+        return eps * relative if self.step is None else torch.full_like(eps, self.step)
+
     def _refuse_targeted_kl(self, target: object) -> None:
         if target is not None and self.loss == "kl":
             raise UserError("the kl loss knows no target; use ce, margin, dlr or pm")
@@ -186,12 +198,13 @@ class Ascent(Called):
         """Logits of as many passes as are to be averaged: eot×N×C."""
         return torch.stack([model(x).float() for _ in range(self.eot)])
 
-    def _start(self, x: Tensor, eps: Tensor, keys: Tensor) -> Tensor:
+    def _start(self, x: Tensor, eps: Tensor, keys: Tensor, ball: Any) -> Tensor:
         if self.start == "clean":
             return x
         if self.start == "gaussian":  # TRADES's own start: a speck of noise, so that KL has a gradient
-            return self.threat.project(x + 0.001 * randomness.normal(keys, tuple(x.shape[1:])), x, eps)
-        return self.threat.random_point(x, keys, eps)
+            return ball.project(x + 0.001 * randomness.normal(keys, tuple(x.shape[1:])), x, eps)
+        point = ball.random_point(x, eps, keys)
+        return ball.project(point + 1e-5, x, eps) if self.start == "nudged" else point
 
     def _goal(
         self, model: nn.Module, x: Tensor, y: Tensor, keys: Tensor, target: Tensor | None

@@ -2,13 +2,22 @@
 
 from hardtack.objectives.adversarial import Adversarial, AdversarialConfig
 from hardtack.objectives.adversary import Adversary, Warmup
+from hardtack.objectives.alp import ALP, ALPConfig
+from hardtack.objectives.free import Free, FreeConfig
+from hardtack.objectives.mart import MART, MARTConfig
 from hardtack.objectives.standard import Standard, StandardConfig
 from hardtack.objectives.trades import Trades, TradesConfig
 
 __all__ = [
+    "ALP",
+    "MART",
+    "ALPConfig",
     "Adversarial",
     "AdversarialConfig",
     "Adversary",
+    "Free",
+    "FreeConfig",
+    "MARTConfig",
     "Standard",
     "StandardConfig",
     "Trades",

@@ -1,32 +1,34 @@
-"""Adversarial training (Madry et al. 2018): cross-entropy on the attacked batch only.
+"""Adversarial training (Madry et al. 2018): cross-entropy on the attacked batch, and on the clean one if asked.
+
+    (1 − w) · CE(f(x_adv), y) + w · CE(f(x), y),   w = clean_weight, 0 unless told otherwise.
 
 One step of `fgsm` or `rfgsm` gives FGSM-AT, several of `pgd` PGD-AT.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent
-from hardtack.config import Choice
-from hardtack.objectives.adversary import Adversary, Warmup
-from hardtack.objectives.standard import Smoothing, accuracy
-from hardtack.registry import attacks, objectives
-from hardtack.threats import Threat
-
-DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"))
+from hardtack.errors import UserError
+from hardtack.objectives.attacked import Attacked, like, make_players
+from hardtack.objectives.standard import accuracy
+from hardtack.registry import objectives
 
 
 @objectives.register("adversarial", help="cross-entropy on attacked images: FGSM-AT, PGD-AT")
 @dataclass(frozen=True, kw_only=True)
-class AdversarialConfig:
-    attack: Annotated[Any, Choice(attacks)] = DEFAULT_ATTACK
-    warmup: Warmup = field(default_factory=Warmup)
-    label_smoothing: Smoothing = 0.0
+class AdversarialConfig(Attacked):
+    clean_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.separate_statistics is not None and self.clean_weight == 0:
+            raise UserError("separate_statistics needs clean images as well: set clean_weight, for example to 0.5")
 
     def build(self, model: nn.Module) -> Adversarial:
         return Adversarial(model, self)
@@ -37,13 +39,25 @@ class Adversarial(nn.Module):
         super().__init__()
         self.model = model
         self.config = config
-        self.adversary = Adversary(model, config.attack, config.warmup)
+        self.adversary, self.paths = make_players(model, config)
+        self.second = self.paths.second
         self.prepare = self.adversary.prepare
 
     def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
         """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
         if x_adv is None:
             x_adv = self.prepare(x, y)["x_adv"]
-        logits = self.model(x_adv)
-        loss = F.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
-        return {"loss": loss, "robust_accuracy": accuracy(logits, y)}
+        if self.config.clean_weight == 0:
+            logits = self.model(x_adv)
+            return {"loss": self._cross_entropy(logits, y), "robust_accuracy": accuracy(logits, like(y, logits))}
+        clean, attacked = self.paths(x, x_adv)
+        share, natural = self.config.clean_weight, self._cross_entropy(clean, y)
+        return {
+            "loss": (1 - share) * self._cross_entropy(attacked, y) + share * natural,
+            "natural_loss": natural.detach(),
+            "accuracy": accuracy(clean, y),
+            "robust_accuracy": accuracy(attacked, like(y, attacked)),
+        }
+
+    def _cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(logits, like(y, logits), label_smoothing=self.config.label_smoothing)

@@ -98,9 +98,15 @@ def read_recipe(path: str | Path | None = None, words: Iterable[str] = (), **val
 
 
 def validation_attack(recipe: Recipe) -> Ascent | None:
-    """The attack that judges epochs: the recipe's own, or ten steps of PGD in the threat trained against."""
+    """The attack that judges epochs: the recipe's own, or ten steps of PGD in the (first) threat trained against."""
     if recipe.validation.attack is not None:
         return recipe.validation.attack
-    trained = getattr(recipe.objective, "attack", None)
-    threat: Threat | None = getattr(trained, "threat", None)
-    return Ascent(threat=threat, steps=10) if threat is not None else None
+    threats = trained_threats(recipe.objective)
+    return Ascent(threat=threats[0], steps=10) if threats else None
+
+
+def trained_threats(objective: Any) -> tuple[Threat, ...]:
+    """What an objective trains against; nothing, where it attacks nothing."""
+    given = getattr(objective, "attacks", ()) or (getattr(objective, "attack", None), objective)
+    found = [getattr(one, "threat", None) for one in given]
+    return tuple(dict.fromkeys(threat for threat in found if threat is not None))

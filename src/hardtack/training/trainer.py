@@ -32,6 +32,7 @@ from hardtack.training.checkpoint import load_state, save_state
 from hardtack.training.freezing import freeze
 from hardtack.training.guard import FiniteGuard, terminated
 from hardtack.training.optimise import set_rates
+from hardtack.training.overfitting import OVERFITS, first_overfit
 from hardtack.training.recipe import Recipe
 from hardtack.training.recompute import checkpoint_blocks
 from hardtack.training.schedule import Schedule
@@ -41,7 +42,8 @@ from hardtack.training.tracking import Tracker, Window
 # An objective is (x, y, **prepared) -> {"loss": …, parts…}; `prepare(x, y, keys=, epoch=)` finds beforehand what needs
 # no gradient of the weights. One that owns more than the model says with `optimised` (a module) what the optimiser
 # moves; the rest it moves itself in `finish()`, after every update, while the gradients of the whole batch are there.
-# All of its state is in its parameters and buffers, so that a killed run goes on with it.
+# With `replays` every batch is trained on that many times in a row. `export(folder, name)` writes what belongs beside
+# the weights NAME.safetensors. All of its state is in its `state_dict`, so that a killed run goes on with it.
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
 MicroBatch = tuple[Tensor, Tensor, dict[str, Any]]  # x, y and what the objective has prepared
@@ -71,6 +73,8 @@ class Trainer:
         if self.config.checkpoint_blocks:
             checkpoint_blocks(self.model)
         self.objective: Any = recipe.objective.build(self.model).to(self.device)
+        self.replays: int = getattr(self.objective, "replays", 1)
+        self.steps_per_epoch *= self.replays
         self.optimiser = recipe.optimiser.build(getattr(self.objective, "optimised", self.objective))
         self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
@@ -79,6 +83,7 @@ class Trainer:
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
         self.best_epoch = 0
+        self.history: list[dict[str, float]] = []  # scores of every judgement so far
         self.stopped = False  # before the last epoch, by train.patience
         self.saved_at = time.monotonic()
         self.window = Window()
@@ -194,7 +199,7 @@ class Trainer:
     def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:
         epoch, start = divmod(self.done, self.steps_per_epoch)
         logged = time.monotonic()
-        for batch in self._batches(epoch, start):
+        for batch in self._replayed(epoch, start):
             parts = self.step(batch)
             self.window.add(parts)
             meter.advance(self.config.batch_size)
@@ -209,6 +214,13 @@ class Trainer:
             self._judge(epoch + 1, tracker, meter)  # a run that goes on must find its last epoch judged
         if stop:
             raise SystemExit(128 + stop[0])
+
+    def _replayed(self, epoch: int, start: int) -> Iterator[Batch]:
+        """The epoch's batches from step `start` on, each as often as the objective asks for."""
+        first, seen = divmod(start, self.replays)
+        for batch in self._batches(epoch, first):
+            yield from itertools.repeat(batch, self.replays - seen)
+            seen = 0
 
     def _batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         return batches(
@@ -239,6 +251,7 @@ class Trainer:
             if scores and tracker is not None:
                 tracker.write("validation", step=self.done, epoch=epoch, **scores)
                 meter.say(f"{self.recipe.name} epoch {epoch}/{self.config.epochs}  " + _words(scores))
+            self._watch_overfitting(scores, epoch, tracker, meter)
             if not scores or self.best is None or scores["score"] > self.best:
                 self.best, self.best_epoch = scores.get("score"), epoch
                 self._export("best", epoch, scores)
@@ -247,6 +260,13 @@ class Trainer:
         if due or time.monotonic() - self.saved_at > self.config.checkpoint_every_s:
             self._save()
         self.runtime.wait()
+
+    def _watch_overfitting(self, scores: dict[str, float], epoch: int, tracker: Tracker | None, meter: Meter) -> None:
+        self.history.append(scores)
+        if first_overfit(self.history) == len(self.history) - 1:
+            meter.say(f"{self.recipe.name} {OVERFITS}")
+            if tracker is not None:
+                tracker.write("warning", step=self.done, epoch=epoch, warning="catastrophic_overfitting")
 
     def _judged(self) -> nn.Module:
         return self.average.model if self.average is not None and self.average.begun else self.model
@@ -282,6 +302,7 @@ class Trainer:
             "best": self.best,
             "best_epoch": self.best_epoch,
             "stopped": self.stopped,
+            "history": self.history,
             "window": self.window.sums,
             "objective": self.objective.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -300,7 +321,7 @@ class Trainer:
         if self.average is not None:
             self.average.load(state["average"])
         self.done, self.best = state["done"], state["best"]
-        self.best_epoch, self.stopped = state["best_epoch"], state["stopped"]
+        self.best_epoch, self.stopped, self.history = state["best_epoch"], state["stopped"], state["history"]
         self.window.sums = {name: value.to(self.device) for name, value in state["window"].items()}
 
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
@@ -309,7 +330,10 @@ class Trainer:
         facts = {"recipe": plain(self.recipe), "classes": list(self.data.classes), "epoch": epoch}
         average = self.average.kind if self.average is not None and self.average.begun else None
         facts |= {"validation": scores, "average": average}
-        save_weights(self.folder / "checkpoints" / f"{name}.safetensors", self._judged(), metadata=facts)
+        checkpoints = self.folder / "checkpoints"
+        save_weights(checkpoints / f"{name}.safetensors", self._judged(), metadata=facts)
+        if hasattr(self.objective, "export"):
+            self.objective.export(checkpoints, name)
 
     # ------------------------------------------------------------ set-up
 
@@ -361,7 +385,8 @@ def _kept(micro_batch: MicroBatch) -> MicroBatch:
 def _radius(objective: Any, epoch: float) -> dict[str, float]:
     """How far the training attack may go by now: a share of its radius, and in pixels where it has one radius."""
     adversary = getattr(objective, "adversary", None)
-    warmup, attack = getattr(adversary, "warmup", None), getattr(adversary, "attack", None)
+    several, warmup = hasattr(adversary, "attacks"), getattr(adversary, "warmup", None)
+    attack = None if several else getattr(adversary, "attack", None)
     if warmup is None:
         return {}
     share, threat = warmup.factor(epoch), getattr(attack, "threat", None)

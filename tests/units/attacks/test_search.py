@@ -294,13 +294,17 @@ def test_starts():
     x = images("grey")
     keys = torch.arange(len(x))
     eps = torch.tensor(0.02)
-    clean, random, gaussian = (
-        Ascent(threat=GENTLE, start=start)._start(x, eps, keys) for start in ("clean", "random", "gaussian")
+    clean, random, gaussian, nudged = (
+        Ascent(threat=GENTLE, start=start)._start(x, eps, keys, Threat.parse(GENTLE).ball)
+        for start in ("clean", "random", "gaussian", "nudged")
     )
     assert torch.equal(clean, x)
     assert 0.019 < (random - x).abs().amax() <= 0.02 + 1e-6
     speck = (gaussian - x).flatten()
     assert 0.0009 < speck.std() < 0.0011 and speck.abs().amax() < 0.006
+    inside = (random - x).abs() < 0.02 - 2e-5
+    assert torch.allclose((nudged - random)[inside], torch.tensor(1e-5), atol=1e-7)
+    assert (nudged - x).abs().amax() <= 0.02 + 1e-7, "projected again"
 
 
 def test_eps_may_grow_and_may_differ_by_image():

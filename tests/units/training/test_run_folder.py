@@ -61,7 +61,7 @@ def test_metrics_hold_every_window_and_every_judgement(tmp_path, data):
                 "images_per_s",
             }
             if line["kind"] == "train"
-            else {"clean_accuracy", "robust_accuracy", "score"}
+            else {"clean_accuracy", "robust_accuracy", "fgsm_accuracy", "score"}
         )
         assert set(line) == wanted
     assert written[2]["epoch"] == 1 and written[0]["epoch"] == pytest.approx(0.4)

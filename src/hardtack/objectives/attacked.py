@@ -1,0 +1,65 @@
+"""What all objectives share that attack the batch before they train on it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from torch import Tensor, nn
+
+from hardtack.attacks import Ascent
+from hardtack.config import Choice
+from hardtack.errors import UserError
+from hardtack.objectives.adversary import Adversary, Warmup
+from hardtack.objectives.multi_norm import Combine, Drawn, Several
+from hardtack.objectives.standard import Smoothing
+from hardtack.objectives.statistics import Paths, Separate
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"))
+AnAttack = Annotated[Any, Choice(attacks)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """The settings of the inner problem.
+
+    attack               one attack, or
+    attacks, combine     several of them: the strongest for each image (max), all (average), one for each (random)
+    separate_statistics  batch-norm statistics of clean and attacked images apart; the model is judged and saved with
+                         those of the `attacked` or of the `clean` ones
+    """
+
+    attack: AnAttack = DEFAULT_ATTACK
+    attacks: tuple[AnAttack, ...] = ()
+    combine: Combine = "max"
+    warmup: Warmup = field(default_factory=Warmup)
+    label_smoothing: Smoothing = 0.0
+    separate_statistics: Separate | None = None
+
+    def __post_init__(self) -> None:
+        if self.attacks and self.attack not in (None, type(self).attack):
+            raise UserError("give attack or attacks, not both (attack: null drops the one of a base)")
+        if not self.attacks and self.attack is None:
+            raise UserError("there is nothing to train against: give attack, or a list of attacks")
+
+
+def make_players(
+    model: nn.Module, config: Attacked, *, loss: Literal["ce", "kl"] = "ce"
+) -> tuple[Adversary | Several, Paths]:
+    """The attack on the model, which climbs `loss` unless it was told otherwise, and the paths of its two batches."""
+    paths = Paths(model, config.separate_statistics)
+    found = config.attacks or (config.attack,)
+    given = [dataclasses.replace(one, loss=one.loss or loss) if isinstance(one, Ascent) else one for one in found]
+    if len(given) == 1:
+        return Adversary(paths.attacked, given[0], config.warmup), paths
+    if config.combine == "random":
+        return Drawn(paths.attacked, given, config.warmup), paths
+    return Several(paths.attacked, given, config.warmup, combine=config.combine, loss=loss), paths
+
+
+def like(values: Tensor, images: Tensor) -> Tensor:
+    """Labels or logits N×… once more for each of the attacked batches that stand one behind the other."""
+    return values.repeat(len(images) // len(values), *[1] * (values.ndim - 1))

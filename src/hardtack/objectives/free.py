@@ -1,0 +1,105 @@
+"""Free adversarial training (Shafahi et al. 2019): the pass that moves the weights moves the perturbation too.
+
+Every batch is trained on `replays` times in a row, with one perturbation that is carried from replay to replay and
+from batch to batch:
+
+    x_adv = clip(x + delta),   weights: one optimiser step,   delta ← clip(delta + step · sign(gradient), ±eps).
+
+There is no attack of its own to pay for. An epoch takes `replays` times as many steps, so a recipe gives it that many
+fewer epochs. The perturbation is part of the objective's state; under torchrun every process has one of its own, and
+a continued run begins with the first one's.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack.config import Number
+from hardtack.errors import UserError
+from hardtack.objectives.adversary import Adversary, Warmup
+from hardtack.objectives.standard import Smoothing, accuracy
+from hardtack.registry import objectives
+from hardtack.threats import Threat
+
+
+@objectives.register(
+    "free", help="adversarial training at the price of standard: batches replayed, one gradient for both"
+)
+@dataclass(frozen=True, kw_only=True)
+class FreeConfig:
+    """`relative_step`: of the perturbation at each replay, in multiples of eps."""
+
+    threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
+    replays: Annotated[int, Field(ge=1)] = 8
+    relative_step: Number = 1.0
+    warmup: Warmup = field(default_factory=Warmup)
+    label_smoothing: Smoothing = 0.0
+
+    def __post_init__(self) -> None:
+        if self.threat.norm != "linf":
+            raise UserError(f"free adversarial training is for linf threats, found {self.threat}; use adversarial")
+        if not self.relative_step > 0:
+            raise UserError(f"relative_step must be positive, found {self.relative_step}")
+
+    def build(self, model: nn.Module) -> Free:
+        return Free(model, self)
+
+
+class Free(nn.Module):
+    adversary: Adversary | None = None
+
+    def __init__(self, model: nn.Module, config: FreeConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.replays = config.replays
+        self.delta = torch.zeros(0)  # one perturbation for each place in the batch, whichever image stands there
+        self._parts: list[Tensor] = []  # what the micro-batches of this step were perturbed with
+        self._factor = 1.0  # of the radius, by now
+
+    def prepare(self, x: Tensor, y: Tensor, *, epoch: float = math.inf, **_: Any) -> dict[str, Tensor]:
+        """The perturbation of this micro-batch: a leaf, so that the backward pass leaves its gradient there."""
+        self._factor = self.config.warmup.factor(epoch)
+        delta = self._perturbation(x, sum(len(part) for part in self._parts))
+        if torch.is_grad_enabled():
+            self._parts.append(delta.requires_grad_())
+        return {"delta": delta}
+
+    def _perturbation(self, x: Tensor, start: int) -> Tensor:
+        """Of the places from `start` on, as many as there are images; zero where no batch has been so large."""
+        kept = self.delta[start : start + len(x)].to(x).reshape(-1, *x.shape[1:])
+        fresh = torch.zeros(len(x) - len(kept), *x.shape[1:], dtype=x.dtype, device=x.device)
+        radius = self.config.threat.radius * self._factor
+        return torch.cat([kept, fresh]).clamp(-radius, radius)
+
+    def forward(self, x: Tensor, y: Tensor, delta: Tensor | None = None) -> dict[str, Tensor]:
+        """x N×3×H×W in [0,1], y N labels or N×C probabilities, delta from `prepare`."""
+        if delta is None:
+            delta = self._perturbation(x, 0)
+        logits = self.model((x + delta).clamp(0, 1))
+        loss = F.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
+        return {"loss": loss, "robust_accuracy": accuracy(logits, y)}
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """After the update: climb with the gradient that the same backward pass left at the images."""
+        final = self.config.threat.radius
+        length = final * self.config.relative_step * (1.0 if self.config.warmup.step == "final" else self._factor)
+        radius = final * self._factor
+        steps = [(part, part.grad.sign()) for part in self._parts if part.grad is not None]
+        if steps:
+            self.delta = torch.cat([(part + length * sign).clamp(-radius, radius) for part, sign in steps])
+        self._parts = []
+
+    def get_extra_state(self) -> Tensor:
+        return self.delta
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.delta = state
