@@ -143,6 +143,8 @@ def test_a_list_of_attacks_is_read_and_written_back():
     config = choose(objectives, {"name": "adversarial", "attacks": WRITTEN, "combine": "random"})
     assert [str(attack.threat) for attack in config.attacks] == ["linf:0.1", "l2:1"]
     assert choose(objectives, plain(config)) == config
+    over_a_base = choose(objectives, {"name": "adversarial", "attack": None, "attacks": WRITTEN})
+    assert over_a_base.attacks == config.attacks and choose(objectives, plain(over_a_base)) == over_a_base
 
 
 @pytest.mark.parametrize(
