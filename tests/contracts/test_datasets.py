@@ -39,6 +39,7 @@ MAKERS = {
     "folder": lambda root: f"folder:{tiny.folder(root / 'pictures')}",
     "npz": lambda root: f"npz:{tiny.npz(root / 'arrays.npz')}",
     "timm": _timm,
+    "random_network": lambda root: f"random_network:folder:{tiny.folder(root / 'pictures')}",
 }
 
 

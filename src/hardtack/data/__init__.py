@@ -7,6 +7,7 @@ from hardtack.data import (  # noqa: F401  (they register themselves)
     npz,
     official,
     parquet,
+    random_network,
     timm_readers,
 )
 from hardtack.data.augment import Augment, AugmentConfig, make_augment

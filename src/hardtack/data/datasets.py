@@ -134,7 +134,7 @@ def load_data(config: DataConfig | str, split: Split, *, uncut: bool = False, **
         raise UserError(f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test")
     given = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
     settings: DataConfig = configuration.build(DataConfig, {**given, **overrides})
-    name, path = _parse(settings.name)
+    name, path = parse_name(settings.name)
     splits: Splits = datasets.get(name).make(settings, path)
     stored_name, cut = _choose(splits, split, settings)
     stored = splits[stored_name]()
@@ -155,7 +155,7 @@ def load_whole_training(
     """The images of an added set that `rows` chooses from the labels of its training split, or of all it has."""
     own = {key: value for key in ("root", "label") if (value := getattr(added, key)) is not None}
     settings = dataclasses.replace(config, name=added.name, limit=added.limit, **{"label": None, **own})
-    name, path = _parse(settings.name)
+    name, path = parse_name(settings.name)
     splits: Splits = datasets.get(name).make(settings, path)
     stored_name = next((name for name in ("train", WHOLE) if name in splits), None)
     if stored_name is None:
@@ -190,7 +190,7 @@ def _assemble(
     )  # fmt: skip
 
 
-def _parse(name: str) -> tuple[str, str]:
+def parse_name(name: str) -> tuple[str, str]:
     """(reader, path) from `folder:PATH`, `cifar10` or `hfds/NAME`."""
     if name.startswith(WITHOUT_PREFIX):
         return "timm", name

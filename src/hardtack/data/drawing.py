@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from hardtack import randomness
 from hardtack.data import geometry
+from hardtack.data.decode import Cut
 from hardtack.data.stores import InOrder, OnDisk
 from hardtack.errors import UserError
 
@@ -47,12 +48,15 @@ class Crop:
     interpolation: str
     stream: int
 
-    def cut(self, image: Tensor, key: Tensor) -> Tensor:
-        """3×side×side of an image (3×H×W uint8, or float in [0,1]); `key` is 1 int64."""
-        box = geometry.draw_boxes(
-            key, (image.shape[-2], image.shape[-1]), area=self.area, ratio=self.ratio, stream=self.stream, whole=True
-        )
-        top, left, tall, wide = (int(part) for part in box[:4])
+    def cutter(self, keys: Tensor) -> Cut:
+        """Cuts image i (3×H×W uint8, or float in [0,1]) of a batch as its key says."""
+        candidates, places = (part.tolist() for part in geometry.box_draws(keys, self.stream))
+        return lambda slot, image: self._cut(image, candidates[slot], places[slot])
+
+    def _cut(self, image: Tensor, candidates: list[list[float]], place: list[float]) -> Tensor:
+        size = (image.shape[-2], image.shape[-1])
+        # numbers, not tensors: for one image those would take half as long as decoding it
+        top, left, tall, wide = geometry.crop_box(candidates, place, size, area=self.area, ratio=self.ratio)
         piece = image[:, top : top + tall, left : left + wide][None]
         piece = F.interpolate(
             piece, size=(self.side, self.side), mode=self.interpolation, antialias=True, align_corners=False

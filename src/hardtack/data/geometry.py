@@ -59,9 +59,10 @@ def draw_boxes(
     the first that fits is taken. `whole`: a box as large as the image fits (crops) or not (erasing).
     """
     height, width = size
-    share = randomness.uniform(keys, (10,), stream) * (area[1] - area[0]) + area[0]
+    candidates, place = box_draws(keys, stream)
+    share = candidates[..., 0] * (area[1] - area[0]) + area[0]
     low, high = math.log(ratio[0]), math.log(ratio[1])
-    shape = torch.exp(randomness.uniform(keys, (10,), stream + 1) * (high - low) + low)
+    shape = torch.exp(candidates[..., 1] * (high - low) + low)
     wide = torch.round(torch.sqrt(share * height * width * shape)).long()
     tall = torch.round(torch.sqrt(share * height * width / shape)).long()
     limit = 0 if whole else 1
@@ -69,15 +70,44 @@ def draw_boxes(
     first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
     wide, tall = wide.gather(1, first)[:, 0], tall.gather(1, first)[:, 0]
     found = fits.any(dim=1)
-    # torchvision's fallback for crops: the largest centred box inside the ratio bounds
-    most_wide = min(width, max(1, round(height * ratio[1]))) if width / height > ratio[1] else width
-    most_tall = min(height, max(1, round(width / ratio[0]))) if width / height < ratio[0] else height
+    most_tall, most_wide = _largest_box(size, ratio)
     wide, tall = torch.where(found, wide, most_wide), torch.where(found, tall, most_tall)
-    top = randomness.integers(keys, height - tall + 1, (), stream + 2)
-    left = randomness.integers(keys, width - wide + 1, (), stream + 3)
+    top, left = ((place[:, n] * room).long() for n, room in enumerate((height - tall + 1, width - wide + 1)))
     top = torch.where(found, top, (height - most_tall) // 2)
     left = torch.where(found, left, (width - most_wide) // 2)
     return top, left, tall, wide, found
+
+
+def box_draws(keys: Tensor, stream: int) -> tuple[Tensor, Tensor]:
+    """Uniform numbers of a box per image: N×10×2 (area, shape) of its candidates, N×2 of its place."""
+    candidates = [randomness.uniform(keys, (10,), stream + n) for n in (0, 1)]
+    place = [randomness.uniform(keys, (), stream + n) for n in (2, 3)]
+    return torch.stack(candidates, dim=-1), torch.stack(place, dim=-1)
+
+
+def crop_box(
+    candidates: list[list[float]], place: list[float], size: tuple[int, int],
+    *, area: tuple[float, float], ratio: tuple[float, float],
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """(top, left, height, width) of one image's crop from its `box_draws`: `draw_boxes` without tensors."""
+    height, width = size
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for share, shape in candidates:
+        pixels = (share * (area[1] - area[0]) + area[0]) * height * width
+        slant = math.exp(shape * (high - low) + low)
+        wide, tall = round(math.sqrt(pixels * slant)), round(math.sqrt(pixels / slant))
+        if 0 < wide <= width and 0 < tall <= height:
+            return int(place[0] * (height - tall + 1)), int(place[1] * (width - wide + 1)), tall, wide
+    tall, wide = _largest_box(size, ratio)
+    return (height - tall) // 2, (width - wide) // 2, tall, wide
+
+
+def _largest_box(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
+    """torchvision's way out for crops: (height, width) of the largest box inside the ratio bounds."""
+    height, width = size
+    wide = min(width, max(1, round(height * ratio[1]))) if width / height > ratio[1] else width
+    tall = min(height, max(1, round(width / ratio[0]))) if width / height < ratio[0] else height
+    return tall, wide
 
 
 def resized_crop(

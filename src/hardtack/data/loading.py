@@ -82,11 +82,10 @@ class _Decoded:
 
     def cutter(self, share: Draws) -> Cut | None:
         """Cuts image i of a step as its key says: the key that its augmentation has too."""
-        crop = self.crop
-        if crop is None:
+        if self.crop is None:
             return None
         keys = randomness.make_keys(self.index[share.places] + share.copies * COPY, *self.words)
-        return lambda slot, image: crop.cut(image, keys[slot : slot + 1])
+        return self.crop.cutter(keys)
 
 
 class _Fetches(_Decoded, TorchDataset[object]):

@@ -60,6 +60,16 @@ def test_resized_crop_is_torchvisions(interpolation: str) -> None:
         torch.testing.assert_close(out[i], theirs.clamp(0, 1), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("size", [(40, 56), (90, 20), (224, 224)])
+def test_the_loaders_boxes_are_the_devices(size: tuple[int, int]) -> None:
+    _, _, keys = images(500, 1)
+    settings = {"area": (0.08, 1.1), "ratio": (3 / 4, 4 / 3)}
+    boxes = torch.stack(geometry.draw_boxes(keys, size, stream=5, whole=True, **settings)[:4], dim=1)
+    draws = zip(*(part.tolist() for part in geometry.box_draws(keys, 5)), strict=True)
+    ours = torch.tensor([geometry.crop_box(*each, size, **settings) for each in draws])
+    assert ours.shape == boxes.shape and (ours == boxes).all(dim=1).float().mean() > 0.99  # doubles round otherwise
+
+
 def test_areas_above_one_never_fit_and_are_drawn_again() -> None:
     """[0.8, 1.2] is in effect [0.8, 1], and the whole image where ten draws fail (half of them fail each time)."""
     _, _, keys = images(20_000)
