@@ -23,11 +23,15 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """`device: auto` takes the GPU when there is one; `compile: null` compiles on the GPU only."""
+    """`device: auto` takes the GPU when there is one; `compile: null` compiles on the GPU only.
+
+    `shard` splits the weights of a model in training over the processes of torchrun, which otherwise hold them whole.
+    """
 
     device: str = "auto"
     precision: Precision = "fp32"
     compile: bool | None = None
+    shard: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -68,6 +72,10 @@ class Runtime:
     def captures(self) -> bool:
         """Whether fixed-shape functions are worth recording as CUDA graphs."""
         return self.compiles and self.torch_device.type == "cuda"
+
+    @property
+    def shards(self) -> bool:
+        return self.shard and self.world_size > 1
 
     @contextlib.contextmanager
     def arithmetic(self, precision: Precision | None = None, *, autocast: bool = True) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 
 import torch
@@ -80,6 +81,12 @@ class EpochMean:
 
 
 Average = MovingAverage | EpochMean
+
+
+def make_average(model: nn.Module, *, ema: float | None, swa_from: int | None) -> Average | None:
+    if ema is not None:
+        return MovingAverage(copy.deepcopy(model), ema)
+    return EpochMean(copy.deepcopy(model), swa_from) if swa_from is not None else None
 
 
 def _approach(average: nn.Module, source: nn.Module, share: float) -> None:

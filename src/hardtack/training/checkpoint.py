@@ -3,19 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hardtack.config import flat
+from hardtack.config import flat, plain
 from hardtack.errors import UserError
 from hardtack.files import atomic
+from hardtack.training.sharding import split_like, split_moments, whole
+
+if TYPE_CHECKING:
+    from hardtack.training.trainer import Trainer
 
 STATE = "checkpoints/state.pt"
 
 # What may differ between a run and its continuation without making it another run.
-_FREE = {"output", "runtime.device", "runtime.compile", "data.root", "data.workers", "train.log_every",
+_FREE = {"output", "runtime.device", "runtime.compile", "runtime.shard", "data.root", "data.workers", "train.log_every",
          "train.checkpoint_every_s", "train.tensorboard", "train.checkpoint_blocks"}  # fmt: skip
+
+
+def state_of(job: Trainer) -> dict[str, Any]:
+    """All that a run is between two steps, beside its recipe."""
+    return {
+        "recipe": plain(job.recipe),
+        "done": job.done,
+        "best": job.best,
+        "best_epoch": job.best_epoch,
+        "stopped": job.stopped,
+        "history": job.history,
+        "window": job.window.sums,
+        "objective": whole(dict(job.objective.state_dict())),
+        "optimiser": whole(job.optimiser.state_dict()),
+        "average": whole(job.average.state()) if job.average is not None else None,
+    }
+
+
+def restore(job: Trainer, state: dict[str, Any]) -> None:
+    job.objective.load_state_dict(split_like(state["objective"], job.objective))
+    job.optimiser.load_state_dict(state["optimiser"])
+    split_moments(job.optimiser)
+    for group in job.optimiser.param_groups:  # the state may come from another device
+        group["fused"] = job.optimiser.defaults["fused"]
+    if job.average is not None:
+        average = state["average"]
+        job.average.load(average | {"model": split_like(average["model"], job.average.model)})
+    job.done, job.best = state["done"], state["best"]
+    job.best_epoch, job.stopped, job.history = state["best_epoch"], state["stopped"], state["history"]
+    job.window.sums = {name: value.to(job.device) for name, value in state["window"].items()}
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from hardtack.config import Number
 from hardtack.errors import UserError
@@ -40,12 +41,16 @@ class OptimiserConfig:
         if self.lr <= 0:
             raise UserError(f"lr must be positive, found {self.lr}")
 
-    def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        scales = rate_scales(model, layer_decay=self.layer_decay, head_lr=self.head_lr)
+    def scales(self, model: nn.Module) -> dict[str, float]:
+        return rate_scales(model, layer_decay=self.layer_decay, head_lr=self.head_lr)
+
+    def build(self, model: nn.Module, scales: dict[str, float] | None = None) -> torch.optim.Optimizer:
+        """`scales` are those of the model, unless they were taken before something was done to it."""
+        scales = self.scales(model) if scales is None else scales
         groups = parameter_groups(model, self.weight_decay, decay_all=self.decay_all, scales=scales)
         if not groups:
             raise UserError("nothing is left to train: train.freeze holds every parameter")
-        fused = all(parameter.is_cuda for parameter in model.parameters())
+        fused = all(parameter.is_cuda and not isinstance(parameter, DTensor) for parameter in model.parameters())
         if self.name == "sgd":
             nesterov = self.nesterov and self.momentum > 0
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=nesterov, fused=fused)

@@ -29,22 +29,23 @@ class PenaltyConfig:
         if self.l1 == 0:
             return None
         words = (self.of,) if isinstance(self.of, str) else self.of
-        found = [weight for weight in chosen(model, words).values() if weight.ndim > 1 and weight.requires_grad]
+        found = [name for name, weight in chosen(model, words).items() if weight.ndim > 1 and weight.requires_grad]
         if not found:
             raise UserError(f"penalty.of: {', '.join(words)} holds no matrix or kernel that is trained")
-        return Penalty(found, self.l1)
+        return Penalty(model, found, self.l1)
 
 
 class Penalty:
-    def __init__(self, weights: list[nn.Parameter], strength: float) -> None:
-        self.weights = weights
+    def __init__(self, model: nn.Module, names: list[str], strength: float) -> None:
+        self.model, self.names = model, names
         self.strength = strength
 
     @torch.no_grad()
     def add(self) -> Tensor:
         """Adds the subgradient to the gradients of the weights; returns the penalty."""
-        total = torch.stack([weight.abs().sum() for weight in self.weights]).sum()
-        for weight in self.weights:
+        weights = [self.model.get_parameter(name) for name in self.names]
+        total = torch.stack([weight.abs().sum() for weight in weights]).sum()
+        for weight in weights:
             pull = self.strength * weight.sign()
             weight.grad = pull if weight.grad is None else weight.grad.add_(pull)
         return self.strength * total

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -23,6 +23,7 @@ from hardtack.errors import UserError
 
 _RHO = {"none": 0.0, "sam": 0.05, "awp": 0.005}
 _TINY = 1e-12
+MicroBatch = tuple[Tensor, Tensor, dict[str, Any]]  # x, y and what the objective has prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,12 @@ def _along_layers(weights: Sequence[Tensor], gradients: Sequence[Tensor], rho: f
 
 def _length(tensors: Sequence[Tensor]) -> Tensor:
     return torch.nn.utils.get_total_norm(tensors)
+
+
+def keep(micro_batch: MicroBatch) -> MicroBatch:
+    """What was prepared, in memory of its own: that of a graph's replay lasts until the next one."""
+    x, y, prepared = micro_batch
+    return x, y, {name: value.clone() if isinstance(value, Tensor) else value for name, value in prepared.items()}
 
 
 @contextlib.contextmanager

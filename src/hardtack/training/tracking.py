@@ -59,6 +59,17 @@ class Window:
         return round(steps / world_size), {name: value / steps for name, value in sums.items()}
 
 
+def radius_of(objective: Any, epoch: float) -> dict[str, float]:
+    """How far a training attack may go by now: a share of its radius, and in pixels where it has one radius."""
+    adversary = getattr(objective, "adversary", None)
+    several, warmup = hasattr(adversary, "attacks"), getattr(adversary, "warmup", None)
+    attack = None if several else getattr(adversary, "attack", None)
+    if warmup is None:
+        return {}
+    share, threat = warmup.factor(epoch), getattr(attack, "threat", None)
+    return {"eps_share": share} | ({"eps": share * threat.radius} if threat is not None else {})
+
+
 def _lines(path: Path) -> list[dict[str, Any]]:
     lines = []
     for text in path.read_text().splitlines() if path.exists() else []:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -27,8 +28,8 @@ from hardtack.data import Batch, Dataset, batches, make_augment, steps_per_epoch
 from hardtack.errors import UserError
 from hardtack.models import save_weights
 from hardtack.progress import Meter
-from hardtack.training.averaging import Average, EpochMean, MovingAverage, has_statistics, new_statistics
-from hardtack.training.checkpoint import load_state, save_state
+from hardtack.training.averaging import has_statistics, make_average, new_statistics
+from hardtack.training.checkpoint import load_state, restore, save_state, state_of
 from hardtack.training.freezing import freeze
 from hardtack.training.guard import FiniteGuard, terminated
 from hardtack.training.optimise import set_rates
@@ -36,8 +37,9 @@ from hardtack.training.overfitting import OVERFITS, first_overfit
 from hardtack.training.recipe import Recipe
 from hardtack.training.recompute import checkpoint_blocks
 from hardtack.training.schedule import Schedule
-from hardtack.training.sharpness import unwritten
-from hardtack.training.tracking import Tracker, Window
+from hardtack.training.sharding import agree, fill, shard, whole
+from hardtack.training.sharpness import MicroBatch, keep, unwritten
+from hardtack.training.tracking import Tracker, Window, radius_of
 
 # An objective is (x, y, **prepared) -> {"loss": …, parts…}; `prepare(x, y, keys=, epoch=)` finds beforehand what needs
 # no gradient of the weights. One that owns more than the model says with `optimised` (a module) what the optimiser
@@ -46,7 +48,6 @@ from hardtack.training.tracking import Tracker, Window
 # the weights NAME.safetensors. All of its state is in its `state_dict`, so that a killed run goes on with it.
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
-MicroBatch = tuple[Tensor, Tensor, dict[str, Any]]  # x, y and what the objective has prepared
 STATISTICS_STEPS = 50  # batches from which averaged weights take their batch-norm statistics
 
 
@@ -69,20 +70,26 @@ class Trainer:
         self.steps_per_epoch = self._count_steps()
         self.model = _laid_out(model.to(self.device)).train()
         freeze(self.model, self.config.freeze)
-        self.average = self._make_average()
+        self.unsplit: nn.Module | None = None  # where a split model's weights come together to be judged
+        self.average = make_average(self.model, ema=self.config.ema, swa_from=self.config.swa_from)
         if self.config.checkpoint_blocks:
             checkpoint_blocks(self.model)
         self.objective: Any = recipe.objective.build(self.model).to(self.device)
         self.replays: int = getattr(self.objective, "replays", 1)
         self.steps_per_epoch *= self.replays
-        self.optimiser = recipe.optimiser.build(getattr(self.objective, "optimised", self.objective))
+        optimised = getattr(self.objective, "optimised", self.objective)
+        scales = recipe.optimiser.scales(optimised)
+        self.sharpness, self.penalty = recipe.sharpness, recipe.penalty.build(self.model)
+        if self.runtime.shards:
+            self._shard()
+        self.optimiser = recipe.optimiser.build(optimised, scales)
         self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
-        self.sharpness, self.penalty = recipe.sharpness, recipe.penalty.build(self.model)
         self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
         self.best_epoch = 0
+        self.judged = self.model
         self.history: list[dict[str, float]] = []  # scores of every judgement so far
         self.stopped = False  # before the last epoch, by train.patience
         self.saved_at = time.monotonic()
@@ -97,7 +104,7 @@ class Trainer:
         """Gradients of the whole batch; again where the weights are displaced; then clip, check and move them once."""
         micro_batches: Iterable[MicroBatch] = self._micro_batches(batch)
         if self.sharpness.due(self.done / self.steps_per_epoch):
-            micro_batches = [_kept(one) for one in micro_batches]
+            micro_batches = [keep(one) for one in micro_batches]
             means = self._backward(micro_batches)
             with self.sharpness.displaced(self.parameters), unwritten(self.objective):
                 self.objective.zero_grad(set_to_none=True)
@@ -105,8 +112,8 @@ class Trainer:
         else:
             means = self._backward(micro_batches)
         if self.penalty is not None:
-            means["penalty"] = self.penalty.add()
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or torch.inf)
+            means["penalty"] = whole(self.penalty.add())
+        norm = whole(nn.utils.clip_grad_norm_(self.parameters, self.config.clip or torch.inf))
         self.guard.watch(self.done, means["loss"], norm)
         set_rates(self.optimiser, *self.schedule.at(self.done))
         self.optimiser.step()
@@ -206,14 +213,27 @@ class Trainer:
             ended = self.done % self.steps_per_epoch == 0
             if self.done % self.config.log_every == 0 or ended:
                 logged = self._log(tracker, logged)
-            if not ended and (stop or time.monotonic() - self.saved_at > self.config.checkpoint_every_s):
+            leave, save = (False, False) if ended else self._asked(stop)
+            if save:
                 self._save()
-            if stop and not ended:
+            if leave:
                 break
         else:
             self._judge(epoch + 1, tracker, meter)  # a run that goes on must find its last epoch judged
         if stop:
             raise SystemExit(128 + stop[0])
+
+    def _asked(self, stop: list[int]) -> tuple[bool, bool]:
+        """Whether to leave, and whether to save the state; split states only where all processes come together."""
+        overdue = time.monotonic() - self.saved_at > self.config.checkpoint_every_s
+        leave, save = bool(stop), bool(stop) or overdue
+        if not self.runtime.shards:
+            return leave, save
+        if self.done % self.config.log_every:
+            return False, False
+        leave, save = agree((leave, save), self.device)
+        stop.extend([signal.SIGTERM] if leave and not stop else [])
+        return leave, save
 
     def _replayed(self, epoch: int, start: int) -> Iterator[Batch]:
         """The epoch's batches from step `start` on, each as often as the objective asks for."""
@@ -235,7 +255,7 @@ class Trainer:
         if tracker is not None:
             rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
             epoch, lr = self.done / self.steps_per_epoch, self.schedule.at(self.done - 1)[0]
-            means |= _radius(self.objective, (self.done - 1) / self.steps_per_epoch)
+            means |= radius_of(self.objective, (self.done - 1) / self.steps_per_epoch)
             tracker.write("train", step=self.done, epoch=epoch, **means, lr=lr, images_per_s=rate)
         return now
 
@@ -247,7 +267,8 @@ class Trainer:
         if due:
             self._take_statistics(epoch)
             # every process judges for itself: the others would wait for the first one longer than they may
-            scores = self.validate(self._judged()) if self.validate is not None else {}
+            self.judged = self._choose_judged()
+            scores = self.validate(self.judged) if self.validate is not None else {}
             if scores and tracker is not None:
                 tracker.write("validation", step=self.done, epoch=epoch, **scores)
                 meter.say(f"{self.recipe.name} epoch {epoch}/{self.config.epochs}  " + _words(scores))
@@ -257,7 +278,7 @@ class Trainer:
                 self._export("best", epoch, scores)
             self._export("last", epoch, {})
             self._lose_patience(epoch, meter)
-        if due or time.monotonic() - self.saved_at > self.config.checkpoint_every_s:
+        if due or self._asked([])[1]:
             self._save()
         self.runtime.wait()
 
@@ -268,8 +289,9 @@ class Trainer:
             if tracker is not None:
                 tracker.write("warning", step=self.done, epoch=epoch, warning="catastrophic_overfitting")
 
-    def _judged(self) -> nn.Module:
-        return self.average.model if self.average is not None and self.average.begun else self.model
+    def _choose_judged(self) -> nn.Module:
+        model = self.average.model if self.average is not None and self.average.begun else self.model
+        return model if self.unsplit is None else fill(self.unsplit, model)
 
     def _take_statistics(self, epoch: int) -> None:
         """Batch norms of weights averaged over epochs have seen no image: a pass over some of the next epoch's."""
@@ -294,35 +316,16 @@ class Trainer:
     def _save(self) -> None:
         self.guard.check()
         self.saved_at = time.monotonic()
-        if not self.runtime.is_main:
+        if not (self.runtime.is_main or self.runtime.shards):
             return
-        state = {
-            "recipe": plain(self.recipe),
-            "done": self.done,
-            "best": self.best,
-            "best_epoch": self.best_epoch,
-            "stopped": self.stopped,
-            "history": self.history,
-            "window": self.window.sums,
-            "objective": self.objective.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
-            "average": self.average.state() if self.average is not None else None,
-        }
-        save_state(self.folder, state)
+        state = state_of(self)
+        if self.runtime.is_main:
+            save_state(self.folder, state)
 
     def _resume(self) -> None:
         state = load_state(self.folder, plain(self.recipe))
-        if state is None:
-            return
-        self.objective.load_state_dict(state["objective"])
-        self.optimiser.load_state_dict(state["optimiser"])
-        for group in self.optimiser.param_groups:  # the state may come from another device
-            group["fused"] = self.optimiser.defaults["fused"]
-        if self.average is not None:
-            self.average.load(state["average"])
-        self.done, self.best = state["done"], state["best"]
-        self.best_epoch, self.stopped, self.history = state["best_epoch"], state["stopped"], state["history"]
-        self.window.sums = {name: value.to(self.device) for name, value in state["window"].items()}
+        if state is not None:
+            restore(self, state)
 
     def _export(self, name: str, epoch: int, scores: dict[str, float]) -> None:
         if not self.runtime.is_main:
@@ -331,7 +334,7 @@ class Trainer:
         average = self.average.kind if self.average is not None and self.average.begun else None
         facts |= {"validation": scores, "average": average}
         checkpoints = self.folder / "checkpoints"
-        save_weights(checkpoints / f"{name}.safetensors", self._judged(), metadata=facts)
+        save_weights(checkpoints / f"{name}.safetensors", self.judged, metadata=facts)
         if hasattr(self.objective, "export"):
             self.objective.export(checkpoints, name)
 
@@ -343,17 +346,24 @@ class Trainer:
             raise UserError(f"train.batch_size {self.config.batch_size} does not divide into {share} micro-batches")
         return steps_per_epoch(self.data, self.config.batch_size, drop_last=True)
 
-    def _make_average(self) -> Average | None:
-        if self.config.ema is not None:
-            return MovingAverage(copy.deepcopy(self.model), self.config.ema)
-        return EpochMean(copy.deepcopy(self.model), self.config.swa_from) if self.config.swa_from else None
+    def _shard(self) -> None:
+        if hasattr(self.objective, "optimised"):
+            raise UserError(
+                f"runtime.shard is for objectives that own nothing but the model; {self.recipe.name}'s does"
+            )
+        self.runtime.join()
+        self.unsplit = copy.deepcopy(self.model).eval()
+        for model in (self.model, *([self.average.model] if self.average is not None else [])):
+            shard(model, self.runtime)
 
     def _wrap(self) -> None:
+        if self.runtime.captures:
+            self.augmented = Captured(self._augmented)
+        if self.runtime.shards:
+            return
         adversary = getattr(self.objective, "adversary", None)
         if adversary is not None:
             adversary.accelerate(self.runtime)
-        if self.runtime.captures:
-            self.augmented = Captured(self._augmented)
         if self.runtime.compiles:
             # graph replays hand out gradients in memory of their own; accumulation and DDP's buckets need ours
             alone = self.config.accumulate == 1 and self.runtime.world_size == 1
@@ -374,23 +384,6 @@ def _laid_out(model: nn.Module) -> nn.Module:
     """Channels-last on a GPU: convolutions are 1.5 to 2.5 times as fast, the rest does not notice (docs/models.md)."""
     on_gpu = any(parameter.is_cuda for parameter in model.parameters())
     return model.to(memory_format=torch.channels_last) if on_gpu else model
-
-
-def _kept(micro_batch: MicroBatch) -> MicroBatch:
-    """In memory of its own: what a graph's replay prepared lasts until the next one."""
-    x, y, prepared = micro_batch
-    return x, y, {name: value.clone() if isinstance(value, Tensor) else value for name, value in prepared.items()}
-
-
-def _radius(objective: Any, epoch: float) -> dict[str, float]:
-    """How far the training attack may go by now: a share of its radius, and in pixels where it has one radius."""
-    adversary = getattr(objective, "adversary", None)
-    several, warmup = hasattr(adversary, "attacks"), getattr(adversary, "warmup", None)
-    attack = None if several else getattr(adversary, "attack", None)
-    if warmup is None:
-        return {}
-    share, threat = warmup.factor(epoch), getattr(attack, "threat", None)
-    return {"eps_share": share} | ({"eps": share * threat.radius} if threat is not None else {})
 
 
 def _words(scores: dict[str, Any]) -> str:

@@ -1,0 +1,79 @@
+"""Weights, gradients and optimiser state split over the processes of torchrun (FSDP2), for models that fill a GPU.
+
+A block's weights come together for as long as it computes. What is judged, exported and saved is whole: files are the
+same as those of one process, and a run may go on with another number of them. Statistics of batch norm are those of
+the first process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from hardtack.models import find_blocks
+from hardtack.runtime import Runtime
+
+
+def shard(model: nn.Module, runtime: Runtime) -> None:
+    """Splits the parameters of the model, block by block. Blocks are compiled by themselves where the run compiles."""
+    mesh = init_device_mesh(runtime.torch_device.type, (runtime.world_size,))
+    half = torch.bfloat16 if runtime.precision == "bf16" else None
+    policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for block in find_blocks(model):
+        if runtime.compiles:
+            block.module.compile(dynamic=False)
+        fully_shard(block.module, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def whole(value: Any) -> Any:
+    """Nested tensors with nothing split: every process must ask at the same time."""
+    if isinstance(value, DTensor):
+        return value.full_tensor()
+    if isinstance(value, dict):
+        return {key: whole(item) for key, item in value.items()}
+    return [whole(item) for item in value] if isinstance(value, list) else value
+
+
+def split_like(state: dict[str, Tensor], module: nn.Module) -> dict[str, Any]:
+    """A whole state, split as the state of the module is."""
+    mine = module.state_dict()
+    return {name: _split(value, mine[name]) if name in mine else value for name, value in state.items()}
+
+
+def split_moments(optimiser: torch.optim.Optimizer) -> None:
+    """After a whole state was loaded: what belongs to a split parameter is split as that is."""
+    for parameter, moments in optimiser.state.items():
+        for name, value in moments.items():
+            if isinstance(value, Tensor) and value.shape == parameter.shape:
+                moments[name] = _split(value, parameter)
+
+
+def _split(value: Tensor, like: Any) -> Tensor:
+    if not isinstance(like, DTensor) or isinstance(value, DTensor):
+        return value
+    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
+
+
+@torch.no_grad()
+def fill(copy: nn.Module, source: nn.Module) -> nn.Module:
+    """The whole weights of a split model, in a copy that is not split; buffers of the first process for all."""
+    for mine, split in zip(copy.parameters(), source.parameters(), strict=True):
+        mine.copy_(whole(split.detach()))
+    for buffer, theirs in zip(copy.buffers(), source.buffers(), strict=True):
+        buffer.copy_(theirs)
+        torch.distributed.broadcast(buffer, src=0)
+    return copy
+
+
+def agree(flags: Sequence[bool], device: torch.device) -> tuple[bool, ...]:
+    """Each flag as soon as one process has raised it: every process must ask at the same time."""
+    votes = torch.tensor([int(flag) for flag in flags], device=device)
+    torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MAX)
+    return tuple(bool(vote) for vote in votes)
