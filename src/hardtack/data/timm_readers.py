@@ -1,9 +1,9 @@
 """Whatever timm's readers open: `hfds/NAME` (Hugging Face hub), `wds/PATH` (web shards), `tfds/NAME`.
 
-hfds is read at random like any other set. wds, tfds and hfids can only be walked from the first image to
-the last: a set that fits in memory is walked once and then behaves like any other; a larger one is
-streamed in stored order, shuffled inside windows of images (see `loading`). Their labels are known only after
-one walk, which happens when the set is opened.
+hfds is read at random like any other set, and so are plain web shards on disk (see `tar_shards`). Other shards, tfds
+and hfids can only be walked from the first image to the last: a set that fits in memory is walked once and then behaves
+like any other; a larger one is streamed in stored order, shuffled inside windows of images (see `drawing`). Their
+labels are known only after one walk, which happens when the set is opened.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from hardtack.data.decode import read_file, rgb_array
 from hardtack.data.paths import find_path
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
+from hardtack.data.tar_shards import index_shards
 from hardtack.errors import UserError, did_you_mean
 from hardtack.registry import datasets
 
@@ -121,23 +122,36 @@ def _hub_split(config: DataConfig, name: str, split: str) -> Stored:
 
 
 def _web_shards(config: DataConfig, name: str) -> Splits:
-    try:
-        import webdataset  # noqa: F401
-    except ImportError:
-        raise UserError(f"wds/{name} needs the package 'webdataset': {_HUB}") from None
     root = find_path(name, config.root, kind="wds")
     shards = _shards_by_split(root)
     folder = root if root.is_dir() else root.parent
-    opened = {split: _walker(folder, pattern) for split, pattern in shards.items()}
-    return {split: (lambda make=make: _walked(make, f"wds/{name}")) for split, make in opened.items()}  # type: ignore[misc]
+    return {
+        split: (lambda word=word, files=files: _shards(f"wds/{name}", folder, word, files))  # type: ignore[misc]
+        for split, (word, files) in shards.items()
+    }
 
 
-def _shards_by_split(root: Path) -> dict[str, str]:
-    """timm's word for each split: a name in `_info.json`, or the shards' names joined by `::`."""
+def _shards(name: str, folder: Path, word: str, files: list[str]) -> Stored:
+    """Looked up where they are plain tars, walked where they are not."""
+    found = index_shards([folder / file for file in files])
+    if found is not None:
+        labels = integer_labels(found[1], name) if found[1] else torch.zeros(0, dtype=torch.int64)
+        return Stored(found[0], labels, numbered_classes(labels))
+    try:
+        import webdataset  # noqa: F401
+    except ImportError:
+        raise UserError(f"{name} needs the package 'webdataset': {_HUB}") from None
+    return _walked(_walker(folder, word), name)
+
+
+def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
+    """timm's word for each split (a name in `_info.json`, or the shards' names joined by `::`), and its shards."""
     for info in (root / "_info.json", root / "info.json"):
         if info.is_file():
-            names = json.loads(info.read_text()).get("splits", {})
-            return {SPLIT_WORDS[name]: name for name in names if name in SPLIT_WORDS}
+            facts = json.loads(info.read_text()).get("splits", {})
+            # labels of another kind are for timm to find
+            plain = {name: [] if fact.get("alt_label") else list(fact["filenames"]) for name, fact in facts.items()}
+            return {SPLIT_WORDS[name]: (name, plain[name]) for name in facts if name in SPLIT_WORDS}
     files = [root] if root.is_file() else sorted(root.glob("*.tar"))
     if not files:
         raise UserError(f"wds: {root} holds no .tar shards")
@@ -146,7 +160,7 @@ def _shards_by_split(root: Path) -> dict[str, str]:
         words = re.split(r"[-_.]", file.stem.lower())
         split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), WHOLE)
         shards.setdefault(split, []).append(file.name)
-    return {split: "::".join(names) for split, names in shards.items()}
+    return {split: ("::".join(names), names) for split, names in shards.items()}
 
 
 def _walker(folder: Path, split: str) -> Callable[[], Any]:

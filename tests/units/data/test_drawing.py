@@ -31,7 +31,9 @@ def synthetic(path: Path, count: int = 7) -> str:
     return f"npz:{path}"
 
 
-@pytest.fixture(params=["plain", "repeats", "synthetic", "both", "parquet", "walked", "cropped", "cropped walked"])
+@pytest.fixture(
+    params=["plain", "repeats", "synthetic", "both", "parquet", "shards", "walked", "cropped", "cropped walked"]
+)
 def dataset(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Every way of drawing, on every kind of store."""
     kind = request.param
@@ -39,10 +41,12 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(parquet_module, "_KEPT_IMAGES", 6)
     files = {"validation": 0.0, "workers": 0, "stream": True, "repeats": 3}
     if "walked" in kind:
-        pytest.importorskip("webdataset", reason="timm's wds reader needs webdataset")
+        tiny.walk_shards(monkeypatch)
         name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=4, each=8)}"
         crop, size = (CROPPED, 16) if kind.startswith("cropped") else (None, None)
         return load_training(DataConfig(name=name, image_size=size, **files), crop)
+    if kind == "shards":
+        return load_training(DataConfig(name=f"wds/{tiny.web_shards(tmp_path / 'shards', shards=4, each=8)}", **files))
     if kind in ("parquet", "cropped"):
         name = f"parquet:{tiny.parquet(tmp_path / 'train.parquet', 33)}"
         limit = 0 if kind == "parquet" else 4096
@@ -197,7 +201,7 @@ def test_row_groups_are_read_once_or_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_repeated_draws_of_a_walked_set_come_from_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("webdataset", reason="timm's wds reader needs webdataset")
+    tiny.walk_shards(monkeypatch)
     monkeypatch.setattr(drawing_module, "WINDOW", 8)
     name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=6, each=8)}"
     data = load_training(DataConfig(name=name, stream=True, validation=0.0, workers=0, repeats=2))

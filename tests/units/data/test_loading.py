@@ -91,7 +91,7 @@ def test_a_broken_image_in_a_worker_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_walked_set_shuffles_in_windows_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("webdataset", reason="timm's wds reader needs webdataset")
+    tiny.walk_shards(monkeypatch)
     monkeypatch.setattr(drawing_module, "WINDOW", 4)
     name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=3)}"
     walked = load_data(name, "train", stream=True, validation=0, workers=0)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from PIL import Image
 
 
@@ -103,3 +104,9 @@ def web_shards(root: Path, *, shards: int = 2, each: int = 4) -> Path:
                     info.size = len(blob)
                     tar.addfile(info, io.BytesIO(blob))
     return root
+
+
+def walk_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have shards walked, as those are that cannot be looked up."""
+    pytest.importorskip("webdataset", reason="timm's wds reader needs webdataset")
+    monkeypatch.setattr("hardtack.data.timm_readers.index_shards", lambda files: None)
