@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from hardtack.config import Number
 from hardtack.errors import UserError
 from hardtack.training.parts import depths, head
+from hardtack.training.sharding import is_split
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 TABLES = ("pos_embed", "cls_token")  # added to the tokens, so no matrices, whatever their shape
@@ -50,7 +50,7 @@ class OptimiserConfig:
         groups = parameter_groups(model, self.weight_decay, decay_all=self.decay_all, scales=scales)
         if not groups:
             raise UserError("nothing is left to train: train.freeze holds every parameter")
-        fused = all(parameter.is_cuda and not isinstance(parameter, DTensor) for parameter in model.parameters())
+        fused = all(parameter.is_cuda and not is_split(parameter) for parameter in model.parameters())
         if self.name == "sgd":
             nesterov = self.nesterov and self.momentum > 0
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=nesterov, fused=fused)

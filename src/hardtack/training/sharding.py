@@ -12,9 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from hardtack.models import find_blocks
 from hardtack.runtime import Runtime
@@ -22,6 +19,10 @@ from hardtack.runtime import Runtime
 
 def shard(model: nn.Module, runtime: Runtime) -> None:
     """Splits the parameters of the model, block by block. Blocks are compiled by themselves where the run compiles."""
+    # torch's own room for this takes most of a second to import, and few runs need it
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
     mesh = init_device_mesh(runtime.torch_device.type, (runtime.world_size,))
     half = torch.bfloat16 if runtime.precision == "bf16" else None
     policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32, cast_forward_inputs=False)
@@ -32,9 +33,14 @@ def shard(model: nn.Module, runtime: Runtime) -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
+def is_split(value: Any) -> bool:
+    """Whether this is a DTensor, of which each process has a part."""
+    return isinstance(value, Tensor) and hasattr(value, "full_tensor")
+
+
 def whole(value: Any) -> Any:
     """Nested tensors with nothing split: every process must ask at the same time."""
-    if isinstance(value, DTensor):
+    if is_split(value):
         return value.full_tensor()
     if isinstance(value, dict):
         return {key: whole(item) for key, item in value.items()}
@@ -56,8 +62,10 @@ def split_moments(optimiser: torch.optim.Optimizer) -> None:
 
 
 def _split(value: Tensor, like: Any) -> Tensor:
-    if not isinstance(like, DTensor) or isinstance(value, DTensor):
+    if not is_split(like) or is_split(value):
         return value
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
 
 
