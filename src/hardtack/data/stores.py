@@ -134,4 +134,4 @@ def to_unit(pixels: Tensor) -> Tensor:
     if pixels.is_floating_point():
         return pixels
     # CUDA would multiply by 1/255 for a Python number; a tensor divisor is divided by
-    return pixels.to(torch.float32) / torch.full((), 255.0, device=pixels.device)
+    return pixels.to(torch.float32).div_(torch.full((), 255.0, device=pixels.device))
