@@ -23,7 +23,7 @@ from hardtack.attacks.search import Cost
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.evaluation.sights import Seen, confidence, finite_logits
-from hardtack.models import Occluder, find_weights, load_occluder
+from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
 from hardtack.threats import Threat
 
@@ -44,8 +44,8 @@ class PatchConfig:
     share       of the patches that a mask covers (None: 0.1)
     masks       of every image (None: 100)
     patch_size  in pixels (None: the model's own where it states one, else the usual one)
-    choose      random, or occluder: one mask for every image, chosen by the network in the file `occluder`, which
-                brings its own share and patch size
+    choose      random, or occluder: one mask for every image, chosen by the network in `occluder` (a file, or
+                the run that trained it), which brings its own share and patch size
     noise       standard deviation of what noise adds (0.38: ImageNet-C's gaussian noise at its worst)
     fill        what drop leaves: zero, black; or mean, the image's mean colour
     threat      of pgd: how far the covered pixels may move
@@ -213,7 +213,7 @@ def patch_sights(config: PatchConfig, model: nn.Module, shape: Sequence[int], se
 def _settled(config: PatchConfig, model: nn.Module, like: Tensor) -> tuple[Masks, dict[str, Any]]:
     """The masks, and which occluder chooses them, if one does."""
     if config.occluder is not None:
-        file = find_weights(config.occluder)
+        file = find_occluder(config.occluder)
         occluder = load_occluder(file).eval()
         if like.shape[2:] != (occluder.image_size, occluder.image_size):
             made_for = f"{occluder.image_size}×{occluder.image_size}"

@@ -6,7 +6,7 @@ from hardtack.models.branches import Branch
 from hardtack.models.build import ModelConfig, load_model, parameter_count, rebuild
 from hardtack.models.classifier import Classifier, Normalize, wrap
 from hardtack.models.files import find_weights, read_metadata
-from hardtack.models.occluder import Occluder, load_occluder, save_occluder
+from hardtack.models.occluder import Occluder, find_occluder, load_occluder, save_occluder
 from hardtack.models.taps import Taps, tap
 from hardtack.models.weights import Loaded, load_weights, save_weights
 
@@ -20,6 +20,7 @@ __all__ = [
     "Occluder",
     "Taps",
     "find_blocks",
+    "find_occluder",
     "find_weights",
     "load_model",
     "load_occluder",

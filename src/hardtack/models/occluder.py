@@ -100,9 +100,15 @@ def save_occluder(path: str | Path, occluder: Occluder) -> str:
     return save_weights(path, occluder, metadata={_KIND: sizes})
 
 
+def find_occluder(path: str | Path) -> Path:
+    """The file itself, or the one beside the best weights of a run that trained an occluder."""
+    folder = Path(path).expanduser().is_dir()
+    return find_weights(path, checkpoint="best.occluder") if folder else find_weights(path)
+
+
 def load_occluder(path: str | Path) -> Occluder:
-    """The occluder in a file that `save_occluder` wrote; nothing in it is executed."""
-    file = find_weights(path)
+    """The occluder in a file that `save_occluder` wrote, or in a run folder; nothing in it is executed."""
+    file = find_occluder(path)
     sizes = read_metadata(file).get(_KIND)
     if sizes is None:
         raise UserError(f"{file} holds no occluder; ht.models.save_occluder(PATH, occluder) writes one")

@@ -5,12 +5,15 @@ from hardtack.objectives.adversary import Adversary, Warmup
 from hardtack.objectives.alp import ALP, ALPConfig
 from hardtack.objectives.free import Free, FreeConfig
 from hardtack.objectives.mart import MART, MARTConfig
+from hardtack.objectives.rspc import RSPC, RSPCConfig
+from hardtack.objectives.rspc_occluder import OccluderConfig
 from hardtack.objectives.standard import Standard, StandardConfig
 from hardtack.objectives.trades import Trades, TradesConfig
 
 __all__ = [
     "ALP",
     "MART",
+    "RSPC",
     "ALPConfig",
     "Adversarial",
     "AdversarialConfig",
@@ -18,6 +21,8 @@ __all__ = [
     "Free",
     "FreeConfig",
     "MARTConfig",
+    "OccluderConfig",
+    "RSPCConfig",
     "Standard",
     "StandardConfig",
     "Trades",

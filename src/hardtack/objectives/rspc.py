@@ -1,0 +1,218 @@
+"""RSPC (Guo, Stutz and Schiele 2023): be right on the clean image, and see the same when a few patches are hidden.
+
+    CE(f(x), y) + weight · A(x, x̂),   A = mean over blocks of the mean squared difference of their outputs,
+
+where x̂ has a `share` of its patches replaced by noise, chosen by an occluder that climbs the same loss: its gradient
+comes with the model's backward pass, the sign turned. Damaged and clean images pass the network as one batch of 2N.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks import untouched
+from hardtack.attacks.patches import cover, grid, pick, stated_patch_size, usual_patch_size
+from hardtack.config import Number, check
+from hardtack.errors import UserError
+from hardtack.models import Normalize, Occluder, save_occluder
+from hardtack.objectives.adversary import Warmup
+from hardtack.objectives.patch_augment import augment_patches
+from hardtack.objectives.rspc_features import Alignment
+from hardtack.objectives.rspc_occluder import OccluderConfig, Opponent
+from hardtack.objectives.standard import Smoothing, accuracy
+from hardtack.registry import objectives
+
+_MASK, _NOISE, _PATCHES = 1, 2, 3  # what the random numbers of an image are for
+
+
+@objectives.register("rspc", help="clean cross-entropy + weight × what hidden patches change in the features")
+@dataclass(frozen=True, kw_only=True)
+class RSPCConfig:
+    """The settings of objective=rspc.
+
+    share               of the patches that are hidden (0.1: 20 of 196, 7 of 64, 2 of 16)
+    weight              of the alignment, and its `warmup` over the first epochs
+    patch_size          in pixels (None: the model's own where it states one, else the usual one)
+    choose              learned: by an occluder that is trained along; random
+    damage              occlude: noise in place of the pixels; drop: black
+    noise               pixel: uniform on [0,1]; normalised: uniform on [0,1] in the model's normalised units, as the
+                        published code, which in pixels is from the mean to one deviation above it
+    on                  clean: cross-entropy of the clean images only; both: the mean of clean and damaged ones
+    detach_clean        no gradient from the alignment into the clean branch
+    occluder_objective  alignment: the occluder climbs the loss that the model descends; ce: the cross-entropy of the
+                        damaged images, at the price of one more forward and backward pass of them
+    occluder            how it is moved
+    patch_augment       the whole loss on images with augmented patches too, the mean of both: twice the cost
+    """
+
+    share: Number = 0.1
+    weight: Annotated[float, Field(ge=0)] = 5e-3
+    warmup: Warmup = field(default_factory=Warmup)
+    patch_size: Annotated[int, Field(ge=1)] | None = None
+    choose: Literal["learned", "random"] = "learned"
+    damage: Literal["occlude", "drop"] = "occlude"
+    noise: Literal["pixel", "normalised"] = "pixel"
+    on: Literal["clean", "both"] = "clean"
+    detach_clean: bool = False
+    occluder_objective: Literal["alignment", "ce"] = "alignment"
+    occluder: OccluderConfig = field(default_factory=OccluderConfig)
+    patch_augment: bool = False
+    label_smoothing: Smoothing = 0.0
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not 0 < self.share <= 1:
+            raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
+
+    def build(self, model: nn.Module) -> RSPC:
+        return RSPC(model, self)
+
+
+class RSPC(nn.Module):
+    def __init__(self, model: nn.Module, config: RSPCConfig) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.alignment = Alignment(model, detach_clean=config.detach_clean)
+        if config.weight > 0 and not self.alignment.blocks:
+            name = type(getattr(model, "body", model)).__name__
+            raise UserError(
+                f"no blocks are known in {name}, so there are no features to align; give its blocks a method "
+                "branches(), or train on hidden patches alone: weight=0 on=both"
+            )
+        self.normalise = next((part for part in model.modules() if isinstance(part, Normalize)), None)
+        self.patch_size = config.patch_size or stated_patch_size(model)
+        self.opponent = self._opponent() if config.choose == "learned" else None
+        # with on=both and no alignment, what the occluder climbs is what the model descends
+        self.climbs_apart = config.occluder_objective == "ce" and not (config.on == "both" and config.weight == 0)
+
+    @property
+    def optimised(self) -> nn.Module:
+        """What the optimiser moves; the occluder moves itself, in `finish`."""
+        return self.model
+
+    def _opponent(self) -> Opponent:
+        side = getattr(self.model, "image_size", None)
+        if not isinstance(side, int):
+            raise UserError(
+                "the occluder must know the size of the images, and this model takes any: load or wrap it with "
+                "image_size=…, or use objective.choose=random"
+            )
+        size = self._size(torch.empty(1, 3, side, side))
+        statistics = {}
+        if self.normalise is not None:
+            statistics = {key: getattr(self.normalise, key).flatten().tolist() for key in ("mean", "std")}
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.default_generator.manual_seed(self.config.occluder.seed)
+            occluder = Occluder(side, size, self.config.share, **statistics)
+        return Opponent(occluder, self.config.occluder)
+
+    # ------------------------------------------------------------ the loss
+
+    def prepare(
+        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
+    ) -> dict[str, Tensor]:
+        """The images' keys, the weight at this epoch and, if the occluder climbs something else, that gradient."""
+        keys = torch.arange(len(x), device=x.device) if keys is None else keys
+        weight = torch.full((), self.config.weight * self.config.warmup.factor(epoch), device=x.device)
+        prepared = {"keys": keys, "weight": weight}
+        if self.opponent is not None and self.climbs_apart:
+            prepared["climb"] = self._climb(*self._branches(x, y, keys))
+        return prepared
+
+    def forward(
+        self,
+        x: Tensor,
+        y: Tensor,
+        keys: Tensor | None = None,
+        weight: Tensor | None = None,
+        climb: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """x N×3×H×W in [0,1], y N labels or N×C probabilities; the rest from `prepare`."""
+        if keys is None or weight is None:
+            return self.forward(x, y, **self.prepare(x, y))
+        images = len(x)
+        x, y, keys = self._branches(x, y, keys)
+        mask = self._mask(x, keys)
+        chosen = mask if climb is None else mask.detach()
+        self.alignment.begin()
+        damaged, clean = self.model(torch.cat([self._damaged(x, chosen, keys), x])).float().chunk(2)
+        apart = self.alignment.end()
+        natural = self._cross_entropy(clean, y)
+        loss = (natural + self._cross_entropy(damaged, y)) / 2 if self.config.on == "both" else natural
+        parts = {"natural_loss": natural.detach()}
+        if apart is not None:
+            loss = loss + weight * apart
+            parts["alignment"] = apart.detach()
+        if climb is not None:  # adds nothing to the loss, and its gradient to the mask
+            towards = (mask * climb).sum()
+            loss = loss + (towards - towards.detach())
+        parts |= {
+            "accuracy": accuracy(clean[:images], y[:images]),
+            "damaged_accuracy": accuracy(damaged[:images], y[:images]),
+            "hidden_share": mask.detach().mean(),
+        }
+        if self.opponent is not None:  # of the step before: that of this one is yet to come
+            parts["occluder_gradient_norm"] = self.opponent.gradient_norm.clone()
+        return {"loss": loss, **parts}
+
+    def _cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
+
+    def _branches(self, x: Tensor, y: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch, or with `patch_augment` the batch and its augmented copy: halves count alike in every mean."""
+        if not self.config.patch_augment:
+            return x, y, keys
+        own = randomness.make_keys(keys, _PATCHES)
+        changed = augment_patches(x, own, patch_size=self._size(x))
+        return torch.cat([x, changed]), torch.cat([y, y]), torch.cat([keys, own])
+
+    # ------------------------------------------------------------ what is hidden
+
+    def _mask(self, x: Tensor, keys: Tensor) -> Tensor:
+        """1 where a patch is hidden, N×rows×columns."""
+        if self.opponent is not None:
+            return self.opponent(x)
+        rows, columns = grid(x, self._size(x))
+        count = math.floor(self.config.share * (rows * columns - 1) + 1e-9) + 1
+        return pick(randomness.uniform(randomness.make_keys(keys, _MASK), (rows, columns)), count).to(x.dtype)
+
+    def _damaged(self, x: Tensor, mask: Tensor, keys: Tensor) -> Tensor:
+        hidden = cover(mask, self._size(x), x)
+        if self.config.damage == "drop":
+            return (1 - hidden) * x
+        noise = randomness.uniform(randomness.make_keys(keys, _NOISE), tuple(x.shape[1:]))
+        if self.config.noise == "normalised" and self.normalise is not None:
+            noise = (self.normalise.mean + self.normalise.std * noise).clamp(0, 1)
+        return (1 - hidden) * x + hidden * noise
+
+    def _size(self, x: Tensor) -> int:
+        return self.patch_size or usual_patch_size(x)
+
+    # ------------------------------------------------------------ the occluder
+
+    def _climb(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
+        """The gradient of the damaged images' cross-entropy in the mask, N×rows×columns, the model left untouched."""
+        with untouched(self.model):
+            mask = self._mask(x, keys).detach().requires_grad_()
+            loss = self._cross_entropy(self.model(self._damaged(x, mask, keys)).float(), y)
+            return torch.autograd.grad(loss, mask)[0]
+
+    def finish(self) -> None:
+        """After every update of the model: the occluder's."""
+        if self.opponent is not None:
+            self.opponent.step()
+
+    def export(self, folder: Path, name: str) -> None:
+        """Beside the weights NAME.safetensors in `folder`: NAME.occluder.safetensors."""
+        if self.opponent is not None:
+            save_occluder(folder / f"{name}.occluder.safetensors", self.opponent.occluder)

@@ -1,0 +1,223 @@
+"""RSPC against formulas written out by hand: the loss, what is hidden, which features are aligned."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hardtack.config import choose
+from hardtack.errors import UserError
+from hardtack.models import find_blocks, load_model, wrap
+from hardtack.objectives import StandardConfig, Warmup
+from hardtack.objectives.rspc_features import aligned_blocks
+from hardtack.registry import objectives
+from rspc_toys import MEAN, STD, TwoBlocks, build, cross_entropy, features, shown, small_vit, two_blocks
+from tiny_runs import CLASSES, Linear, images, labels
+
+# ---------------------------------------------------------------- the loss
+
+
+@pytest.mark.parametrize("choose", ["learned", "random"])
+def test_loss_and_gradient_are_the_papers(choose):
+    x, y, objective = images(), labels(), build(choose=choose, weight=0.3)
+    damaged, clean, out = shown(objective, x, y)
+    assert torch.equal(clean, x) and not torch.equal(damaged, x)
+    model, damaged = objective.model, damaged.detach()
+    apart = sum(((a - b) ** 2).mean() for a, b in zip(features(model, x), features(model, damaged), strict=True)) / 2
+    expected = cross_entropy(model, x, y) + 0.3 * apart
+    assert out["alignment"].item() == pytest.approx(apart.item(), rel=1e-5) and apart.item() > 0.1
+    assert out["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert out["natural_loss"].item() == pytest.approx(cross_entropy(model, x, y).item(), rel=1e-5)
+    out["loss"].backward()
+    for found, wanted in zip(
+        [p.grad for p in model.parameters()], torch.autograd.grad(expected, list(model.parameters())), strict=True
+    ):
+        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_without_weight_it_is_ordinary_training():
+    x, y, model = images(), labels(), small_vit()
+    ours = build(model, choose="random", weight=0.0, patch_size=4, label_smoothing=0.1)(x, y)["loss"]
+    plain = StandardConfig(label_smoothing=0.1).build(model)(x, y)["loss"]
+    assert ours.item() == pytest.approx(plain.item(), rel=1e-6)
+    pairs = zip(*(torch.autograd.grad(loss, list(model.parameters())) for loss in (ours, plain)), strict=True)
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-7) for a, b in pairs)
+
+
+def test_both_is_the_mean_of_clean_and_damaged():
+    x, y, objective = images(), labels(), build(on="both", weight=0.0)
+    damaged, _, out = shown(objective, x, y)
+    model = objective.model
+    expected = (cross_entropy(model, x, y) + cross_entropy(model, damaged, y)) / 2
+    assert out["loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+    assert out["natural_loss"].item() == pytest.approx(cross_entropy(model, x, y).item(), rel=1e-6)
+
+
+def test_a_detached_clean_branch_gets_no_gradient_of_the_alignment():
+    x, y = images(), labels()
+    objective = build(detach_clean=True, weight=0.3, choose="random")
+    damaged, _, out = shown(objective, x, y)
+    model = objective.model
+    still = [feature.detach() for feature in features(model, x)]
+    apart = sum(((a - b) ** 2).mean() for a, b in zip(still, features(model, damaged), strict=True)) / 2
+    expected = cross_entropy(model, x, y) + 0.3 * apart
+    attached = build(model, weight=0.3, choose="random")(x, y)["loss"]
+    assert out["loss"].item() == pytest.approx(attached.item(), rel=1e-6), "the value is the same"
+    found, wanted, other = (
+        torch.autograd.grad(loss, model.body.first.b)[0] for loss in (out["loss"], expected, attached)
+    )
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-4)
+    assert abs(found - other) > 0.01
+
+
+def test_the_weight_warms_up():
+    x, y, objective = images(), labels(), build(weight=0.4, warmup=Warmup(epochs=4))
+    prepared = {epoch: objective.prepare(x, y, epoch=epoch) for epoch in (0.0, 1.0, 9.0)}
+    assert [round(p["weight"].item(), 6) for p in prepared.values()] == [0.0, 0.1, 0.4]
+    outs = [objective(x, y, **p) for p in prepared.values()]
+    grown = [(out["loss"] - out["natural_loss"]).item() for out in outs]
+    assert grown == pytest.approx([0.0, 0.1 * outs[1]["alignment"].item(), 0.4 * outs[2]["alignment"].item()], abs=1e-6)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_smoothing_and_soft_labels(soft):
+    x, y, objective = images(), labels(), build(choose="random", weight=0.0, label_smoothing=0.2)
+    y = torch.eye(CLASSES)[y] * 0.6 + 0.1 if soft else y
+    expected = F.cross_entropy(objective.model(x), y, label_smoothing=0.2)
+    assert objective(x, y)["loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+# ---------------------------------------------------------------- what is hidden
+
+
+def hidden_patches(damaged, x, size=2):
+    """N×rows×columns: whether any pixel of a patch differs."""
+    return F.max_pool2d((damaged != x).any(dim=1, keepdim=True).float(), size)[:, 0]
+
+
+@pytest.mark.parametrize("choose", ["learned", "random"])
+@pytest.mark.parametrize("share, count", [(0.25, 4), (0.1, 2), (1.0, 16)])
+def test_so_many_patches_are_replaced_by_noise_and_no_other_pixel(choose, share, count):
+    x, objective = images(), build(choose=choose, share=share)
+    damaged, _, out = shown(objective, x, labels())
+    where = hidden_patches(damaged, x)
+    assert where.sum(dim=(1, 2)).tolist() == [count] * len(x)
+    assert out["hidden_share"].item() == pytest.approx(count / 16)
+    noise = damaged[F.interpolate(where[:, None], scale_factor=2).expand_as(x) > 0]
+    assert (
+        noise.min() >= 0 and noise.max() < 1 and abs(noise.mean() - 0.5) < 0.05 and abs(noise.std() - 12**-0.5) < 0.03
+    )
+
+
+def test_learned_masks_are_the_occluder_s_and_random_ones_the_images_own():
+    x, y = images(), labels()
+    learned = build()
+    damaged, _, _ = shown(learned, x, y)
+    assert torch.equal(hidden_patches(damaged, x), learned.opponent.occluder(x).detach())
+    masks = [
+        hidden_patches(shown(build(choose="random"), x, y, keys=keys)[0], x) for keys in map(torch.arange, (12, 12))
+    ]
+    assert torch.equal(*masks) and len(masks[0].flatten(1).unique(dim=0)) > 6
+
+
+def test_normalised_noise_lies_between_the_mean_and_one_deviation_above():
+    x = images() * 0 + 0.99  # outside of it
+    damaged, _, _ = shown(build(noise="normalised", share=1.0, choose="random"), x, labels())
+    for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True)):
+        values = damaged[:, channel]
+        assert mean <= values.min() < mean + 0.02 and mean + std - 0.02 < values.max() <= mean + std
+
+
+def test_dropped_patches_are_black():
+    x = images() * 0.9 + 0.05
+    damaged, _, _ = shown(build(damage="drop"), x, labels())
+    where = hidden_patches(damaged, x)
+    assert where.sum(dim=(1, 2)).tolist() == [4] * 12
+    assert torch.equal(damaged, x * (1 - F.interpolate(where[:, None], scale_factor=2)))
+
+
+@pytest.mark.parametrize("settings", [{"choose": "random"}, {}, {"occluder_objective": "ce"}, {"patch_augment": True}])
+def test_an_image_is_damaged_alike_in_every_batch(settings):
+    x, y, keys = images(), labels(), torch.arange(50, 62)
+    objective = build(**settings)
+    whole = objective(x, y, **objective.prepare(x, y, keys=keys))
+    parts = []
+    for half in (slice(0, 6), slice(6, 12)):
+        parts.append(objective(x[half], y[half], **objective.prepare(x[half], y[half], keys=keys[half])))
+    for name in ("loss", "alignment", "damaged_accuracy"):
+        assert sum(part[name] for part in parts).item() / 2 == pytest.approx(whole[name].item(), rel=1e-5)
+    other = objective(x, y, **objective.prepare(x, y, keys=keys + 1))
+    assert other["alignment"].item() != whole["alignment"].item()
+
+
+def test_the_patches_are_the_model_s_own_unless_told():
+    assert build(small_vit(), patch_size=None, share=0.1).opponent.occluder.patch_size == 4
+    assert build(small_vit(), patch_size=2).opponent.occluder.side == 4
+    assert build(two_blocks(), patch_size=None).opponent.occluder.patch_size == 4, "the usual one for 8 pixels"
+
+
+# ---------------------------------------------------------------- which features
+
+
+@pytest.mark.parametrize(
+    "name, options, count, outside",
+    [
+        ("rvt_tiny_32", {"widths": (16, 32), "depths": (2, 1), "heads": (2, 2)}, 3, 0),
+        ("fan_tiny_hybrid_32", {"width": 16, "depth": 2, "heads": 2, "stem_depths": (1, 1)}, 2, 4),
+        ("xcit_nano_12_patch4_32", {"width": 16, "depth": 3, "heads": 2}, 3, 2),
+        ("preact_resnet18_cifar", {"width": 4}, 8, 0),
+    ],
+)
+def test_aligned_are_blocks_that_attend_or_all_where_none_does(name, options, count, outside):
+    model = load_model(name, num_classes=10, image_size=32, **options)
+    blocks = aligned_blocks(model)
+    assert len(blocks) == count and len(find_blocks(model)) == count + outside
+    kinds = {type(block.module).__name__ for block in blocks}
+    assert len(kinds) == 1, "stem and class attention are left out"
+    heard = build(model, patch_size=4)
+    assert heard(images(2, side=32), labels(2))["alignment"] > 0
+
+
+def test_hooks_are_silent_outside_the_loss_and_copied_with_the_model_at_no_cost():
+    objective = build()
+    twin = copy.deepcopy(objective.model)
+    before = objective(images(), labels())["alignment"]
+    for model in (objective.model, twin):
+        model(images(7))
+        assert objective.alignment.heard is None
+    assert torch.equal(objective(images(), labels())["alignment"], before)
+
+
+def test_a_model_without_blocks_can_only_be_trained_on_damaged_images():
+    model = wrap(Linear(), image_size=8, num_classes=CLASSES)
+    with pytest.raises(UserError, match="no blocks are known in Linear"):
+        build(model)
+    out = build(model, weight=0.0, on="both")(images(), labels())
+    assert out["loss"].isfinite() and "alignment" not in out
+
+
+def test_a_model_that_takes_any_size_needs_one_for_its_occluder():
+    model = wrap(TwoBlocks(), num_classes=CLASSES)
+    with pytest.raises(UserError, match="choose=random"):
+        build(model)
+    assert build(model, choose="random")(images(), labels())["loss"].isfinite()
+
+
+@pytest.mark.parametrize(
+    "settings, fault",
+    [
+        ({"share": 0}, "share"), ({"share": 1.5}, "share"), ({"weight": -1}, "weight"),
+        ({"patch_size": 0}, "patch_size"), ({"choose": "attention"}, "choose"),
+        ({"occluder": {"lr": -1}}, r"occluder.*lr"),
+        ({"occluder": {"momentum": 1}}, "momentum"), ({"occluder": {"norm": 0}}, "norm"), ({"on": "damaged"}, "on"),
+    ],
+)  # fmt: skip
+def test_impossible_settings(settings, fault):
+    with pytest.raises(UserError, match=fault):
+        choose(objectives, {"name": "rspc", **settings})
+
+
+def test_patches_that_do_not_fit_the_images():
+    with pytest.raises(UserError, match="cannot be cut into patches of 3"):
+        build(patch_size=3)
