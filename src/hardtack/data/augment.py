@@ -10,7 +10,7 @@ flip, rotation, policy, colour jitter, cutout, erasing, mixing. Output is float3
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from hardtack.data import colour, erasing, geometry, mixing
 from hardtack.data.policies import POLICIES, PolicyAugment
 from hardtack.data.timm_policy import RandAugmentWords, TimmRandAugment
 from hardtack.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from hardtack.data.datasets import Dataset
 
 # one stream per draw, far from those of attacks and objectives that use the same keys
 _CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX, _ROTATE = (0xA4600 + 16 * n for n in range(9))
@@ -203,6 +206,8 @@ def _make_policy(config: AugmentConfig) -> PolicyAugment | TimmRandAugment | Non
     )  # fmt: skip
 
 
-def make_augment(config: AugmentConfig, num_classes: int) -> Augment:
-    """The augmentation a configuration asks for; move it with `.to(device)` once."""
+def make_augment(config: AugmentConfig, num_classes: int, data: Dataset | None = None) -> Augment:
+    """The augmentation a configuration asks for (of `data`, if given); move it with `.to(device)` once."""
+    if data is not None and config.resized_crop_at == "decode" and (data.draw is None or data.draw.crop is None):
+        raise UserError("augment.resized_crop_at=decode crops while loading: load the data with ht.data.load_training")
     return Augment(config, num_classes)

@@ -256,12 +256,12 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
 
 def _uncut_store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:
     """The stored images of `rows`, none of them resized: whoever fetches them says how to cut."""
-    side, images = settings.image_size, stored.images
-    assert side is not None
+    size, images = _size(stored, settings), stored.images
+    assert size is not None
     if isinstance(images, Tensor):
-        return OnHost(images[rows], (3, side, side)), torch.arange(len(rows))
-    size = decode.Size(side, side)
-    return (InOrder if isinstance(images, Sequence) else OnDisk)(images, size, (3, side, side)), rows  # type: ignore[arg-type]
+        return OnHost(images[rows], size), torch.arange(len(rows))
+    shape = (3, size.side, size.side)
+    return InOrder(images, size, shape) if isinstance(images, Sequence) else OnDisk(images, size, shape), rows
 
 
 def _size(stored: Stored, settings: DataConfig) -> decode.Size | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack.data.decode import Cut, Size, decode_rows, walk_rows
+from hardtack.data.decode import Cut, Size, decode_rows, fit, walk_rows
 from hardtack.data.source import Images, Sequence
 from hardtack.errors import UserError
 
@@ -40,16 +40,22 @@ class Resident:
 
 
 class OnHost:
-    """Decoded pixels that stay in the computer's memory; every batch is copied to the device on its own."""
+    """Decoded pixels that stay in the computer's memory; every batch is copied to the device on its own.
+
+    `size` brings them to one size only when they are fetched without a `cut`.
+    """
 
     streamed = True
 
-    def __init__(self, pixels: Tensor, shape: tuple[int, int, int] | None = None) -> None:
-        self.pixels = pixels
-        self.shape: tuple[int, int, int] = shape or tuple(pixels.shape[1:])  # type: ignore[assignment]
+    def __init__(self, pixels: Tensor, size: Size | None = None) -> None:
+        self.pixels, self.size = pixels, size
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return tuple(fit(self.pixels[:1], self.size).shape[1:])  # type: ignore[return-value]
 
     def fetch(self, rows: Tensor, cut: Cut | None = None) -> Tensor:
-        return _cut_out(self.pixels[rows], cut)
+        return _cut_out(self.pixels[rows], cut) if cut is not None else fit(self.pixels[rows], self.size)
 
 
 def _cut_out(images: Tensor, cut: Cut | None) -> Tensor:

@@ -85,7 +85,7 @@ class Trainer:
         self.optimiser = recipe.optimiser.build(optimised, scales)
         self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
-        self.augment = make_augment(recipe.augment, num_classes=data.num_classes).to(self.device)
+        self.augment = make_augment(recipe.augment, data.num_classes, data).to(self.device)
         self.done = 0  # optimiser steps taken
         self.best: float | None = None
         self.best_epoch = 0

@@ -14,7 +14,17 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as reference
 
 from hardtack import randomness
-from hardtack.data import AugmentConfig, Batch, DataConfig, Dataset, batches, load_data, load_training, steps_per_epoch
+from hardtack.data import (
+    AugmentConfig,
+    Batch,
+    DataConfig,
+    Dataset,
+    batches,
+    load_data,
+    load_training,
+    make_augment,
+    steps_per_epoch,
+)
 from hardtack.data import drawing as drawing_module
 from hardtack.data import parquet as parquet_module
 from hardtack.data.augment import RESIZED_CROP
@@ -115,8 +125,6 @@ def test_repeats_show_a_third_of_the_images_three_times_in_as_many_draws() -> No
 
 
 def test_copies_are_augmented_differently() -> None:
-    from hardtack.data import make_augment
-
     data = load_training(load_config(limit=20, repeats=2))
     batch = run(data, 20)[0]
     keys = randomness.make_keys(batch.index, 0, 2)
@@ -171,10 +179,15 @@ def test_crops_of_decoded_images_are_taken_from_their_stored_size() -> None:
     data = load_training(DataConfig(name="digits", image_size=24, limit=30, workers=0), CROPPED)
     assert data.image_shape == (3, 24, 24) and data.store.pixels.shape[-1] == 32
     assert run(data)[0].x.shape == (10, 3, 24, 24)
+    whole = load_data(DataConfig(name="digits", image_size=24, limit=30), "train")
+    assert torch.equal(data.batch([3, 5]).x, whole.batch([3, 5]).x)  # looked at, not drawn
     with pytest.raises(UserError, match=r"set data\.image_size"):
         load_training(DataConfig(name="digits"), CROPPED)
     with pytest.raises(UserError, match="resized_crop"):
         AugmentConfig(resized_crop_at="decode")
+    make_augment(CROPPED, 10, data)
+    with pytest.raises(UserError, match="load_training"):  # nobody would crop
+        make_augment(CROPPED, 10, whole)
 
 
 def test_row_groups_are_read_once_or_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
