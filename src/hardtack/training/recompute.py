@@ -1,7 +1,7 @@
 """Gradient checkpointing: a block's activations are thrown away and computed again in the backward pass.
 
-Costs one more forward pass of the blocks and saves most of the memory of training; attacks in the training loop take
-their gradients the same way. Results are the same.
+Costs one more forward pass of the blocks and saves most of the memory of training. Attacks in the training loop take
+their gradients the same way, except where they are compiled: those keep their activations. Results are the same.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class _Recomputed:
         if not torch.is_grad_enabled():
             return function(*inputs, **named)
         if torch.compiler.is_compiling():  # a traced graph writes its statistics once whatever it computes again
+            if not any(parameter.requires_grad for parameter in self.block.parameters()):
+                return function(*inputs, **named)  # a compiled attack's gradient cannot be taken through checkpoints
             return checkpoint(function, *inputs, use_reentrant=False, **named)
         contexts = lambda: (contextlib.nullcontext(), unwritten(self.block))  # noqa: E731
         return checkpoint(function, *inputs, use_reentrant=False, context_fn=contexts, **named)

@@ -5,9 +5,11 @@ import copy
 import pytest
 import torch
 
+from hardtack.attacks import Ascent, ascent_step, untouched
 from hardtack.data import batches, load_data
 from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
+from hardtack.threats import Threat
 from hardtack.training import Trainer
 from hardtack.training.recompute import checkpoint_blocks
 from tiny_runs import MODEL, Linear, tiny_recipe, write_data
@@ -65,6 +67,21 @@ def test_a_step_with_an_attack_and_an_average_is_the_same(tmp_path):
         assert parts[0]["loss"].item() == pytest.approx(parts[1]["loss"].item(), rel=1e-5)
     for a, b in zip(jobs[0].average.model.parameters(), jobs[1].average.model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_a_compiled_attack_finds_the_same(tmp_path):
+    """Its gradient is traced, which no checkpoint allows: it goes without, and training does not notice."""
+    step = torch.compile(ascent_step, fullgraph=True, dynamic=False, backend="eager")
+    attack = Ascent(threat=Threat.parse("linf:0.1"), steps=2, keep="last")
+    x = torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    plain = load_model("vit_digits", num_classes=4, seed=0, **MODELS["vit_digits"]).train()
+    saving = copy.deepcopy(plain)
+    checkpoint_blocks(saving)
+    found = []
+    for model, how in ((plain, ascent_step), (saving, ascent_step), (saving, step)):
+        with untouched(model):
+            found.append(attack.search(model, x, torch.arange(4), step=how).x_adv)
+    assert torch.allclose(found[0], found[1], atol=1e-6) and torch.allclose(found[0], found[2], atol=1e-6)
 
 
 def test_a_model_without_blocks_is_refused():
