@@ -199,12 +199,20 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
         values = {**values, "attack": {"name": values["attack"]}}
     if values.get("data") and not values["data"].get("name"):  # its default would be measured without a word
         raise UserError("'data.name' is missing: say which data, for example data=folder:PATH")
+    values = _found_folders(values)
     job: EvaluationJob = build(EvaluationJob, values)
     for config in job.configs():  # a misspelt suite or attack is found before anything is loaded
         make_trials(config)
     target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
     model, data = among(target.model, target.data)
     return dataclasses.replace(target, model=model, data=data), job
+
+
+def _found_folders(values: dict[str, Any]) -> dict[str, Any]:
+    """Folders of official files and of overlays lie where the data lies, unless their names say where."""
+    root = values.get("data", {}).get("root")
+    given = {name: str(values[name]) for name in ("files", "frost") if values.get(name) is not None}
+    return {**values, **{name: str(find_path(path, root, kind=name)) for name, path in given.items()}}
 
 
 def _same_place(asked: dict[str, Any], stored: dict[str, Any]) -> bool:

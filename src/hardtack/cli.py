@@ -68,10 +68,11 @@ def train(words: Words = None) -> None:
 
 @app.command()
 def evaluate(words: Words = None) -> None:
-    """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold],
+    """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold].
 
-    or [bold]hardtack evaluate model=timm:resnet18 data=folder:images suite=clean[/bold].
-    Suites: clean, pgd, sweep, autoattack (tier=exact|verified|fast|max), attacks, curve.
+    Or [bold]hardtack evaluate model=mine.py:build data=folder:images suite=clean[/bold].
+    Suites: clean, pgd, sweep, autoattack (tier=exact|verified|fast|max), attacks, curve, corruptions, perturbations,
+    patches. A paper's whole row: protocol=NAME ([bold]hardtack list protocols[/bold]).
     """
     from hardtack import api
     from hardtack.config import parse_words
@@ -230,10 +231,10 @@ def corrupt(
 
 @app.command("list")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, recipes or settings")],
+    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, protocols, recipes …")],
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="keep rows that hold them all")] = None,
 ) -> None:
-    """What can be named: models, attacks, datasets, objectives, suites, recipes, settings.
+    """What can be named: models, attacks, datasets, objectives, suites, protocols, recipes, settings.
 
     Models can be chosen by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32. image_size=64
     counts the GFLOPs and tokens of those that take that size.

@@ -65,7 +65,9 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
 
 def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
     wanted = [r for r in run.results if r.metric == metric or (metric is None and r.metric not in ONE_OF_MANY)]
-    return {_key(result): result for result in sorted(wanted, key=lambda one: one.created) if result.verdicts}
+    # of several checkpoints the best stands for the run, and of several measurements the newest
+    order = sorted(wanted, key=lambda one: (one.checkpoint == "best", one.created))
+    return {_key(result): result for result in order if result.verdicts}
 
 
 def _key(result: Result) -> tuple[object, ...]:
@@ -96,6 +98,11 @@ def _difference(runs: list[Run], results: list[Result]) -> Difference | None:
     result = results[0]
     parts = [result.protocol, str(result.extra.get("column", "")), result.metric.replace("_", " ")]
     parts += [result.threat or "", "" if result.threat and result.suite == "protocol" else result.attack or ""]
+    parts += (
+        [f"JPEG {result.attack_settings['jpeg']}"]
+        if result.metric == ONE_VIEW and "jpeg" in result.attack_settings
+        else []
+    )
     return Difference(
         about=" ".join(part for part in (*parts, result.data) if part), first=float(a.mean()), second=float(b.mean()),
         value=float((a - b).mean()), low=low, high=high, n=len(images),
@@ -124,7 +131,9 @@ def turned(difference: np.ndarray) -> float:
 
 
 def _p(value: float) -> str:
-    return "p < 0.0001" if value < 1e-4 else f"p = {value:.2g}"
+    if value < 1e-4:
+        return "p < 0.0001"
+    return f"p ≤ {value:.2g}" if value <= 1 / (TURNS + 1) else f"p = {value:.2g}"
 
 
 def compare_words(words: Iterable[str]) -> list[Comparison]:

@@ -159,7 +159,8 @@ class Plan:
         return image * fallen, image
 
     def __str__(self) -> str:
-        return "\n".join([*self._head(), *self._stages(), *self._bills(), *self._official()])
+        stages = self._stages() if self.stages else []
+        return "\n".join([*self._head(), *stages, *self._bills(), *self._official()])
 
     def _head(self) -> list[str]:
         tried, size = self.tried, "×".join(map(str, self.shape))
@@ -241,7 +242,9 @@ class Plans:
     parts: tuple[Plan | str, ...]
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self.parts))
+        known = [part for part in self.parts if isinstance(part, Plan)]
+        total = f"in all, expected: {duration(sum(part.expected.seconds for part in known))}"
+        return "\n\n".join([*map(str, self.parts), *([total] if len(known) > 1 else [])])
 
 
 def plan(run: str | Path | None, words: Iterable[str] = ()) -> Any:

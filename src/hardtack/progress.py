@@ -8,9 +8,11 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+EVERY_S = 30.0  # between two lines where there is no terminal
+
 
 class Meter:
-    """A progress bar with images per second and time left on a terminal; one line per epoch elsewhere."""
+    """A progress bar with images per second and time left on a terminal; elsewhere a line now and then."""
 
     def __init__(self, title: str, *, total: int, done: int = 0, quiet: bool = False) -> None:
         self.console = Console(file=sys.stderr, quiet=quiet)
@@ -26,6 +28,7 @@ class Meter:
         )
         self._task = self._bar.add_task(title, total=total, completed=done, note="")
         self._since, self._images, self._done, self._total = time.monotonic(), 0, done, total
+        self._title, self._told = title, time.monotonic()
 
     def __enter__(self) -> Meter:
         self._bar.start()
@@ -39,11 +42,17 @@ class Meter:
         rate = self._images / max(time.monotonic() - self._since, 1e-9)
         self._done += 1
         count = f"{self._done}/{self._total}"
-        self._bar.update(self._task, completed=self._done, note=f"{count} {rate:,.0f} img/s {note}")
+        self._update(self._done, f"{count} {rate:,.0f} img/s {note}")
 
     def note(self, text: str, share: float = 0.0) -> None:
         """What is being done, and how much of the step under way that is."""
-        self._bar.update(self._task, completed=self._done + min(max(share, 0.0), 0.999), note=text)
+        self._update(self._done + min(max(share, 0.0), 0.999), text)
+
+    def _update(self, completed: float, note: str) -> None:
+        self._bar.update(self._task, completed=completed, note=note)
+        if not self.console.is_terminal and time.monotonic() - self._told > EVERY_S:
+            self._told = time.monotonic()
+            self.say(f"{self._title}: {100 * completed / max(self._total, 1):.0f} %  {note}")
 
     def say(self, line: str) -> None:
         self.console.print(line, highlight=False)

@@ -38,11 +38,17 @@ class Verification:
     broken: int
     confirmed: int
     wrong: tuple[str, ...]
+    attacked: bool = True
     eight_bits: tuple[int, int, int] | None = None  # stored images; still misclassified when rounded; inside the ball
 
     def __str__(self) -> str:
         verdict = "verified" if not self.wrong else "NOT VERIFIED"
-        lines = [f"{self.evaluation}: {verdict}: {self.confirmed} of {self.broken} broken images, {self.images} clean"]
+        images = (
+            f"{self.confirmed} of {self.broken} broken images, {self.images} clean"
+            if self.attacked
+            else (f"{self.images} clean predictions, and every number recounted; its other images are not made again")
+        )
+        lines = [f"{self.evaluation}: {verdict}: {images}"]
         if self.eight_bits is not None:
             stored, fooling, inside = self.eight_bits
             lines.append(f"  rounded to 8 bits: {fooling} of {stored} still fool it, {inside} of them in the ball")
@@ -103,14 +109,19 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
         with untouched(target.model):
             wrong += _clean(judge, target.data, columns, place)
         wrong += [line for one in claimed for line in _recount(one, columns)]
-        return Verification(result.evaluation, len(place), 0, 0, tuple(wrong))
+        return Verification(result.evaluation, len(place), 0, 0, tuple(wrong), attacked=False)
     with untouched(target.model):
         wrong += _clean(judge, target.data, columns, place)
         limits = _limits(job, result.suite)
         broken = _broken(judge, target.data, store, columns, place, limits, eight=eight)
     wrong += _reasons(columns) + broken.wrong + [line for one in claimed for line in _recount(one, columns)]
     return Verification(
-        result.evaluation, len(place), broken.images, broken.confirmed, tuple(wrong), broken.rounded if eight else None
+        result.evaluation,
+        len(place),
+        broken.images,
+        broken.confirmed,
+        tuple(wrong),
+        eight_bits=broken.rounded if eight else None,
     )
 
 

@@ -74,7 +74,6 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
     return torch.autograd.grad(value, x, materialize_grads=True)[0], extras
 
 
-@attacks.register("dense_pgd", dense=True, help="PGD with dense l1 steps, weak: for published l1 numbers only")
 @attacks.register("momentum_pgd", momentum=1.0, help="PGD along a running mean of gradients (MI-FGSM)")
 @attacks.register("rfgsm", steps=1, relative_step=1.25, help="FGSM from a random point of the ball (fast AT)")
 @attacks.register("fgsm", steps=1, relative_step=1.0, start="clean", help="one gradient step of length eps")

@@ -54,7 +54,7 @@ def sequence_results(
         results.append(
             _result(
                 "mean_flip_rate", scaled, _words(TEN), how | {"types": list(TEN)}, None,
-                {**shared, "flags": (*flags, UNCONFIRMED)},
+                {**shared, "flags": (*flags, UNCONFIRMED), "extra": {**shared["extra"], "units": ALEXNET_FLIPS}},
             )
         )  # fmt: skip
     return results

@@ -17,6 +17,7 @@ from torch import nn
 
 import hardtack
 from hardtack.config import plain
+from hardtack.errors import UserError
 from hardtack.evaluation.flip_scores import FLIPS, flip_list
 from hardtack.evaluation.metrics import accuracy, clean_results, robustness_area
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
@@ -66,6 +67,7 @@ class Identity:
     precision: str = "fp32"  # of the search
     seconds: dict[str, float] = field(default_factory=dict)  # by attack
     parameters: int = 0
+    source: str = ""  # of corrupted or shifted images: who made them
 
 
 def identify(
@@ -94,7 +96,7 @@ def identify(
     return Identity(
         id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, sights=sights, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
-        parameters=sum(weight.numel() for weight in model.parameters()),
+        parameters=sum(weight.numel() for weight in model.parameters()), source=getattr(data, "source", ""),
     )  # fmt: skip
 
 
@@ -144,6 +146,8 @@ class Evaluation:
     @property
     def robust(self) -> np.ndarray:
         """One bool per image: right on the clean image and on every attacked one."""
+        if "robust" not in self.verdicts:
+            raise UserError(f"{self.id} attacked nothing; its verdicts have {', '.join(list(self.verdicts)[:8])} …")
         return self.verdicts["robust"]
 
     @property
@@ -258,6 +262,7 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "verdicts": f"verdicts/{identity.id}.parquet",
         "extra": {
             "words": list(subject.words), "parameters": identity.parameters, "seconds": identity.seconds,
+            **({"source": identity.source} if identity.source else {}),
             **_spent(identity, columns),
         },
     }  # fmt: skip

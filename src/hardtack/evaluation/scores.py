@@ -71,12 +71,12 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
     types = list(dict.fromkeys(view.settings["type"] for view in views))
     severities = sorted({view.settings["severity"] for view in views})
     grid = np.stack([columns[f"correct@{view.name}"] for view in views], axis=1).astype(float)
-    words = _words(types, severities)
     first = views[0].settings
     how = {"types": types, "severities": severities, "constants": first["constants"]}
     how |= {name: first[name] for name in ("jpeg", "files") if name in first}
     overlays = [view.settings["overlays"] for view in views if "overlays" in view.settings]  # frost's
     how |= {"overlays": overlays[0]} if overlays else {}
+    words = _words(types, severities, how)
     per_image = grid.mean(axis=1)
     low, high = bootstrap(per_image)
     results = [
@@ -97,21 +97,26 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
         ("relative_corruption_error", COMMON, mean_corruption_error(of_type, clean=clean)),
     ):
         low, high = bootstrap(scaled)
+        units = {name: ALEXNET_ERROR[name] for name in chosen}
+        units |= {"clean": ALEXNET_CLEAN_ERROR} if metric == "relative_corruption_error" else {}
         results.append(
             Result(
-                metric=metric, value=float(scaled.mean()), low=low, high=high, attack=_words(chosen, severities),
-                attack_settings=how | {"types": list(chosen)}, interval="bootstrap 95%", **shared,
+                metric=metric, value=float(scaled.mean()), low=low, high=high, attack=_words(chosen, severities, how),
+                attack_settings=how | {"types": list(chosen)}, interval="bootstrap 95%",
+                **{**shared, "extra": {**shared["extra"], "units": units}},
             )
         )  # fmt: skip
     return results
 
 
-def _words(types: Sequence[str], severities: Sequence[int]) -> str:
-    """`15 common types × 5 severities`, or which ones where they are few."""
+def _words(types: Sequence[str], severities: Sequence[int], how: Mapping[str, Any]) -> str:
+    """`15 common types × 5 severities, frost drawn, JPEG 85`, or which types where they are few."""
     known = {COMMON: "15 common types", WITHOUT_NOISE: "12 common types without noise"}
     named = known.get(tuple(types)) or (", ".join(types) if len(types) <= 3 else f"{len(types)} types")
     depth = "5 severities" if list(severities) == [1, 2, 3, 4, 5] else f"severity {', '.join(map(str, severities))}"
-    return f"{named} × {depth}"
+    drawn = "frost" in types and "procedural" in str(how.get("overlays", how.get("frost", "")))
+    special = ["frost drawn"] * drawn + ([f"JPEG {how['jpeg']}"] if "jpeg" in how else [])
+    return ", ".join([f"{named} × {depth}", *special])
 
 
 def corruption_grid(results: Sequence[Result]) -> list[str]:

@@ -76,13 +76,18 @@ def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...
                 View(
                     name=f"{type_}/{severity}", show=stored.images, labels=stored.labels, source=files.source,
                     files=files,
-                    settings={
-                        "type": type_, "severity": severity, "files": files.kind,
-                        "constants": "imagenet" if files.kind == "imagenet_c" else "cifar",
-                    },
+                    settings={"type": type_, "severity": severity, "files": files.kind, **_how_made(files)},
                 )
             )  # fmt: skip
     return views
+
+
+def _how_made(files: OfficialC) -> dict[str, Any]:
+    """Whose constants, and of a regenerated set also the rest that its marker says."""
+    made = files.made
+    known: dict[str, Any] = {"constants": "imagenet" if files.kind == "imagenet_c" else "cifar"}
+    known |= {key: value for key, value in made.items() if key in ("constants", "seed", "frost")}
+    return known | ({"jpeg": made["jpeg"]} if made.get("layout") == "folder" and made.get("jpeg") else {})
 
 
 @dataclass(frozen=True)

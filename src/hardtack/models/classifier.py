@@ -130,14 +130,18 @@ def wrap(
     return model
 
 
-def probe(model: nn.Module, image_size: int) -> Tensor:
-    """The logits (1×num_classes) of one grey image, in eval mode; every train/eval flag is put back."""
+def probe(model: nn.Module, image_size: int, *, low: float = 0.5, high: float = 0.5) -> Tensor:
+    """The logits (1×num_classes) of one image, grey or a ramp from `low` to `high`, in eval mode.
+
+    Every train/eval flag is put back.
+    """
     tensor = next(iter(model.parameters()), torch.empty(0))
     flags = {module: module.training for module in model.modules()}
     model.eval()
     try:
         with torch.no_grad():
-            return model(torch.full((1, 3, image_size, image_size), 0.5, device=tensor.device))
+            ramp = torch.linspace(low, high, image_size, device=tensor.device)
+            return model(ramp.expand(1, 3, image_size, image_size).contiguous())
     finally:
         for module, training in flags.items():
             module.training = training

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hardtack.errors import UserError, did_you_mean
 from hardtack.models.classifier import Classifier, Triple, as_triple, probe, wrap
@@ -94,9 +94,21 @@ def working_size(module: nn.Module) -> int | None:
     """The first of the likely sizes that a network takes."""
     for size in LIKELY_SIZES:
         with contextlib.suppress(Exception):
-            probe(module, size)
+            _probed(module, size)
             return size
     return None
+
+
+def _probed(module: nn.Module, size: int) -> Tensor:
+    """Logits of one grey image; of a normalised one where the network takes no other."""
+    try:
+        return probe(wrap(module), size)
+    except UserError:
+        raise
+    except Exception:
+        with contextlib.suppress(Exception):
+            return probe(wrap(module), size, low=-2.0, high=2.0)
+        raise
 
 
 def named_place(name: str) -> str | None:
@@ -132,7 +144,7 @@ def _logits(place: Place, module: nn.Module, size: int | None) -> int:
     """How many classes it tells apart, from one grey image."""
     size = size or working_size(module) or LIKELY_SIZES[-1]
     try:
-        out = probe(wrap(module), size)
+        out = _probed(module, size)
     except UserError as error:
         raise UserError(f"{place.short}: {error}") from None
     except Exception as error:

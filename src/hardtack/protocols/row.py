@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from hardtack.api import Target, evaluate_target, load_target, nested
 from hardtack.config import build
+from hardtack.data.official import OfficialC, open_official
+from hardtack.data.official.kinds import KINDS
 from hardtack.data.paths import find_path
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation import Evaluation, EvaluationConfig
@@ -61,8 +64,8 @@ class ProtocolRow:
 
 def _line(result: Result) -> str:
     interval = "" if result.low is None or result.high is None else f"  [{result.low:.2%}, {result.high:.2%}]"
-    source = result.extra.get("source", "")
-    return f"{result.extra['column']:<24} {result.value:7.2%}{interval}  n={result.n}" + (f"  {source}" * bool(source))
+    about = "  ".join(str(part) for part in (result.threat, result.extra.get("source")) if part)
+    return f"{result.extra['column']:<24} {result.value:7.2%}{interval}  n={result.n}" + (f"  {about}" * bool(about))
 
 
 def _flags(results: tuple[Result, ...]) -> list[str]:
@@ -93,14 +96,18 @@ def measure_protocol(
 
 
 def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
-    """What each evaluation of a protocol will cost."""
+    """What each evaluation of a protocol will cost, and a line for a column that cannot be measured."""
     from hardtack.plan import plan_evaluation
 
-    part, plans = _Measured(run, nested(words)), {}
+    part = _Measured(run, nested(words))
+    plans: dict[str, Any] = {}
     for column in part.protocol.columns:
+        if column.worst_of:
+            continue
         try:
             target, config, _ = part.prepared(column)
-        except _Missing:
+        except _Missing as reason:
+            plans[column.name] = f"plan: {column.name} is left out: {reason}"
             continue
         key = json.dumps([column.data, dataclasses.asdict(config)], default=str)
         if key not in plans:
@@ -170,6 +177,22 @@ class _Measured:
                 raise
             return None
 
+    def _official(self, key: str) -> Path | None:
+        """Official files for the data; some that merely lie about under the usual name must be of these images."""
+        place = self._place(key)
+        if place is None or key in self._given:
+            return place
+        try:
+            files = open_official(place)
+        except UserError:
+            return None
+        data = self.target.data
+        if not isinstance(files, OfficialC):
+            return place if KINDS[files.kind].side in (0, data.image_shape[-1]) else None
+        labels = files.stored(files.types[0], 1).labels
+        known = int(data.index.max()) < len(labels) and torch.equal(labels[data.index], data.labels)
+        return place if known else None
+
     # ------------------------------------------------------------ one column
 
     def prepared(self, column: Column) -> tuple[Target, EvaluationConfig, dict[str, Any]]:
@@ -181,7 +204,7 @@ class _Measured:
             settings["threat"] = self.threat or self.protocol.threat
         if settings["suite"] == "corruptions" and self.frost is not None:
             settings["frost"] = self.frost
-        if column.official is not None and (place := self._place(column.official)) is not None:
+        if column.official is not None and (place := self._official(column.official)) is not None:
             settings = {key: value for key, value in settings.items() if key not in ("frost", "constants")}
             settings["files"] = str(place)
         how = {key: value for key, value in self.values.items() if key not in _WHAT}

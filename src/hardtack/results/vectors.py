@@ -42,6 +42,20 @@ def _masks(result: Result, columns: Columns) -> np.ndarray:
     return np.stack([columns[name] for name in columns if name.startswith(f"right@{kind}/")]).astype(float)
 
 
+def _in_units(result: Result, columns: Columns) -> np.ndarray:
+    """Errors in units of another model's, type by type; `clean` among the units: what is added to the clean error."""
+    units = dict(result.extra["units"])
+    other = units.pop("clean", None)
+    own = 0.0 if other is None else 1 - columns["clean_correct"].astype(float)
+    errors = {name: 1 - _mean_of(columns, f"correct@{name}/") for name in units}
+    return np.mean([(errors[name] - own) / (units[name] - (other or 0.0)) for name in units], axis=0)
+
+
+def _flips_in_units(result: Result, columns: Columns) -> np.ndarray:
+    units = result.extra["units"]
+    return np.mean([columns[f"flips@{name}"] / unit for name, unit in units.items()], axis=0)
+
+
 _VECTORS: dict[str, Callable[[Result, Columns], np.ndarray]] = {
     "clean_accuracy": lambda _, columns: columns["clean_correct"],
     "top5_accuracy": lambda _, columns: columns["clean_rank"] < 5,
@@ -50,6 +64,9 @@ _VECTORS: dict[str, Callable[[Result, Columns], np.ndarray]] = {
     "robustness_area": lambda _, columns: area_under(columns),
     "corrupted_accuracy": lambda result, columns: columns[f"correct@{result.attack}"],
     "mean_corrupted_accuracy": lambda _, columns: _mean_of(columns, "correct@"),
+    "mean_corruption_error": _in_units,
+    "relative_corruption_error": _in_units,
+    "mean_flip_rate": _flips_in_units,
     "flip_probability": lambda result, columns: columns[f"flips@{result.attack}"],
     "mean_flip_probability": lambda _, columns: _mean_of(columns, "flips@"),
     "patch_accuracy": lambda result, columns: _masks(result, columns).mean(axis=0),

@@ -222,3 +222,12 @@ def test_the_record_says_which_code_it_was(home):
     assert first["name"] == second["name"] == "mine.py:build"
     assert first["code_sha256"] != second["code_sha256"]
     assert str(home) not in json.dumps(second)
+
+
+def test_a_network_that_insists_on_normalised_images_is_tried_with_one(tmp_path):
+    (tmp_path / "strict.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n        assert x.min() < 0, 'normalise first'\n        return x.mean(dim=(2, 3))\n"
+    )
+    model = ht.load_model(f"{tmp_path / 'strict.py'}:Net", num_classes=3, mean=0.5, std=0.25, image_size=32)
+    assert model(torch.rand(2, 3, 32, 32)).shape == (2, 3)

@@ -39,7 +39,7 @@ def test_every_protocol_is_well_formed_and_says_what_it_is(name):
 def test_the_papers_numbers_of_paper_3():
     columns = {column.name: column.settings for column in read_protocol("architectures/cifar").columns}
     assert columns["PGD-linf"]["threat"] == "linf:8/255" and columns["PGD-l2"]["threat"] == "l2:1.5"
-    assert columns["PGD-l1"]["threat"] == "l1:40" and columns["PGD-l1"]["attack"]["name"] == "dense_pgd"
+    assert columns["PGD-l1"]["threat"] == "l1:40" and columns["PGD-l1"]["attack"]["dense"] is True
     assert all(columns[name]["attack"]["steps"] == 20 for name in ("PGD-linf", "PGD-l2", "PGD-l1"))
     assert all(columns[name]["attack"]["relative_step"] == 0.075 for name in ("PGD-linf", "PGD-l2", "PGD-l1"))
 
@@ -176,8 +176,8 @@ def test_dense_l1_steps_are_weak_and_feasible():
     model = ht.load_model("vit_digits", seed=0)
     batch = ht.load_data("digits", "test").batch(range(16))
     with pytest.raises(UserError, match="in l1 only"):
-        ht.attack(model, batch.x, batch.y, "dense_pgd", threat="linf:0.1")
-    x_adv = ht.attack(model, batch.x, batch.y, "dense_pgd", threat="l1:4", steps=10)
+        ht.attack(model, batch.x, batch.y, "pgd", dense=True, threat="linf:0.1")
+    x_adv = ht.attack(model, batch.x, batch.y, "pgd", dense=True, threat="l1:4", steps=10)
     delta = (x_adv - batch.x).flatten(1).abs()
     assert (delta.sum(dim=1) <= 4).all() and (delta > 0).float().mean() > 0.3  # nearly every pixel moves
     sharp = ht.attack(model, batch.x, batch.y, "pgd", threat="l1:4", steps=10)
@@ -186,3 +186,28 @@ def test_dense_l1_steps_are_weak_and_feasible():
         for images in (batch.x, x_adv, sharp)
     ]
     assert loss[0] < loss[1] < loss[2]
+
+
+def test_official_files_that_lie_about_are_taken_only_for_their_own_images(tmp_path, monkeypatch):
+    files = tmp_path / "data" / "CIFAR-10-C"
+    files.mkdir(parents=True)
+    np.save(files / "fog.npy", np.zeros((60, 32, 32, 3), dtype=np.uint8))
+    np.save(files / "labels.npy", np.zeros(60, dtype=np.uint8))
+    monkeypatch.chdir(tmp_path)
+    protocol = own(
+        tmp_path,
+        "folders: {c: CIFAR-10-C}\ncolumns: {C: {suite: corruptions, types: [fog], severities: [1],"
+        " metric: mean_corrupted_accuracy, official: c}}",
+    )
+    row = measure_protocol(protocol=protocol, output=str(tmp_path / "run"), quiet=True, **FEW)  # digits have 8 pixels
+    assert row.results[0].extra["source"] == "regenerated"
+
+
+def test_a_plan_names_what_it_leaves_out(tmp_path, capsys):
+    protocol = own(
+        tmp_path,
+        "folders: {imagenet_a: imagenet-a}\ncolumns: {clean: {suite: clean, metric: clean_accuracy},"
+        " A: {suite: clean, metric: clean_accuracy, data: imagenet_a}}",
+    )
+    assert main(["plan", "model=vit_digits", "data=digits", "n=6", f"protocol={protocol}"]) == 0
+    assert "plan: A is left out: there is no folder imagenet-a" in capsys.readouterr().out

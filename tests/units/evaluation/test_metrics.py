@@ -107,3 +107,21 @@ def test_every_mean_is_the_mean_of_its_vector():
         for result in found.results:
             vector = per_image(result, found.verdicts)
             assert vector is not None and vector.mean() == pytest.approx(result.value), result.metric
+
+
+def test_mce_and_mfr_are_means_of_vectors_too():
+    x = torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    model = ht.load_model("resnet8_cifar", num_classes=10, seed=0)
+    y = torch.arange(6)
+    corrupted = ht.evaluate(model, (x, y), suite="corruptions", constants="imagenet", quiet=True)
+    flipped = ht.evaluate(model, (x, y), suite="perturbations", constants="imagenet", quiet=True)
+    found = {}
+    for measured in (corrupted, flipped):
+        for result in measured.results:
+            if result.metric in ("mean_corruption_error", "relative_corruption_error", "mean_flip_rate"):
+                vector = per_image(result, measured.verdicts)
+                assert vector.mean() == pytest.approx(result.value), result.attack
+                found[result.metric] = result
+    assert len(found) == 3
+    with pytest.raises(ht.errors.UserError, match="attacked nothing"):
+        corrupted.robust  # noqa: B018

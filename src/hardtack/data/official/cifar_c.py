@@ -54,7 +54,7 @@ def open_arrays(
     used = {name: files[name] for name in (*types, "labels")}
     return OfficialC(
         kind=kind, location=location, source=marker.source_of(kind, mark), types=types, classes=classes,
-        description=f"{statement}: {'; '.join(notes)}", read=read,
+        description=f"{statement}: {'; '.join(notes)}", read=read, made=mark or {},
         compare=(lambda: checksums.differing(kind, used)) if kind in checksums.PUBLISHED else None,
     )  # fmt: skip
 

@@ -60,6 +60,7 @@ def open_tree(location: Path, folders: dict[str, Path], kind: str | None, mark: 
     return OfficialC(
         kind=kind, location=location, source=source, types=types, classes=classes,
         description=f"{statement}: {shown}, {len(SEVERITIES)} severities; {describe_types(types)}", read=read,
+        made=mark or {},
     )  # fmt: skip
 
 

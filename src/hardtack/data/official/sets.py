@@ -37,6 +37,9 @@ class OfficialC:
     compare: Callable[[], tuple[str, ...]] | None = field(default=None, repr=False)
     severities: tuple[int, ...] = SEVERITIES
     class_subset: Tensor | None = None
+    made: dict[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # how, where the marker of a regenerated set says it
 
     @property
     def missing(self) -> tuple[str, ...]:
