@@ -61,12 +61,12 @@ class Window:
 
 def radius_of(objective: Any, epoch: float) -> dict[str, float]:
     """How far a training attack may go by now: a share of its radius, and in pixels where it has one radius."""
-    adversary = getattr(objective, "adversary", None)
+    adversary = getattr(objective, "adversary", None) or getattr(objective, "config", None)
     several, warmup = hasattr(adversary, "attacks"), getattr(adversary, "warmup", None)
     attack = None if several else getattr(adversary, "attack", None)
     if warmup is None:
         return {}
-    share, threat = warmup.factor(epoch), getattr(attack, "threat", None)
+    share, threat = warmup.factor(epoch), getattr(attack or adversary, "threat", None)
     return {"eps_share": share} | ({"eps": share * threat.radius} if threat is not None else {})
 
 

@@ -8,6 +8,7 @@ from hardtack.data import batches, load_data
 from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
 from hardtack.training import Trainer
+from hardtack.training.tracking import radius_of
 from tiny_runs import MODEL, Linear, tiny_recipe, write_data
 
 PLAIN = {"augment": {}, "objective": "standard", "schedule": {"name": "constant"}}
@@ -167,6 +168,19 @@ def test_augmentation_and_attack_differ_from_epoch_to_epoch_and_seed_to_seed(tmp
     for part in (0, 1):
         assert torch.equal(first[part], again[part])
         assert not torch.equal(first[part], later[part]) and not torch.equal(first[part], other[part])
+
+
+@pytest.mark.parametrize(
+    "objective, radius",
+    [
+        ("standard", {}),
+        ({**ADVERSARIAL, "warmup": {"epochs": 4}}, {"eps_share": 0.25, "eps": 0.025}),
+        ({"name": "free", "threat": "linf:0.1", "warmup": {"epochs": 2}}, {"eps_share": 0.5, "eps": 0.05}),
+    ],
+)
+def test_the_radius_of_an_epoch_is_told(tmp_path, data, objective, radius):
+    job = trainer(tmp_path, data, objective=objective)
+    assert radius_of(job.objective, 1.0) == pytest.approx(radius)
 
 
 # ---------------------------------------------------------------- numbers that are none
