@@ -348,9 +348,7 @@ class Trainer:
 
     def _shard(self) -> None:
         if hasattr(self.objective, "optimised"):
-            raise UserError(
-                f"runtime.shard is for objectives that own nothing but the model; {self.recipe.name}'s does"
-            )
+            raise UserError("runtime.shard is for objectives that train the model alone, and this one trains more")
         self.runtime.join()
         self.unsplit = copy.deepcopy(self.model).eval()
         for model in (self.model, *([self.average.model] if self.average is not None else [])):
