@@ -24,7 +24,6 @@ from hardtack.attacks.patches import cover, grid, pick, stated_patch_size, usual
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.models import Normalize, Occluder, save_occluder
-from hardtack.objectives.adversary import Warmup
 from hardtack.objectives.patch_augment import augment_patches
 from hardtack.objectives.rspc_features import Alignment
 from hardtack.objectives.rspc_occluder import OccluderConfig, Opponent
@@ -40,7 +39,7 @@ class RSPCConfig:
     """The settings of objective=rspc.
 
     share               of the patches that are hidden (0.1: 20 of 196, 7 of 64, 2 of 16)
-    weight              of the alignment, and its `warmup` over the first epochs
+    weight              of the alignment; it rises from 0 over the first `warmup_epochs`
     patch_size          in pixels (None: the model's own where it states one, else the usual one)
     choose              learned: by an occluder that is trained along; random
     damage              occlude: noise in place of the pixels; drop: black
@@ -56,7 +55,7 @@ class RSPCConfig:
 
     share: Number = 0.1
     weight: Annotated[float, Field(ge=0)] = 5e-3
-    warmup: Warmup = field(default_factory=Warmup)
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     patch_size: Annotated[int, Field(ge=1)] | None = None
     choose: Literal["learned", "random"] = "learned"
     damage: Literal["occlude", "drop"] = "occlude"
@@ -123,7 +122,9 @@ class RSPC(nn.Module):
     ) -> dict[str, Tensor]:
         """The images' keys, the weight at this epoch and, if the occluder climbs something else, that gradient."""
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
-        weight = torch.full((), self.config.weight * self.config.warmup.factor(epoch), device=x.device)
+        rising = epoch < self.config.warmup_epochs
+        share = epoch / self.config.warmup_epochs if rising else 1.0
+        weight = torch.full((), self.config.weight * share, device=x.device)
         prepared = {"keys": keys, "weight": weight}
         if self.opponent is not None and self.climbs_apart:
             prepared["climb"] = self._climb(*self._branches(x, y, keys))

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hardtack.config import choose
 from hardtack.errors import UserError
 from hardtack.models import find_blocks, load_model, wrap
-from hardtack.objectives import StandardConfig, Warmup
+from hardtack.objectives import StandardConfig
 from hardtack.objectives.rspc_features import aligned_blocks
 from hardtack.registry import objectives
 from rspc_toys import MEAN, STD, TwoBlocks, build, cross_entropy, features, shown, small_vit, two_blocks
@@ -72,7 +72,7 @@ def test_a_detached_clean_branch_gets_no_gradient_of_the_alignment():
 
 
 def test_the_weight_warms_up():
-    x, y, objective = images(), labels(), build(weight=0.4, warmup=Warmup(epochs=4))
+    x, y, objective = images(), labels(), build(weight=0.4, warmup_epochs=4)
     prepared = {epoch: objective.prepare(x, y, epoch=epoch) for epoch in (0.0, 1.0, 9.0)}
     assert [round(p["weight"].item(), 6) for p in prepared.values()] == [0.0, 0.1, 0.4]
     outs = [objective(x, y, **p) for p in prepared.values()]

@@ -14,7 +14,7 @@ from tiny_runs import MODEL, images, labels, tiny_recipe, write_data
 
 STILL = {**MODEL, "options": {**MODEL["options"], "drop_path": 0.0}}
 # steps so large that a difference in the occluder would show in a few of them
-RSPC = {"name": "rspc", "weight": 0.1, "share": 0.25, "warmup": {"epochs": 1}, "occluder": {"lr": 0.01}}
+RSPC = {"name": "rspc", "weight": 0.1, "share": 0.25, "warmup_epochs": 1, "occluder": {"lr": 0.01}}
 
 
 @pytest.fixture
