@@ -61,8 +61,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 _EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
+_BOOL = "tag:yaml.org,2002:bool"
 for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+    # on, off, yes and no are words, as in YAML 1.2: a setting may be called so, and a switch takes them all the same
+    known = _kind.yaml_implicit_resolvers
+    _kind.yaml_implicit_resolvers = {key: [one for one in pairs if one[0] != _BOOL] for key, pairs in known.items()}
+    _kind.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -1,0 +1,137 @@
+"""Every recipe is valid, its model can be built, and whatever it asks of training takes a step on tiny data."""
+
+import dataclasses
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from hardtack.api import nested, train
+from hardtack.models import load_model
+from hardtack.recipes import list_recipes, recipe_folder
+from hardtack.training import read_recipe
+
+NAMES = list_recipes()
+
+
+@functools.cache
+def recipe(name):
+    return read_recipe(recipe_folder() / f"{name}.yaml")
+
+
+def network(name):
+    """The model as it is built, without weights that are the user's to give."""
+    return dataclasses.replace(recipe(name).model, weights=None, adapt=False)
+
+
+def networks():
+    """One recipe for every different model."""
+    return list({repr((network(name), recipe(name).data.image_size)): name for name in reversed(NAMES)}.values())
+
+
+def ways():
+    """One recipe for every way to train; lengths, rates and decays are numbers, which nothing depends on."""
+    found = {}
+    for name in reversed(NAMES):
+        one = recipe(name)
+        data = (one.data.repeats, one.data.synthetic is not None, bool(one.data.extra))
+        key = (
+            one.objective,
+            one.augment,
+            one.sharpness,
+            one.penalty.l1 > 0,
+            one.schedule.name,
+            one.optimiser.name,
+            data,
+        )
+        found[repr(key)] = name
+    return list(found.values())
+
+
+def test_the_papers_have_their_recipes():
+    folders = {name.split("/")[0] for name in NAMES}
+    assert {"architectures", "cauchy", "cifar10", "digits", "rspc", "xcit"} <= folders and len(NAMES) > 200
+    for start, count in (
+        ("xcit/table1", 6), ("xcit/table2", 5), ("xcit/table3", 32), ("xcit/table4", 14), ("xcit/table5", 5),
+        ("xcit/table6", 4), ("xcit/table7", 8), ("xcit/table8", 3), ("architectures/table1", 40),
+        ("architectures/table2", 16), ("architectures/table3", 12), ("architectures/figure3", 5),
+        ("rspc/table1", 16), ("rspc/table2", 12), ("rspc/table3", 2), ("cauchy/table1", 8), ("cauchy/table2", 20),
+    ):  # fmt: skip
+        assert sum(name.startswith(start) for name in NAMES) == count, start
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_is_valid_and_says_how_to_run_it(name):
+    text = (recipe_folder() / f"{name}.yaml").read_text()
+    head = text.split("\n\n")[0]
+    assert f"hardtack train {name}" in head or f"hardtack train recipes/{name}.yaml" in head
+    assert "# verified" in head
+    assert recipe(name).train.epochs >= 1
+
+
+@pytest.mark.parametrize("name", networks())
+def test_its_model_is_one_that_can_be_built(name):
+    with torch.device("meta"):
+        model = load_model(network(name), num_classes=10, image_size=recipe(name).data.image_size)
+    assert sum(parameter.numel() for parameter in model.parameters()) > 1000
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    """Three classes of twelve small photographs, and as many synthetic images."""
+    folder, generator = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for label in range(3):
+        (folder / "photos" / f"class{label}").mkdir(parents=True)
+        for number in range(12):
+            pixels = generator.integers(0, 256, (40, 48, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / "photos" / f"class{label}" / f"{number}.png")
+    images = generator.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
+    np.savez(folder / "synthetic.npz", x=images, y=np.arange(24) % 3)
+    return folder
+
+
+@pytest.mark.parametrize("name", ways())
+def test_its_way_of_training_takes_a_step(name, photographs, tmp_path):
+    one = recipe(name)
+    words = {
+        "data.name": f"folder:{photographs / 'photos'}", "data.image_size": 32, "data.validation": 0.25,
+        "data.root": None, "data.workers": 0, "train.epochs": 1, "train.batch_size": 8, "train.accumulate": 1,
+        "validation.limit": 4, "validation.every": 1, "runtime.precision": "fp32", "runtime.device": "cpu",
+        "output": str(tmp_path / "run"), "model": {"name": "vit_tiny_patch4_32", "options": {"depth": 1, "width": 48}},
+    }  # fmt: skip
+    if one.data.synthetic is not None:
+        words["data.synthetic.name"] = f"npz:{photographs / 'synthetic.npz'}"
+    settings = read_recipe(recipe_folder() / f"{name}.yaml", **nested(words))
+    model = dataclasses.replace(settings.model, weights=None, adapt=False)
+    folder = train(dataclasses.replace(settings, model=model), quiet=True)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses and np.isfinite(losses).all()
+    assert (folder / "checkpoints" / "best.safetensors").exists()
+
+
+def test_a_row_keeps_what_its_base_says_of_the_pixels():
+    """A model of another name would lose the statistics of the one it replaces; bases therefore name none."""
+    for name, mean in (
+        ("xcit/table1_deit_s_standard", (0, 0, 0)), ("xcit/table5_1_deit_s", (0, 0, 0)),
+        ("rspc/table2_fan_b_rspc", (0.485, 0.456, 0.406)), ("cauchy/table2_covit_l2", (0.5, 0.5, 0.5)),
+        ("architectures/table1/pvtv2_adversarial", (0.4914, 0.4822, 0.4465)),
+    ):  # fmt: skip
+        assert recipe(name).model.mean == mean, name
+
+
+def test_constants_of_the_papers():
+    trained = recipe("architectures/table1/vit_adversarial")
+    assert (trained.objective.attack.steps, trained.objective.attack.relative_step) == (15, 0.1)
+    assert trained.optimiser.lr == 2.5e-4 and trained.schedule.per_epoch and trained.schedule.warmup_lr == 0
+    thesis = recipe("xcit/table5_5_decay")
+    assert thesis.optimiser.weight_decay == 0.5 and thesis.objective.warmup.epochs == 10
+    assert thesis.objective.attack.start == "nudged" and thesis.objective.warmup.step == "final"
+    assert recipe("xcit/table2_warmup_30").objective.warmup.hold == "epoch"
+    assert recipe("rspc/table1_cifar10_rvt_s_rspc").objective.weight == 5e-3
+    assert (
+        recipe("cauchy/table1_covit_t1").sharpness.name == "sam" and recipe("cauchy/table1_vit_t1").train.epochs == 300
+    )
