@@ -16,7 +16,7 @@ from hardtack.results import append_result
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "units" / "report"))
 from run_folders import HOSTILE_CLASS, HOSTILE_NAME, make_run, make_runs, result
-from surveyed import attacked, calibrated, corrupted, flipping, followed, occluded
+from surveyed import attacked, calibrated, corrupted, flipping, followed, measured, occluded
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -313,6 +313,53 @@ def test_charts_fit_a_phone(browser, surveyed):
     )
     assert small >= 11, "text keeps its size"
     page.context.close()
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_scale_of_differences_has_a_labelled_mark_on_each_side_it_reaches_to(browser, tmp_path, width):
+    """One type is 5 points better and another 1 point worse, each ±2: from −3 to +7."""
+    for name, values in (("base", (0.50, 0.50)), ("other", (0.55, 0.49))):
+        (tmp_path / name).mkdir()
+        for type_, value in zip(("fog", "snow"), values, strict=True):
+            made = {"suite": "corruptions", "attack": f"{type_}/1", "attack_settings": {"type": type_, "severity": 1}}
+            append_result(tmp_path / name, measured(tmp_path / name, "corrupted_accuracy", value, half=0.014, **made))
+    page = open_page(browser, write_report(tmp_path), width=width)
+    words = plot_of(page, "corruption-types-0").locator("text").all_text_contents()
+    marks = [word for word in words if word[0] in "+−" and word[1:].replace(".", "").isdigit()]
+    assert "0" in words and {word[0] for word in marks} == {"+", "−"}, words
+    page.context.close()
+
+
+def test_eight_columns_of_a_protocol_fit_a_screen_with_their_warnings(browser, tmp_path):
+    (tmp_path / "vit").mkdir()
+    names = ["clean", "PGD-linf", "AA-linf", "PGD-l2", "PGD-l1", "worst case", "AA-l1", "worst case with AA-l1"]
+    for place, name in enumerate(names):
+        made = {"suite": "protocol", "protocol": "p 1", "evaluation": "p", "extra": {"column": name, "place": place}}
+        append_result(tmp_path / "vit", measured(tmp_path / "vit", "robust_accuracy", 0.5, half=0.1, **made))
+    calibrated(tmp_path / "vit", gap=0.1)
+    page = open_page(browser, write_report(tmp_path))
+    area = page.locator("#protocols .scroll")
+    assert area.evaluate("a => a.scrollWidth <= a.clientWidth") and not page.locator("#protocols .hint").is_visible()
+    page.context.close()
+
+
+def test_a_phone_shows_the_first_numbers_without_scrolling(browser, report):
+    page = open_page(browser, report, width=390)
+    row = page.locator("#leaderboard tbody tr").first
+    name = row.locator("th").bounding_box()
+    for cell in (1, 2):
+        number = row.locator("td").nth(cell - 1).locator(".range").bounding_box()
+        assert name["x"] + name["width"] <= number["x"] and number["x"] + number["width"] <= 390 - 16
+    page.context.close()
+
+
+def test_the_gap_of_calibration_is_seen_whatever_the_colour_of_the_run(charts):
+    plot = plot_of(charts, "calibration-0")
+    looks = plot.evaluate("p => ['gap', 'hatch', 'accuracy'].map(c => getComputedStyle(p.querySelector('.' + c)))"
+                          ".map(s => s.stroke + s.fill)")  # fmt: skip
+    ink = plot.evaluate("p => getComputedStyle(p.querySelector('text.strong')).fill")
+    assert looks[0].startswith(ink) and looks[1].startswith(ink) and not looks[2].endswith(ink)
+    assert plot.locator("path.hatch").first.get_attribute("d").startswith("M")
 
 
 def test_past_twelve_runs_the_others_are_faded(browser, tmp_path):

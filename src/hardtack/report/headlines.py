@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hardtack.errors import UserError
 from hardtack.report import wording
-from hardtack.results import REPORTED, Result, Row, Run, Table, paired, read_verdicts
+from hardtack.report.column import Column
+from hardtack.results import REPORTED, Result, Row, Run, Table, paired, per_image, read_verdicts, source_of
 
 
-def headlines(tables: list[Table], warnings: list[dict[str, Any]], order: Mapping[str, int]) -> list[dict[str, Any]]:
-    cards = []
-    tables = [table for table in tables if table.source != REPORTED] or tables  # what was measured here comes first
-    several = len({row.run for table in tables for row in table.rows}) > 1
-    worst = next((table for table in tables if table.metric == "worst_case_accuracy"), None)
-    robust = worst or next((table for table in tables if table.metric == "robust_accuracy"), None)
-    if robust is not None:
-        threat = robust.threats[0]
-        best = robust.rows[0]
-        tied = [row.run for row in _tied(robust)[1:]]
-        attack = wording.attack_name(robust.attack, robust.suite)
-        under = [wording.reach_of(best.cells[threat]), attack, _reported(robust), _tied_with(tied)]
-        title = "Most robust" if several else "Robust accuracy"
-        cards.append(_headline(title, best.run, order, best.cells[threat], under))
-    clean = [(row.run, row.clean) for table in tables for row in table.rows if row.clean]
-    clean += [
-        (row.run, row.cells[None])
-        for table in tables
-        if table.metric == "clean_accuracy"
-        for row in table.rows
-        if None in row.cells
-    ]
-    if clean:
-        name, result = max(clean, key=lambda pair: pair[1].value)  # the first of equals: the most robust
-        tied = [other for other, one in clean if (one.value, one.data, one.n) == (result.value, result.data, result.n)]
-        under = [result.data, _tied_with([other for other in dict.fromkeys(tied) if other != name])]
-        title = "Most accurate on clean images" if several else "Clean accuracy"
-        cards.append(_headline(title, name, order, result, under))
-    return [*cards, _warning_headline(warnings)]
+def headlines(
+    tables: Sequence[Table], column: Column | None, warnings: list[dict[str, Any]], order: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The cards: who is most robust in this column, who most accurate on clean images, and the warnings."""
+    cards = [] if column is None else [_robust(column, order)]
+    return [*cards, *_clean(tables, column, order), _warning_headline(warnings)]
 
 
-def _reported(table: Table) -> str:
-    return wording.source(REPORTED) if table.source == REPORTED else ""
+def _robust(column: Column, order: Mapping[str, int]) -> dict[str, Any]:
+    best, result = column.rows[0], column.first
+    reported = wording.source(REPORTED) if source_of(result) == REPORTED else ""
+    tied = _tied_with([row.run for row in column.tied[1:]])
+    under = [wording.reach_of(result), wording.attack_name(result.attack, result.suite), wording.images(result)]
+    title = "Most robust" if _several(row.run for row in column.rows) else "Robust accuracy"
+    return _headline(title, best.run, order, result, [*under, reported, tied])
 
 
-def _tied(table: Table) -> list[Row]:
-    """The first row, and those whose number is the same."""
-    best = table.rows[0].cells[table.threats[0]].value
-    return [row for row in table.rows if (cell := row.cells.get(table.threats[0])) and cell.value == best]
+def _clean(tables: Sequence[Table], column: Column | None, order: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Only what was measured on the same images compares: those most runs have seen, or else the attacked ones."""
+    tables = [table for table in tables if table.source != REPORTED] or tables
+    groups: dict[tuple[Any, ...], list[tuple[str, Result]]] = defaultdict(list)
+    for row in (row for table in tables for row in table.rows):
+        own = row.cells.get(None)
+        for result in (row.clean, own if own and own.metric == "clean_accuracy" else None):
+            if result is not None:
+                groups[_images(result)].append((row.run, result))
+    if not groups:
+        return []
+    attacked = None if column is None else _images(column.first)
+    found = groups[max(groups, key=lambda about: (len({name for name, _ in groups[about]}), about == attacked))]
+    rank = [] if column is None else [row.run for row in column.rows]  # of equals the most robust
+    name, result = max(found, key=lambda pair: (pair[1].value, -rank.index(pair[0]) if pair[0] in rank else -len(rank)))
+    tied = dict.fromkeys(other for other, one in found if one.value == result.value and other != name)
+    title = "Most accurate on clean images" if _several(other for other, _ in found) else "Clean accuracy"
+    return [_headline(title, name, order, result, [wording.images(result), _tied_with(list(tied))])]
+
+
+def _images(result: Result) -> tuple[Any, ...]:
+    return result.data, result.n, result.data_description, source_of(result) == REPORTED
+
+
+def _several(names: Iterable[str]) -> bool:
+    return len(set(names)) > 1
 
 
 def _tied_with(names: Sequence[str]) -> str:
@@ -81,18 +87,17 @@ def _headline(title: str, name: str, order: Mapping[str, int], result: Result, u
     }
 
 
-def verdict(tables: list[Table], runs: Sequence[Run]) -> str:
+def verdict(column: Column | None, runs: Sequence[Run]) -> str:
     """Whether the first is truly ahead of the second, by the exact paired test on their verdicts."""
-    table = next(
-        (t for t in tables if t.metric == "robust_accuracy" and t.source != REPORTED and len(t.rows) > 1), None
-    )
-    if table is None:
+    if column is None or len(column.rows) < 2 or source_of(column.first) == REPORTED:
         return ""
+    attack = wording.attack_name(column.first.attack, column.first.suite)
+    under = f"Under {' at '.join(part for part in (attack, wording.reach_of(column.first)) if part)}"
     folders = {run.label: run.path for run in runs}
-    first, second = table.rows[0], table.rows[1]
-    if len(tied := _tied(table)) > 1:
-        return _tie(tied, table)
-    robust = [_robust_images(row, table.threats[0], folders) for row in (first, second)]
+    first, second = column.rows[:2]
+    if len(column.tied) > 1:
+        return f"{under}, {_tie(column)}"
+    robust = [_robust_images(row, column.threat, folders) for row in (first, second)]
     if robust[0] is None or robust[1] is None or set(robust[0]) != set(robust[1]):
         return ""
     images = sorted(robust[0])
@@ -101,28 +106,30 @@ def verdict(tables: list[Table], runs: Sequence[Run]) -> str:
     p_value = "p\u00a0<\u00a00.0001" if test.p_value < 1e-4 else f"p\u00a0=\u00a0{test.p_value:.2g}"
     about = f"on the same {test.n:,} images (exact paired test, {p_value})"
     if test.p_value < 0.05:
-        return f"{first.run} is ahead of {second.run} by {lead} {about}."
-    return f"{first.run} and {second.run} cannot be told apart: {lead} {about}."
+        return f"{under}, {first.run} is ahead of {second.run} by {lead} {about}."
+    return f"{under}, {first.run} and {second.run} cannot be told apart: {lead} {about}."
 
 
-def _tie(rows: list[Row], table: Table) -> str:
+def _tie(column: Column) -> str:
     """Equal numbers: what puts the first of them first, if anything does."""
-    names = [row.run for row in rows]
+    names = [row.run for row in column.tied]
     who = wording.listed(names) if len(names) <= 4 else f"{len(names)} runs"
-    value = wording.number(rows[0].cells[table.threats[0]].value)
-    first, second = rows[0].clean, rows[1].clean
+    first, second = column.rows[0].clean, column.rows[1].clean
     ahead = f"; {names[0]} is ahead on clean images" if first and second and first.value > second.value else ""
-    return f"{who} are tied at {value} on the same {table.n:,} images{ahead}."
+    return f"{who} are tied at {wording.number(column.values[0])} on the same {column.first.n:,} images{ahead}."
 
 
 def _robust_images(row: Row, threat: str | None, folders: Mapping[str, Path]) -> dict[int, bool] | None:
-    result = row.cells.get(threat)
-    if result is None or not result.verdicts:
+    result = row.cells[threat]
+    if not result.verdicts:
         return None
     try:
         columns = read_verdicts(folders[row.run] / result.verdicts)
     except UserError:
         return None
-    if "index" not in columns or "robust" not in columns or len(columns["index"]) != result.n:
+    stood = per_image(result, columns)
+    if stood is None and not any(name.startswith("robust@") for name in columns):
+        stood = columns.get("robust")  # a single threat
+    if stood is None or "index" not in columns or len(columns["index"]) != result.n:
         return None
-    return dict(zip(columns["index"].tolist(), columns["robust"].tolist(), strict=True))
+    return dict(zip(columns["index"].tolist(), (bool(one) for one in stood), strict=True))

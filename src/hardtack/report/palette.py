@@ -21,7 +21,6 @@ PARTS = {
     "standing": "#2f7d6b", "wrong": "#cfc8bc", "0": "#f2b134", "1": "#e07b39", "2": "#c44536", "3": "#8d2a4d",
     "4": "#5f3b7a", "5": "#3d4f8f", "6": "#7f7f7f",
 }  # fmt: skip
-GAP = "#c0392b"
 
 
 def in_order(runs: Sequence[Run]) -> list[Run]:

@@ -32,7 +32,7 @@ class Attempt:
     prediction: str
     fooled: bool
     already_wrong: bool
-    size: str
+    size: str  # empty where it was not attacked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,11 @@ class Exhibit:
     examples: list[Example]
     shared: bool
 
+    @property
+    def attacked(self) -> bool:
+        """Whether any image was: those that were wrong to begin with are not."""
+        return any(attempt.size for example in self.examples for attempt in example.attempts)
+
 
 def exhibits(runs: Sequence[Run]) -> list[Exhibit]:
     """Galleries of all runs by attack and threat; an image that several runs were attacked on is shown once."""
@@ -63,17 +68,23 @@ def exhibits(runs: Sequence[Run]) -> list[Exhibit]:
             about = (gallery.attack, gallery.threat, gallery.limits, gallery.x.shape[1:])
             groups[about].append((number, run, gallery))
     made = [_exhibit(entries) for entries in groups.values()]
-    return [exhibit for exhibit in made if exhibit.examples]
+    shown = [exhibit for exhibit in made if exhibit.examples]
+    return sorted(shown, key=lambda exhibit: not exhibit.attacked)
 
 
 def magnification(galleries: Sequence[Gallery]) -> int:
     """The power of two that spreads the perturbations over the grey scale without clipping most of them."""
-    peaks = [np.quantile(np.abs(perturbation(gallery)), 0.995) for gallery in galleries if len(gallery.x)]
-    peak = max(peaks, default=0.0)
+    changed = [np.abs(perturbation(gallery)[_attacked(gallery)]) for gallery in galleries]
+    peak = max((np.quantile(deltas, 0.995) for deltas in changed if len(deltas)), default=0.0)
     if peak < 1e-5:  # nothing but rounding of the float32 pixels
         return 1
     # The slack keeps 8/255 at ×16, although 8·16/255 and the half step of x's 8 bits reach over one half.
     return int(2 ** np.clip(np.floor(np.log2(0.54 / peak)), 0, 8))
+
+
+def _attacked(gallery: Gallery) -> np.ndarray:
+    """Which images were: a perturbation without a size was not looked for."""
+    return ~np.isnan(gallery.size.astype(float))
 
 
 def perturbation(gallery: Gallery) -> np.ndarray:
@@ -127,14 +138,29 @@ def _exhibit(entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
 
 
 def _choose(holders: Holders) -> list[Key]:
-    """The images most runs share; then, for a run with fewer than three of those, some of its own."""
+    """The images most runs share; then, for a run with fewer than three of those, some of its own.
+
+    One that was wrong to begin with was not attacked and shows little: it comes last, and where no run attacked it
+    only as the single card of a run that has nothing else.
+    """
+
+    def spared(key: Key) -> int:
+        return sum(not _attacked(gallery)[row] for _, _, gallery, row in holders[key])
 
     def order(key: Key) -> tuple[int, int, int]:
-        # An image that was wrong to begin with was not attacked, and shows nothing.
-        wrong = sum(int(gallery.clean_prediction[row]) != key[1] for _, _, gallery, row in holders[key])
-        return -len(holders[key]), wrong, key[0]
+        return -len(holders[key]), spared(key), key[0]
 
-    ordered = sorted(holders, key=order)
+    telling = [key for key in holders if spared(key) < len(holders[key])]
+    chosen = _most_shared(sorted(telling, key=order), holders)
+    seen = {number for key in chosen for number, *_ in holders[key]}
+    for key in sorted(set(holders) - set(telling), key=order):
+        if any(number not in seen for number, *_ in holders[key]):
+            chosen.append(key)
+            seen |= {number for number, *_ in holders[key]}
+    return sorted(chosen, key=lambda key: spared(key) > 0)
+
+
+def _most_shared(ordered: Sequence[Key], holders: Holders) -> list[Key]:
     most = len(holders[ordered[0]]) if ordered else 0
     chosen = [key for key in ordered if len(holders[key]) == most][: max(3, min(SHOWN, 36 // max(1, most)))]
     seen: dict[int, int] = defaultdict(int)
@@ -153,7 +179,7 @@ def _example(index: int, held: list[tuple[int, Run, Gallery, int]], factor: int)
     _, _, gallery, row = held[0]
     return Example(
         index=index,
-        label=gallery.class_name(int(gallery.label[row])),
+        label=wording.class_name(gallery.class_name(int(gallery.label[row]))),
         clean=data_uri(gallery.x[row]),
         attempts=[_attempt(*entry, factor, several=sum(entry[0] == other[0] for other in held) > 1) for entry in held],
     )
@@ -166,7 +192,7 @@ def _attempt(number: int, run: Run, gallery: Gallery, row: int, factor: int, *, 
         run_name=f"{run.label} ({gallery.checkpoint})" if several and gallery.checkpoint else run.label,
         adversarial=data_uri(to_uint8(gallery.x_adv[row])),
         perturbation=data_uri(magnified(perturbation(gallery)[row], factor)),
-        prediction=gallery.class_name(prediction),
+        prediction=wording.class_name(gallery.class_name(prediction)),
         fooled=prediction != label,
         already_wrong=int(gallery.clean_prediction[row]) != label,
         size=wording.size(float(gallery.size[row]), gallery.threat),

@@ -32,7 +32,8 @@ def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
             }
         )
     images = f"{table.n:,} images" if table.n else ""
-    how = [table.attack or table.suite, table.protocol, table.data, images, wording.source(table.source)]
+    made = wording.making(next(iter(cells.values())).attack_settings)
+    how = [table.attack or table.suite, table.protocol, table.data, images, wording.source(table.source), *made]
     return {
         "title": _table_title(table),
         "how": [part for part in dict.fromkeys(how) if part],
@@ -48,9 +49,11 @@ def protocol_view(table: ProtocolTable, runs: Sequence[Run]) -> dict[str, Any]:
     order = {run.label: number for number, run in enumerate(runs)}
     several = len({row.run for row in table.rows}) < len(table.rows)
     images = f"{table.n:,} images" if table.n else ""
+    cells = [cell for row in table.rows for cell in row.cells.values()]
+    made = dict.fromkeys(part for cell in cells for part in wording.making(cell.attack_settings))
     return {
         "title": table.protocol,
-        "how": [part for part in (table.data, images, *map(wording.source, table.sources)) if part],
+        "how": [part for part in (table.data, images, *map(wording.source, table.sources), *made) if part],
         "columns": table.columns,
         "rows": [
             {

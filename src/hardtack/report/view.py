@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.report import charts, palette, pictures, wording
+from hardtack.report.column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.results import REPORTED, Result, Run, leaderboard, protocol_tables, source_of
+from hardtack.results.leaderboard import CLEAN, ORDER
 
 LEVEL_MEANS = {
     "red": "Do not quote this number before the cause is understood.",
@@ -35,6 +37,8 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     runs = palette.in_order(runs)
     tables = leaderboard(runs)
     warnings = _warnings(runs)
+    column = telling_column(tables, runs)
+    training = charts.training_charts(runs)
     return {
         "title": _title(runs),
         "subtitle": _subtitle(runs),
@@ -43,14 +47,15 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "coloured": len(palette.COLOURS),
         "solid": palette.SOLID,
         "runs": [_run(number, run, output) for number, run in enumerate(runs)],
-        "headlines": headlines(tables, warnings, {run.label: number for number, run in enumerate(runs)}),
-        "verdict": verdict(tables, runs),
+        "headlines": headlines(tables, column, warnings, {run.label: number for number, run in enumerate(runs)}),
+        "verdict": verdict(column, runs),
         "tables": [table_view(table, runs) for table in tables],
         "protocols": [protocol_view(table, runs) for table in protocol_tables(runs)],
         "sections": charts.sections(runs),
         "chart_words": CHART_WORDS,
         "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
-        "training": charts.training_charts(runs),
+        "training": training,
+        "training_runs": charts.runs_in(training),
         "configuration": _configuration(runs),
         "configured": sum(bool(run.config) for run in runs),
         "warnings": warnings,
@@ -102,7 +107,7 @@ def _exhibit(exhibit: pictures.Exhibit) -> dict[str, Any]:
     reach = wording.reach(exhibit.threat, exhibit.limits)
     title = ": ".join(part for part in (wording.attack_name(exhibit.attack, ""), reach) if part)
     most = max(len(example.attempts) for example in exhibit.examples)
-    return {**asdict(exhibit), "title": title or "Attack not recorded", "beside": most}
+    return {**asdict(exhibit), "attacked": exhibit.attacked, "title": title or "Attack not recorded", "beside": most}
 
 
 def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -153,7 +158,7 @@ def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
     for number, run in enumerate(runs):
         for result in run.results:
             found.setdefault((number, result.evaluation), (run, []))[1].append(result)
-    facts = {key: _facts(results[0]) for key, (_, results) in found.items()}
+    facts = {key: _facts(_main(results)) for key, (_, results) in found.items()}
     names = list(next(iter(facts.values()), {}))
     columns = [name for name in names if len({values[name] for values in facts.values()}) > 1]
     first: dict[str, str] = next(iter(facts.values()), {})
@@ -175,8 +180,17 @@ def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
 
 def _measured(results: list[Result]) -> str:
     """The suite, or that the number was only read somewhere."""
-    source = wording.source(source_of(results[0])) if source_of(results[0]) == REPORTED else ""
-    return f"{results[0].suite}: {source}" if source else results[0].suite
+    if source_of(results[0]) != REPORTED:
+        return results[0].suite
+    source = wording.source(REPORTED)
+    return source if results[0].suite == REPORTED else f"{results[0].suite}: {source}"
+
+
+def _main(results: list[Result]) -> Result:
+    """The number an evaluation was made for, whose interval is shown: that of its cells may be another."""
+    main = [result for result in results if result.metric in ORDER]
+    others = [result for result in results if result.metric != CLEAN and result.suite != "clean"]
+    return (main or others or results)[0]
 
 
 def _threats(results: list[Result]) -> str:
@@ -195,8 +209,8 @@ def _facts(result: Result) -> dict[str, str]:
         "Checkpoint": result.checkpoint or "",
         "Weights, sha256": (result.weights_sha256 or "")[:16],
         "Data": data,
-        "Images": f"{result.n:,}",
-        "Interval": result.interval,
+        "Images": f"{result.n:,}" if result.n else "",
+        "Interval": "" if result.low is None else result.interval,
         "Seed": "" if result.seed is None else str(result.seed),
         "Precision": result.precision,
         "Device": result.device,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ METRICS = {
     "clean_accuracy": "Clean accuracy",
     "robust_accuracy": "Robust accuracy",
     "worst_case_accuracy": "Worst case over all threats",
+    "top5_accuracy": "Top-5 accuracy",
     "mean_corrupted_accuracy": "Mean accuracy under corruptions",
     "corrupted_accuracy": "Accuracy under corruptions",
     "mean_corruption_error": "mCE",
@@ -70,6 +71,17 @@ def images(result: Result) -> str:
 def source(source: str) -> str:
     """Where the images or the number come from, said so that nobody takes one for the other."""
     return SOURCES.get(source, source)
+
+
+def making(settings: Mapping[str, Any]) -> list[str]:
+    """How corrupted images were made, as far as it changes the numbers: JPEG, and what frost lays over them."""
+    jpeg, overlays = settings.get("jpeg"), settings.get("overlays")
+    return [*([f"stored as JPEG {jpeg}"] if jpeg else []), *([f"frost: {overlays}"] if overlays else [])]
+
+
+def class_name(name: str) -> str:
+    """`class 3` where classes are only numbered: a bare 3 would be taken for a count."""
+    return f"class {name}" if name.isdecimal() else name
 
 
 def spaced(name: str) -> str:

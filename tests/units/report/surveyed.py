@@ -114,8 +114,8 @@ def calibrated(folder: Path, *, gap: float, n: int = 360) -> None:
         left -= count
         middle = (place + 0.5) / 15
         bins.append([place / 15, (place + 1) / 15, count, middle, max(0.0, middle - gap)])
-    made = {"evaluation": "clean-1", "interval": "bootstrap 95%", "extra": {"bins": bins}}
-    append_results(folder, [measured(folder, "expected_calibration_error", gap, half=0.01, **made)])
+    made = {"evaluation": f"clean-{n}", "interval": "bootstrap 95%", "extra": {"bins": bins}}
+    append_results(folder, [measured(folder, "expected_calibration_error", gap, n=n, half=0.01, **made)])
 
 
 def followed(folder: Path, columns: dict[str, float], *, protocol: str = "architectures/cifar 1", **more) -> None:

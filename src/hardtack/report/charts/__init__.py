@@ -18,7 +18,7 @@ from hardtack.report.charts.lines import eps_charts, training_charts
 from hardtack.report.charts.occlusion import occlusion_charts
 from hardtack.results import Run
 
-__all__ = ["sections", "training_charts"]
+__all__ = ["runs_in", "sections", "training_charts"]
 
 
 def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -26,15 +26,27 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
     found = [
         _section("curves", "Curves", "Robust accuracy against ε", eps_charts(runs)),
         _section("breakdown", "Attacks", "Attack by attack", breakdown_charts(runs)),
-        _section("corruptions", "Corruptions", "Common corruptions", corruption_charts(runs), wide=False),
+        _section("corruptions", "Corruptions", "Common corruptions", corruption_charts(runs), layout="charts two"),
         _section("flips", "Sequences", "Perturbation sequences", flip_charts(runs)),
-        _section("occlusion", "Patches", "Sensitivity to patches", occlusion_charts(runs), wide=False),
+        _section("occlusion", "Patches", "Sensitivity to patches", occlusion_charts(runs), layout="charts two"),
         _section("classes", "Classes", "Class by class", class_charts(runs)),
-        _section("calibration", "Calibration", "Calibration", calibration_charts(runs)),
+        _section("calibration", "Calibration", "Calibration", calibration_charts(runs), layout="charts"),
     ]
     return [section for section in found if section["charts"]]
 
 
-def _section(id: str, short: str, title: str, charts: list[dict[str, Any]], *, wide: bool = True) -> dict[str, Any]:
-    """`wide`: a chart takes the whole width of the page; else two stand beside each other where there is room."""
-    return {"id": id, "short": short, "title": title, "charts": charts, "wide": wide}
+def runs_in(charts: Sequence[dict[str, Any]]) -> list[int]:
+    """The places of the runs that any of these charts shows."""
+    found: set[int] = set()
+    for chart in charts:
+        for part in [chart, *chart.get("views", [])]:
+            entries = [part, *(one for key in ("series", "bars", "panels") for one in part.get(key, []))]
+            found |= {one["run"] for one in entries if "run" in one}
+    return sorted(found)
+
+
+def _section(
+    id: str, short: str, title: str, charts: list[dict[str, Any]], *, layout: str = "stacked"
+) -> dict[str, Any]:
+    """`layout`: a chart takes the whole width of the page, or two or three stand beside each other if there is room."""
+    return {"id": id, "short": short, "title": title, "charts": charts, "layout": layout, "runs": runs_in(charts)}

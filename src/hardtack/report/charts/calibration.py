@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import described, numbers, rounded, side_by_side
+from hardtack.report.charts.subjects import described, file_of, numbers, rounded, side_by_side
 from hardtack.results import Run
 
 METRIC = "expected_calibration_error"
@@ -23,6 +23,7 @@ def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
             {
                 "id": f"calibration-{place}",
                 "kind": "reliability",
+                "file": file_of(results[0]),
                 "title": "Accuracy against confidence",
                 "x": "confidence",
                 "panels": [
@@ -37,7 +38,7 @@ def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 ],
                 "choose": None,
                 "caption": described(
-                    results[0], "red: the gap between confidence and accuracy; below the diagonal too sure"
+                    results[0], "hatched: the gap between confidence and accuracy; below the diagonal too sure"
                 ),
                 "numbers": [
                     numbers(["Run", "Calibration error"], [[one.name, wording.with_interval(r)] for one, r in pairs])

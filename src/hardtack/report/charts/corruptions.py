@@ -9,8 +9,8 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import Subject, described, numbers, rounded, side_by_side, triple, where
-from hardtack.results import ONE_VIEW, Result, Run
+from hardtack.report.charts.subjects import Subject, described, file_of, numbers, rounded, side_by_side, triple, where
+from hardtack.results import ONE_VIEW, Result, Run, source_of
 
 
 def corruption_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -40,14 +40,19 @@ def _is_cell(result: Result) -> bool:
 
 def _about(subjects: Sequence[Subject]) -> str:
     first = subjects[0].results[0]
-    constants, jpeg = (first.attack_settings.get(name) for name in ("constants", "jpeg"))
-    overlays = {one.attack_settings["overlays"] for one in subjects[0].results if "overlays" in one.attack_settings}
-    return described(
-        first,
-        f"{constants} constants" if constants else "",
-        f"stored as JPEG {jpeg}" if jpeg else "",
-        f"frost: {overlays.pop()}" if overlays else "",
-    )
+    constants = first.attack_settings.get("constants")
+    settings = _merged(subjects)
+    return described(first, f"{constants} constants" if constants else "", *wording.making(settings))
+
+
+def _merged(subjects: Sequence[Subject]) -> dict[str, Any]:
+    """The settings of all cells: only frost's say what is laid over the images."""
+    return {name: value for one in subjects for result in one.results for name, value in result.attack_settings.items()}
+
+
+def _file(subjects: Sequence[Subject]) -> str:
+    first, jpeg = subjects[0].results[0], _merged(subjects).get("jpeg")
+    return file_of(first, source_of(first), f"jpeg{jpeg}" if jpeg else "")
 
 
 def _types(subjects: Sequence[Subject]) -> list[str]:
@@ -61,6 +66,7 @@ def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
     return {
         "id": f"corruptions-{place}",
         "kind": "heat",
+        "file": _file(subjects),
         "title": "Accuracy by corruption and severity",
         "x": "severity",
         "rows": [wording.spaced(name) for name in types],
@@ -119,6 +125,7 @@ def _type_bars(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
         [wording.spaced(name) for name in types],
         results,
         id=f"corruption-types-{place}",
+        file=_file(subjects),
         title="Accuracy by corruption",
         caption=f"{depth} · {_about(subjects)} · intervals: 95%",
     )

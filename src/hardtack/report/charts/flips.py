@@ -7,7 +7,7 @@ from typing import Any
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import Subject, described, side_by_side, where
+from hardtack.report.charts.subjects import Subject, described, file_of, side_by_side, where
 from hardtack.results import Result, Run
 
 FLIPS = "flip_probability"
@@ -28,15 +28,17 @@ def _flip_chart(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
     single = [[result for result in subject.results if result.metric == FLIPS] for subject in subjects]
     types = list(dict.fromkeys(str(result.attack) for found in single for result in found))
     results = [[[one for one in found if one.attack == name] for name in types] for found in single]
+    first = next(found[0] for found in single if found)
     return bar_chart(
         subjects,
         [wording.spaced(name) for name in types],
         results,
         id=f"flips-{place}",
+        file=file_of(first),
         title="How often the prediction flips",
         baseline=False,
         sums=_sums(subjects),
-        caption=described(next(found[0] for found in single if found), "lower is better", "intervals: 95%"),
+        caption=described(first, "lower is better", "intervals: 95%"),
     )
 
 

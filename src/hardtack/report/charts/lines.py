@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.subjects import file_of, numbers
 from hardtack.results import Curve, CurveSet, Run, curves, source_of
 
 MOST_POINTS = 240
@@ -47,6 +47,7 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
     return {
         "id": f"curve-{number}",
         "kind": "lines",
+        "file": f"{found.norm} {file_of(shown[0].points[-1].result)}",
         "title": f"{name} against {wording.NORMS.get(found.norm, found.norm)} radius",
         "x": {
             "label": "ε, in 1/255" if scale == 255 else "ε",

@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import Subject, described, numbers, rounded, side_by_side, triple, where
+from hardtack.report.charts.subjects import Subject, described, file_of, numbers, rounded, side_by_side, triple, where
 from hardtack.results import REPORTED, Result, Run, source_of
 
 ACCURACY, WORST, CONFIDENCE = "patch_accuracy", "worst_mask_accuracy", "patch_confidence"
@@ -53,6 +53,10 @@ def _images(result: Result) -> str:
     return described(result) if source_of(result) == REPORTED else wording.images(result)
 
 
+def _file(result: Result) -> str:
+    return file_of(result, f"{result.attack_settings.get('masks', '')} masks".strip())
+
+
 def _spread(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> dict[str, Any]:
     series = [
         {
@@ -67,6 +71,7 @@ def _spread(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> di
     return {
         "id": f"occlusion-{place}",
         "kind": "strips",
+        "file": _file(first),
         "title": "Accuracy under different masks",
         "x": "Accuracy",
         "rows": [wording.spaced(kind) for kind in kinds],
@@ -115,6 +120,7 @@ def _confidence(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -
         [[[one] if one else [] for one in row] for row in found],
         last=("clean image", clean),
         id=f"confidence-{place}",
+        file=_file(first),
         title="Confidence in the true class",
         x="Confidence",
         baseline=False,

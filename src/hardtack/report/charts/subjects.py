@@ -74,12 +74,17 @@ def described(result: Result, *more: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
+def file_of(result: Result, *more: str) -> str:
+    """What tells a chart from others of its kind in the name of a file: the images, and what was done to them."""
+    return " ".join(part for part in (result.data, str(result.n or ""), *more) if part)
+
+
 def attacked(result: Result) -> dict[str, str]:
     """What an attacked result is called where a reader switches between several, and in the name of a file."""
     column = result.extra.get("column")
     attack = wording.attack_name(result.attack, result.suite)
     about = f"{result.protocol}: {column}" if column else f"{attack}, {wording.reach_of(result)}"
-    file = f"{result.protocol} {column}" if column else f"{attack} {result.threat} {result.data} {result.n}"
+    file = f"{result.protocol} {column}" if column else f"{attack} {result.threat} {file_of(result)}"
     return {"name": f"{about} · {wording.images(result)}", "file": file}
 
 

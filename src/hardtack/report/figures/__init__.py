@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hardtack.report.figures.examples import examples_figure
 from hardtack.report.figures.lines import lines_figure
 from hardtack.report.figures.maps import heat_figure, reliability_figure
 from hardtack.report.figures.rows import bars_figure, dots_figure, stack_figure, strips_figure
-from hardtack.report.figures.sheet import STYLE, file_name, save
+from hardtack.report.figures.sheet import STYLE, caption, file_name, save
 from hardtack.results import Gallery, read_runs
 
 KINDS = ("pdf", "svg", "png")
@@ -37,14 +38,13 @@ def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Pat
     drawn = [chart for section in charts.sections(runs) for chart in section["charts"]] + charts.training_charts(runs)
     written: list[Path] = []
     with rc_context(STYLE):
-        for chart in drawn:
-            for name, figure in _figures(chart):
-                written += [save(figure, folder / f"{name}.{kind}") for kind in KINDS]
+        for name, figure in _figures(drawn):
+            written += save(figure, [folder / f"{name}.{kind}" for kind in KINDS])
         for run in runs:
             for gallery in run.galleries:
                 if len(gallery.x):
                     path = folder / f"examples-{file_name(run.label)}-{gallery.id}.png"
-                    written.append(save(examples_figure(gallery), path))
+                    written += save(examples_figure(gallery), [path])
     return written
 
 
@@ -53,20 +53,25 @@ def write_examples_figure(gallery: Gallery, path: str | Path) -> Path:
     if not len(gallery.x):
         raise UserError("there is no example to draw; ask for at least one")
     with rc_context(STYLE):
-        return save(examples_figure(gallery), Path(path))
+        return save(examples_figure(gallery), [Path(path)])[0]
 
 
-def _figures(chart: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+def _figures(drawn: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Figure]]:
     """One figure per view: what the page switches between, paper shows beside each other."""
+    stems = [_stem(chart) for chart in drawn]
+    taken: Counter[str] = Counter()
+    for stem, chart in zip(stems, drawn, strict=True):
+        views = chart.get("views", [None])
+        for view in views:
+            parts = [chart["file"]] if stems.count(stem) > 1 else []  # which of several charts, which of its views
+            parts += [view["file"]] if len(views) > 1 else []
+            name = "-".join([stem, *map(file_name, parts)])
+            taken[name] += 1
+            figure = DRAW[chart["kind"]](*(chart,) if view is None else (chart, view))
+            caption(figure, (view or {}).get("caption") or chart["caption"])
+            yield (name if taken[name] == 1 else f"{name}-{taken[name]}"), figure
+
+
+def _stem(chart: dict[str, Any]) -> str:
     stem, _, place = chart["id"].rpartition("-")
-    if not place.isdigit():
-        stem = chart["id"]
-    elif int(place):
-        stem = f"{stem}-{int(place) + 1}"
-    draw = DRAW[chart["kind"]]
-    if "views" not in chart:
-        yield stem, draw(chart)
-        return
-    for view in chart["views"]:
-        alone = len(chart["views"]) == 1
-        yield (stem if alone else f"{stem}-{file_name(view['file'])}"), draw(chart, view)
+    return stem if place.isdigit() else chart["id"]

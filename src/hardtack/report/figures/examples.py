@@ -21,8 +21,8 @@ def examples_figure(gallery: Gallery) -> Figure:
     figure = Figure(figsize=(3.9, 1.35 * count), layout="constrained")
     panels = figure.subplots(count, 3, squeeze=False)
     for row in range(count):
-        label = gallery.class_name(int(gallery.label[row]))
-        prediction = gallery.class_name(int(gallery.adversarial_prediction[row]))
+        label = wording.class_name(gallery.class_name(int(gallery.label[row])))
+        prediction = wording.class_name(gallery.class_name(int(gallery.adversarial_prediction[row])))
         size = wording.size(float(gallery.size[row]), gallery.threat)
         shown: Sequence[tuple[Any, str]] = (
             (gallery.x[row], label),

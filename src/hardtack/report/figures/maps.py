@@ -69,8 +69,8 @@ def reliability_figure(chart: dict[str, Any]) -> Figure:
         width, middle = 0.94 * (high - low), (low + high) / 2
         above.bar(middle, accuracy, width, color=colour, alpha=0.75)
         above.bar(
-            middle, confidence - accuracy, width, bottom=accuracy, facecolor=(*to_rgb(palette.GAP), 0.14),
-            edgecolor=palette.GAP, linewidth=0.7,
+            middle, confidence - accuracy, width, bottom=accuracy, facecolor=(1, 1, 1, 0.62), edgecolor=INK,
+            linewidth=0.6, hatch="////",
         )  # fmt: skip
         above.plot([0, 1], [0, 1], "--", color=INK, linewidth=0.8)
         below.bar(middle, count, width, color=colour, alpha=0.4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ STYLE: Any = {
     "svg.hashsalt": "hardtack",  # names inside the file that do not change from one time to the next
 }
 WIDTH = 5.2  # inches
+DOTS = 160  # of a PNG, to the inch
 INK = "#221e1a"
 
 
@@ -53,10 +55,23 @@ def percent_axis(axes: Axes, low: float = 0.0, high: float = 1.0) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
 
 
-def save(figure: Figure, path: Path) -> Path:
+def caption(figure: Figure, text: str) -> None:
+    """Below the drawing, in lines of its width: images, source, and what the signs mean."""
+    if not text:
+        return
+    lines = textwrap.wrap(text, width=int(figure.get_figwidth() * 19), break_on_hyphens=False)
+    figure.set_figheight(figure.get_figheight() + 0.05 + 0.13 * len(lines))
+    figure.supxlabel(literal("\n".join(lines)), fontsize=6.5, color="#5f574e", x=0.02, ha="left", linespacing=1.25)
+
+
+def save(figure: Figure, paths: Sequence[Path]) -> list[Path]:
+    """Into every one of these files; laid out once."""
     FigureCanvasAgg(figure)
-    with atomic(path) as file:
-        # No creation date: the same numbers give the same file.
-        metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix)
-        figure.savefig(file, format=path.suffix[1:], dpi=200, metadata=metadata)
-    return path
+    figure.draw_without_rendering()
+    figure.set_layout_engine(None)
+    for path in paths:
+        with atomic(path) as file:
+            # No creation date: the same numbers give the same file.
+            metadata = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix)
+            figure.savefig(file, format=path.suffix[1:], dpi=DOTS, metadata=metadata)
+    return list(paths)

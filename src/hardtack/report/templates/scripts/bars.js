@@ -16,12 +16,16 @@ function paintBars(chart, { plot, width, hidden, chosen }) {
   places.sort((a, b) => mean(b) - mean(a));
   if (last !== undefined) places.push(last);
   const bounds = shown.flatMap((one) => one.values.filter(Boolean).flatMap((value) => value.filter((bound) => bound !== null)));
-  let [low, high] = rounded(Math.min(0, ...bounds), Math.max(0, ...bounds), 5);
+  const ends = [Math.min(0, ...bounds), Math.max(0, ...bounds)];
+  const count = width < 420 ? 3 : 5;
+  let [low, high] = rounded(...ends, count);
   if (base < 0) [low, high] = [0, high > 0.5 ? 1 : high];
   if (low === high) high = low + 0.01;
+  // The steps that the ends were rounded to: a scale that reaches to a side has a mark there.
+  const marks = base < 0 ? undefined : multiples(niceStep(ends[1] - ends[0] || 1, count), low, high);
   const baseline = base < 0 ? "" : chart.series[base].name;
   const box = rowFrame(plot, {
-    width, rows: places.map((row) => chart.rows[row]), lanes: shown.length, lane: shown.length > 1 ? 11 : 15, low, high, top: 4, separate: chart.total,
+    width, rows: places.map((row) => chart.rows[row]), lanes: shown.length, lane: shown.length > 1 ? 11 : 15, low, high, top: 4, separate: chart.total, marks,
     axis: base < 0 ? chart.x : `points above ${fitted(baseline, width * 0.4)}`,
     tick: (value) => (base < 0 ? Math.round(1000 * value) / 10 + "%" : Math.abs(value) < 1e-9 ? "0" : signed(value).replace(".0", "")),
   });

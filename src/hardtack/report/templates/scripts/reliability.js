@@ -22,12 +22,22 @@ function paintReliability(chart, { plot, width, hidden }) {
       title: `${panel.name}, ${chart.x} ${percent(low)}–${percent(high)}`,
       lines: [
         { run: panel.run, name: "accuracy", value: percent(accuracy), range: "" },
-        { style: "fill:var(--gap)", name: "mean confidence", value: percent(confidence), range: `${count.toLocaleString("en")} images` },
+        { style: "fill:var(--ink-3)", name: "mean confidence", value: percent(confidence), range: `${count.toLocaleString("en")} images` },
       ],
       mark: (cursor) => element("rect", { class: "picked", ...rect, rx: 2 }, cursor),
     };
   };
   return { svg, width, height, count: stops.length, columns: 1, near: nearestStop(stops), read };
+}
+
+// Strokes at 45 degrees inside a box: a gap must be seen on a bar of any colour.
+function hatching({ x, y, width, height }) {
+  const strokes = [];
+  for (let at = 5; at < width + height; at += 5) {
+    const [from, to] = [Math.max(0, at - height), Math.min(width, at)];
+    strokes.push(`M${x + from} ${y + at - from}L${x + to} ${y + at - to}`);
+  }
+  return strokes.join("");
 }
 
 function drawPanel(svg, chart, panel, { left, top, side, histogram }) {
@@ -49,7 +59,9 @@ function drawPanel(svg, chart, panel, { left, top, side, histogram }) {
     const width = Math.max(1, x(high) - x(low) - 1);
     element("rect", { class: "accuracy", x: x(low), y: y(accuracy), width, height: Math.max(0.5, y(0) - y(accuracy)), style: `fill:${colour(panel.run)}` }, svg);
     const [upper, lower] = [Math.max(accuracy, confidence), Math.min(accuracy, confidence)];
-    element("rect", { class: "gap", x: x(low), y: y(upper), width, height: Math.max(0.5, y(lower) - y(upper)) }, svg);
+    const gap = { x: x(low), y: y(upper), width, height: Math.max(0.5, y(lower) - y(upper)) };
+    element("rect", { class: "gap", ...gap }, svg);
+    element("path", { class: "hatch", d: hatching(gap) }, svg);
     const tall = (count / most) * (histogram - 8);
     element("rect", { class: "count", x: x(low), y: under - tall, width, height: tall, style: `fill:${colour(panel.run)}` }, svg);
     return { panel, bin, x: x((low + high) / 2), y: top + side / 2, rect: { x: x(low), y: top, width, height: under - top } };

@@ -21,7 +21,7 @@ function drawKey(svg, entries, left, width, top) {
 }
 
 // The frame: `box.y(row, lane)` is the middle of a lane, `box.x(value)` a place on the scale.
-function rowFrame(plot, { width, rows, lanes, lane, low, high, top, axis, tick, separate }) {
+function rowFrame(plot, { width, rows, lanes, lane, low, high, top, axis, tick, separate, marks }) {
   const left = Math.min(0.36 * width, 1.06 * Math.max(...rows.map((name) => textWidth(name))) + 14);
   const pad = lanes > 1 ? 6 : 4;
   const rowHeight = Math.max(22, lanes * lane + 2 * pad);
@@ -32,7 +32,7 @@ function rowFrame(plot, { width, rows, lanes, lane, low, high, top, axis, tick, 
   box.x = (value) => left + ((value - low) / (high - low)) * (width - left - box.right);
   box.rowTop = (row) => top + row * rowHeight + (separate && row === rows.length - 1 ? extra : 0);
   box.y = (row, at) => box.rowTop(row) + rowHeight / 2 + (at - (lanes - 1) / 2) * lane;
-  for (const value of ticks(low, high, Math.max(2, Math.floor((width - left) / 90)))) {
+  for (const value of marks || ticks(low, high, Math.max(2, Math.floor((width - left) / 90)))) {
     element("line", { class: Math.abs(value) < 1e-9 ? "axis" : "grid", x1: box.x(value), x2: box.x(value), y1: top, y2: bottom }, box.svg);
     label(box.svg, box.x(value), bottom + 17, tick(value), { "text-anchor": "middle" });
   }

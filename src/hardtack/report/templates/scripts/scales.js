@@ -8,7 +8,10 @@ function niceStep(span, count) {
 }
 
 function ticks(low, high, count) {
-  const step = niceStep(high - low || 1, count);
+  return multiples(niceStep(high - low || 1, count), low, high);
+}
+
+function multiples(step, low, high) {
   const found = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; i++) found.push(i * step);
   return found;

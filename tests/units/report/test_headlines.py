@@ -1,0 +1,122 @@
+"""The first lines of the page: fair, about one column, and about the one that tells the runs apart."""
+
+import numpy as np
+import pytest
+from surveyed import measured
+
+from hardtack.report.column import telling_column
+from hardtack.report.headlines import headlines, verdict
+from hardtack.results import append_result, append_results, leaderboard, read_runs, write_verdicts
+
+
+@pytest.fixture
+def folders(tmp_path):
+    made = [tmp_path / name for name in ("plain", "robust")]
+    for folder in made:
+        folder.mkdir()
+    return made
+
+
+def attacked(folder, value, threat="linf:8/255", *, suite="pgd", attack="pgd steps=20", **more):
+    about = {"suite": suite, "evaluation": f"{suite}-{attack}", "attack": attack, "threat": threat, **more}
+    append_result(folder, measured(folder, "robust_accuracy", value, **about))
+
+
+def clean(folder, value, **more):
+    append_result(folder, measured(folder, "clean_accuracy", value, evaluation=f"clean-{sorted(more)}", **more))
+
+
+def top(folder):
+    runs = read_runs(folder)
+    tables = leaderboard(runs)
+    column = telling_column(tables, runs)
+    cards = headlines(tables, column, [], {run.label: place for place, run in enumerate(runs)})
+    return column, {card["title"]: card for card in cards}, verdict(column, runs)
+
+
+def test_clean_accuracies_of_other_images_do_not_compete(folders, tmp_path):
+    """On its own six images `plain` is never wrong; on those that both have seen `robust` is better."""
+    clean(folders[0], 1.0, n=6)
+    for folder, value in zip(folders, (0.7, 0.8), strict=True):
+        clean(folder, value, data_description="first 360")
+    _, cards, _ = top(tmp_path)
+    card = cards["Most accurate on clean images"]
+    assert (card["name"], card["value"]) == ("robust", "80.0%") and "digits/test, 360 images" in card["under"]
+
+
+def test_of_images_that_as_many_runs_have_seen_those_of_the_attack_count(folders, tmp_path):
+    """The fifty images stand first, but nothing there survives the attack."""
+    for folder, (small, large) in zip(folders, ((0.9, 0.6), (0.7, 0.8)), strict=True):
+        clean(folder, small, n=50)
+        attacked(folder, 0.0, n=50, attack="apgd", suite="autoattack")
+        clean(folder, large)
+        attacked(folder, large / 2)
+    column, cards, _ = top(tmp_path)
+    assert leaderboard(read_runs(tmp_path))[0].n == 50 and column.first.n == 360
+    assert cards["Most accurate on clean images"]["name"] == "robust"
+
+
+def test_one_run_on_its_own_images_is_the_most_of_nothing(folders, tmp_path):
+    clean(folders[0], 0.9, n=50)
+    clean(folders[1], 0.8, n=60)
+    attacked(folders[0], 0.3, n=50)
+    _, cards, said = top(tmp_path)
+    assert {"Clean accuracy", "Robust accuracy"} <= set(cards) and said == ""
+
+
+def test_a_radius_at_which_all_fall_gives_way_to_one_that_tells(folders, tmp_path):
+    for folder, (near, far) in zip(folders, ((0.2, 0.0), (0.6, 0.01)), strict=True):
+        attacked(folder, near, "linf:2/255")
+        attacked(folder, far, "linf:16/255")
+    column, cards, _ = top(tmp_path)
+    assert column.threat == "linf:2/255"
+    assert cards["Most robust"]["value"] == "60.0%"
+    assert cards["Most robust"]["under"].startswith("ℓ∞ ≤ 2/255 · pgd · digits/test, 360 images")
+
+
+def test_a_sweep_is_asked_only_where_the_tables_tell_nothing(folders, tmp_path):
+    for folder, value in zip(folders, (0.1, 0.9), strict=True):
+        attacked(folder, value, "linf:1/255", suite="sweep")
+    attacked(folders[0], 0.0)
+    attacked(folders[1], 0.02)
+    assert top(tmp_path)[0].threat == "linf:1/255"
+    for folder, value in zip(folders, (0.3, 0.4), strict=True):
+        attacked(folder, value, "linf:4/255")
+    assert top(tmp_path)[0].threat == "linf:4/255"
+
+
+def test_what_most_runs_have_comes_before_what_tells_more(folders, tmp_path):
+    attacked(folders[0], 0.5, "l2:1")
+    attacked(folders[0], 0.01)
+    attacked(folders[1], 0.0)
+    assert top(tmp_path)[0].threat == "linf:8/255"
+
+
+def test_the_strongest_attack_stands_for_its_threat(folders, tmp_path):
+    for folder, (weak, strong) in zip(folders, ((0.3, 0.2), (0.9, 0.4)), strict=True):
+        attacked(folder, weak, attack="fgsm")
+        attacked(folder, strong, attack="autoattack standard", suite="autoattack")
+    assert top(tmp_path)[0].first.attack == "autoattack standard"
+
+
+def test_the_worst_case_comes_before_its_parts_unless_it_is_zero_for_all(folders, tmp_path):
+    made = {"suite": "autoattack", "evaluation": "a", "attack": "autoattack", "threat": "linf:8/255+l2:1"}
+    for folder, (part, worst) in zip(folders, ((0.1, 0.1), (0.8, 0.2)), strict=True):
+        attacked(folder, part)
+        append_results(folder, [measured(folder, "worst_case_accuracy", worst, **made)])
+    assert top(tmp_path)[0].first.metric == "worst_case_accuracy"
+    for folder in folders:
+        append_result(folder, measured(folder, "worst_case_accuracy", 0.0, **{**made, "created": "2026-05-01"}))
+    assert top(tmp_path)[0].first.metric == "robust_accuracy"
+
+
+def test_the_sentence_names_attack_and_threat_and_pairs_the_verdicts_of_its_radius(folders, tmp_path):
+    """`robust` at the near radius is what a mixture of both radii would get wrong."""
+    for folder, (near, far) in zip(folders, ((100, 0), (160, 3)), strict=True):
+        columns = {"index": np.arange(360), "robust": np.arange(360) < far}
+        columns |= {"robust@linf:2/255": np.arange(360) < near, "robust@linf:9/255": columns["robust"]}
+        write_verdicts(folder / "verdicts" / "sweep.parquet", columns)
+        for threat, count in (("linf:2/255", near), ("linf:9/255", far)):
+            attacked(folder, count / 360, threat, suite="sweep", verdicts="verdicts/sweep.parquet")
+    said = top(tmp_path)[2]
+    assert said.startswith("Under pgd at ℓ∞ ≤ 2/255, robust is ahead of plain by 16.7 points on the same 360 images")
