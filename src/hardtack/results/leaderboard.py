@@ -29,6 +29,11 @@ AREA = "robustness_area"
 PROTOCOL = "protocol"
 REPORTED = "reported"  # the source of numbers that were read somewhere, not measured here
 SWEEPS = ("sweep", "curve")
+# Tables in the order of what a reader came for; others follow, and clean accuracies come last.
+ORDER = (
+    "worst_case_accuracy", "robust_accuracy", "mean_corrupted_accuracy", "mean_corruption_error",
+    "relative_corruption_error", "mean_flip_probability", "mean_flip_rate",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +118,9 @@ class ProtocolTable:
 
 
 def leaderboard(runs: Sequence[Run]) -> list[Table]:
-    """Tables of comparable results, the fullest first; rows by their first column, then clean accuracy, best first.
+    """Tables of comparable results, in `ORDER` and of each kind the fullest first, those only reported last.
 
+    Rows stand by their first column, then by clean accuracy, best first.
     Sweeps are curves and appear in `curves`, protocols in `protocol_tables`. Clean accuracies stand beside the
     attacked ones of the same checkpoint on the same images; those without any get a table of their own.
     """
@@ -131,7 +137,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
             rows[key] = Row(run=run.label, checkpoint=result.checkpoint, clean=clean, cells=cells)
             shown.add((*key, result.data, result.n))
     tables = [_table(list(rows.values())) for rows in groups.values()]
-    tables.sort(key=lambda table: (-len(table.rows), table.suite, str(table.threats[0])))
+    tables.sort(key=_table_order)
     return tables + _clean_tables(runs, shown)
 
 
@@ -208,6 +214,11 @@ def source_of(result: Result) -> str:
 
 def lower_is_better(metric: str) -> bool:
     return metric.endswith(("error", "loss", "_rate", "flip_probability"))
+
+
+def _table_order(table: Table) -> tuple[Any, ...]:
+    place = ORDER.index(table.metric) if table.metric in ORDER else len(ORDER)
+    return place, table.source == REPORTED, -len(table.rows), table.suite, str(table.threats[0])
 
 
 def _oldest_first(results: Iterable[Result]) -> list[Result]:
