@@ -161,6 +161,7 @@ class RSPC(nn.Module):
             "accuracy": accuracy(clean[:images], y[:images]),
             "damaged_accuracy": accuracy(damaged[:images], y[:images]),
             "hidden_share": mask.detach().mean(),
+            "mask_variety": _variety(mask.detach()),
         }
         if self.opponent is not None:  # of the step before: that of this one is yet to come
             parts["occluder_gradient_norm"] = self.opponent.gradient_norm.clone()
@@ -217,3 +218,9 @@ class RSPC(nn.Module):
         """Beside the weights NAME.safetensors in `folder`: NAME.occluder.safetensors."""
         if self.opponent is not None:
             save_occluder(folder / f"{name}.occluder.safetensors", self.opponent.occluder)
+
+
+def _variety(mask: Tensor) -> Tensor:
+    """How much the masks of a batch differ: 0 when all are the same, about 1 when they are drawn at random."""
+    often, share = mask.mean(dim=0), mask.mean()
+    return (often * (1 - often)).mean() / (share * (1 - share)).clamp_min(1e-6)

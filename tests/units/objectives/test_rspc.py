@@ -121,6 +121,17 @@ def test_learned_masks_are_the_occluder_s_and_random_ones_the_images_own():
     assert torch.equal(*masks) and len(masks[0].flatten(1).unique(dim=0)) > 6
 
 
+def test_variety_tells_one_mask_for_all_from_masks_of_their_own():
+    x, y = images(400), labels(400)
+    drawn = build(choose="random")(x, y)["mask_variety"].item()
+    alike = build()
+    with torch.no_grad():  # bright images and no mixing: scores are the places' own
+        alike.opponent.occluder.weigh.weight.fill_(1.0)
+        alike.opponent.occluder.mix.weight.copy_(torch.diag(torch.arange(1.0, 17)))
+    assert drawn == pytest.approx(1.0, abs=0.05)
+    assert alike(x * 0.01 + 0.9, y)["mask_variety"].item() == 0
+
+
 def test_normalised_noise_lies_between_the_mean_and_one_deviation_above():
     x = images() * 0 + 0.99  # outside of it
     damaged, _, _ = shown(build(noise="normalised", share=1.0, choose="random"), x, labels())

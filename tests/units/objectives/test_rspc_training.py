@@ -47,7 +47,7 @@ def test_micro_batches_make_the_same_steps_of_both_players(tmp_path, data, objec
     for a, b in zip(whole.model.parameters(), split.model.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
     for one, other in zip(first, second, strict=True):
-        for name in one:
+        for name in one.keys() - {"mask_variety"}:  # a fact about a batch
             assert one[name].item() == pytest.approx(other[name].item(), rel=1e-3, abs=1e-5), name
     assert first[0]["occluder_gradient_norm"] == 0 < first[1]["occluder_gradient_norm"]
 
