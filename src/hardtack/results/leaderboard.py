@@ -135,7 +135,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
             key = _row_key(run, result)
             cells = {**(rows[key].cells if key in rows else {}), result.threat: result}  # the newest wins
             rows[key] = Row(run=run.label, checkpoint=result.checkpoint, clean=clean, cells=cells)
-            shown.add((*key, result.data, result.n))
+            shown.add((*key, result.data, result.n, result.data_description))
     tables = [_table(list(rows.values())) for rows in groups.values()]
     tables.sort(key=_table_order)
     return tables + _clean_tables(runs, shown)
@@ -290,7 +290,7 @@ def _clean_tables(runs: Sequence[Run], shown: set[tuple[Any, ...]]) -> list[Tabl
             bare = dataclasses.replace(result, attack=None, attack_settings={}, threat=None)
             key = _row_key(run, result)
             groups[group][key] = Row(run=run.label, checkpoint=result.checkpoint, clean=None, cells={None: bare})
-            if (*key, result.data, result.n) not in shown:
+            if (*key, result.data, result.n, result.data_description) not in shown:
                 missing.add(group)
     return [_table(list(rows.values())) for group, rows in groups.items() if group in missing]
 
