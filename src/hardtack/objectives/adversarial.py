@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
-from hardtack.objectives.attacked import Attacked, like, make_players
+from hardtack.objectives.attacked import Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
 from hardtack.registry import objectives
 
@@ -34,19 +34,8 @@ class AdversarialConfig(Attacked):
         return Adversarial(model, self)
 
 
-class Adversarial(nn.Module):
-    def __init__(self, model: nn.Module, config: AdversarialConfig) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
-        self.adversary, self.paths = make_players(model, config)
-        self.second = self.paths.second
-        self.prepare = self.adversary.prepare
-
-    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
-        if x_adv is None:
-            x_adv = self.prepare(x, y)["x_adv"]
+class Adversarial(AttackedObjective):
+    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
         if self.config.clean_weight == 0:
             logits = self.model(x_adv)
             return {"loss": self._cross_entropy(logits, y), "robust_accuracy": accuracy(logits, like(y, logits))}

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.objectives.attacked import Attacked, like, make_players
+from hardtack.objectives.attacked import Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
 from hardtack.registry import objectives
 
@@ -28,19 +28,8 @@ class ALPConfig(Attacked):
         return ALP(model, self)
 
 
-class ALP(nn.Module):
-    def __init__(self, model: nn.Module, config: ALPConfig) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
-        self.adversary, self.paths = make_players(model, config)
-        self.second = self.paths.second
-        self.prepare = self.adversary.prepare
-
-    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
-        if x_adv is None:
-            x_adv = self.prepare(x, y)["x_adv"]
+class ALP(AttackedObjective):
+    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
         clean, attacked = self.paths(x, x_adv)
         target, smoothing = like(y, attacked), self.config.label_smoothing
         natural = F.cross_entropy(clean, y, label_smoothing=smoothing)

@@ -60,6 +60,27 @@ def make_players(
     return Several(paths.attacked, given, config.warmup, combine=config.combine, loss=loss), paths
 
 
+class AttackedObjective(nn.Module):
+    """A model and its adversary: `prepare` attacks the batch, `parts` says what is minimised on it."""
+
+    climbs: Literal["ce", "kl"] = "ce"  # what the attack climbs unless it was told otherwise
+
+    def __init__(self, model: nn.Module, config: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.config = config
+        self.adversary, self.paths = make_players(model, config, loss=self.climbs)
+        self.second = self.paths.second
+        self.prepare = self.adversary.prepare
+
+    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
+        """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
+        return self.parts(x, y, self.prepare(x, y)["x_adv"] if x_adv is None else x_adv)
+
+    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
+        raise NotImplementedError
+
+
 def like(values: Tensor, images: Tensor) -> Tensor:
     """Labels or logits N×… once more for each of the attacked batches that stand one behind the other."""
     return values.repeat(len(images) // len(values), *[1] * (values.ndim - 1))

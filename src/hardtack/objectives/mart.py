@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent
-from hardtack.objectives.attacked import AnAttack, Attacked, like, make_players
+from hardtack.objectives.attacked import AnAttack, Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
 from hardtack.registry import objectives
 from hardtack.threats import Threat
@@ -37,19 +37,8 @@ class MARTConfig(Attacked):
         return MART(model, self)
 
 
-class MART(nn.Module):
-    def __init__(self, model: nn.Module, config: MARTConfig) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
-        self.adversary, self.paths = make_players(model, config)
-        self.second = self.paths.second
-        self.prepare = self.adversary.prepare
-
-    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
-        if x_adv is None:
-            x_adv = self.prepare(x, y)["x_adv"]
+class MART(AttackedObjective):
+    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
         clean, attacked = self.paths(x, x_adv)
         clean, target = like(clean, attacked), like(y, attacked)
         label = target.argmax(dim=1) if target.is_floating_point() else target

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent
-from hardtack.objectives.attacked import AnAttack, Attacked, like, make_players
+from hardtack.objectives.attacked import AnAttack, Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
 from hardtack.registry import objectives
 from hardtack.threats import Threat
@@ -36,19 +36,10 @@ class TradesConfig(Attacked):
         return Trades(model, self)
 
 
-class Trades(nn.Module):
-    def __init__(self, model: nn.Module, config: TradesConfig) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
-        self.adversary, self.paths = make_players(model, config, loss="kl")
-        self.second = self.paths.second
-        self.prepare = self.adversary.prepare
+class Trades(AttackedObjective):
+    climbs = "kl"
 
-    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
-        if x_adv is None:
-            x_adv = self.prepare(x, y)["x_adv"]
+    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
         clean, attacked = self.paths(x, x_adv)
         natural = F.cross_entropy(clean, y, label_smoothing=self.config.label_smoothing)
         said, repeated = attacked.log_softmax(dim=1), like(clean, attacked).log_softmax(dim=1)
