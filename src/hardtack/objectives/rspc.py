@@ -188,6 +188,10 @@ class RSPC(nn.Module):
         count = math.floor(self.config.share * (rows * columns - 1) + 1e-9) + 1
         return pick(randomness.uniform(randomness.make_keys(keys, _MASK), (rows, columns)), count).to(x.dtype)
 
+    def masks(self, x: Tensor) -> Tensor | None:
+        """What the occluder hides of these images, N×rows×columns; None where masks are drawn at random."""
+        return None if self.opponent is None else self.opponent(x) > 0.5
+
     def _damaged(self, x: Tensor, mask: Tensor, keys: Tensor) -> Tensor:
         hidden = cover(mask, self._size(x), x)
         if self.config.damage == "drop":

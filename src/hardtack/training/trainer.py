@@ -30,6 +30,7 @@ from hardtack.models import save_weights
 from hardtack.progress import Meter
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
 from hardtack.training.checkpoint import load_state, restore, save_state, state_of
+from hardtack.training.exhibits import Exhibits
 from hardtack.training.freezing import freeze
 from hardtack.training.guard import FiniteGuard, terminated
 from hardtack.training.optimise import set_rates
@@ -45,7 +46,8 @@ from hardtack.training.tracking import Tracker, Window, radius_of
 # no gradient of the weights. One that owns more than the model says with `optimised` (a module) what the optimiser
 # moves; the rest it moves itself in `finish()`, after every update, while the gradients of the whole batch are there.
 # With `replays` every batch is trained on that many times in a row. `export(folder, name)` writes what belongs beside
-# the weights NAME.safetensors. All of its state is in its `state_dict`, so that a killed run goes on with it.
+# the weights NAME.safetensors; what `masks(x)` hides is kept as pictures. All of its state is in its `state_dict`, so
+# that a killed run goes on with it.
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
 STATISTICS_STEPS = 50  # batches from which averaged weights take their batch-norm statistics
@@ -90,6 +92,7 @@ class Trainer:
         self.best: float | None = None
         self.best_epoch = 0
         self.judged = self.model
+        self.exhibits = Exhibits(recipe, data)
         self.history: list[dict[str, float]] = []  # scores of every judgement so far
         self.stopped = False  # before the last epoch, by train.patience
         self.saved_at = time.monotonic()
@@ -277,6 +280,8 @@ class Trainer:
                 self.best, self.best_epoch = scores.get("score"), epoch
                 self._export("best", epoch, scores)
             self._export("last", epoch, {})
+            if self.runtime.is_main:
+                self.exhibits.write(self.objective, epoch)
             self._lose_patience(epoch, meter)
         if due or self._asked([])[1]:
             self._save()
