@@ -13,6 +13,7 @@ from typing import Any
 from hardtack.report import charts, palette, pictures, wording
 from hardtack.report.column import telling_column
 from hardtack.report.headlines import headlines, verdict
+from hardtack.report.history import is_number, said_warnings
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.results import REPORTED, Result, Run, leaderboard, protocol_tables, source_of
 from hardtack.results.leaderboard import CLEAN, ORDER
@@ -123,6 +124,11 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 concern = {"run": number, "name": run.label, "about": about}
                 if concern not in warning["concerns"]:
                     warning["concerns"].append(concern)
+        for line, message in said_warnings(run):
+            key = ("yellow", line["warning"].replace("_", "-"), message)
+            warning = found.setdefault(key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []})
+            about = f"training, epoch {line['epoch']:g}" if is_number(line.get("epoch")) else "training"
+            warning["concerns"].append({"run": number, "name": run.label, "about": about})
     return sorted(found.values(), key=lambda warning: (warning["level"] != "red", warning["code"]))
 
 

@@ -74,7 +74,7 @@ def write_metrics(folder: Path, clean: float, scale: float, seed: int) -> None:
     noise = np.random.default_rng(seed)
     lines = []
     for step in range(0, 220, 2):
-        epoch, part = step // 11, step / 220
+        epoch, part = round(step / 11, 6), step / 220
         loss = 2.3 * np.exp(-3 * part) + 0.4 / scale * 4 + 0.05 * noise.standard_normal()
         rate = 1e-3 * min(1, step / 22) * (1 + np.cos(np.pi * part)) / 2
         train = {
@@ -89,7 +89,7 @@ def write_metrics(folder: Path, clean: float, scale: float, seed: int) -> None:
         if step % 11 == 10 or step % 22 == 20:
             grown = 1 - np.exp(-4 * part)
             robust = np.exp(-((8 / scale) ** 1.5)) * grown
-            validation = {"kind": "validation", "step": step, "epoch": epoch}
+            validation = {"kind": "validation", "step": step, "epoch": step // 11 + 1}
             lines.append({**validation, "clean_accuracy": clean * grown, "robust_accuracy": clean * robust})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 

@@ -229,7 +229,7 @@ def test_figures_that_cannot_be_drawn_say_why(tmp_path, capsys):
     assert "nothing to draw: no run here has been trained or evaluated" in capsys.readouterr().out
     make_run(tmp_path / "trades")
     assert main(["report", str(tmp_path), "--figures", str(tmp_path / "figures")]) == 0
-    assert "figures: 13 in " in capsys.readouterr().out
+    assert "figures: 16 in " in capsys.readouterr().out
 
 
 def test_results_that_are_not_comparable_stand_in_separate_tables(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 from run_folders import draw_digit
 
 from hardtack.report import wording
-from hardtack.report.charts.lines import MOST_POINTS, training_charts
+from hardtack.report.charts.training import MOST_POINTS, training_charts
 from hardtack.report.pictures import data_uri, exhibits, magnification, magnified
 from hardtack.results import Gallery, Run
 

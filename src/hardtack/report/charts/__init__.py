@@ -14,8 +14,9 @@ from hardtack.report.charts.calibration import calibration_charts
 from hardtack.report.charts.classes import class_charts
 from hardtack.report.charts.corruptions import corruption_charts
 from hardtack.report.charts.flips import flip_charts
-from hardtack.report.charts.lines import eps_charts, training_charts
+from hardtack.report.charts.lines import eps_charts
 from hardtack.report.charts.occlusion import occlusion_charts
+from hardtack.report.charts.training import training_charts
 from hardtack.results import Run
 
 __all__ = ["runs_in", "sections", "training_charts"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill as wrapped
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -9,11 +10,14 @@ from matplotlib.figure import Figure
 from hardtack.report import palette
 from hardtack.report.figures.sheet import literal
 
+WARNED = "#a3241c"  # the page's red by day
+
 
 def lines_figure(chart: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(4.4, 3.1), layout="constrained")
+    figure = Figure(figsize=(3.2, 2.3) if chart.get("small") else (4.4, 3.1), layout="constrained")
     axes = figure.add_subplot()
-    scale = 100 if chart["y"]["kind"] == "percent" else 1
+    scale = 1 if chart["y"]["kind"] == "number" else 100
+    percent = chart["y"]["kind"] == "percent"
     dashed = any(one["dash"] for one in chart["series"])  # a dash tells robust from clean, or else runs apart
     for one in chart["series"]:
         run = one["run"]
@@ -25,15 +29,17 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
         label = None if faded else literal(one["name"])
         xs, ys = [point[0] for point in one["points"]], [scale * point[1] for point in one["points"]]
         axes.plot(xs, ys, label=label, zorder=1 if faded else 2, **look)
+        for x, y, _ in one.get("warned", ()):
+            axes.plot(x, scale * y, marker="^", markersize=8, color=WARNED, markeredgecolor="white", zorder=3)
         known = [point for point in one["points"] if len(point) > 2 and point[2] is not None and point[3] is not None]
         if one["band"] and known and not faded:
             low, high = ([scale * point[place] for point in known] for place in (2, 3))
             at = [point[0] for point in known]
             axes.fill_between(at, low, high, color=palette.colour(run), alpha=0.15, linewidth=0)
     axes.set_xlabel(chart["x"]["label"])
-    axes.set_ylabel(chart["y"]["label"] + (" (%)" if scale == 100 else ""))
+    axes.set_ylabel(wrapped(chart["y"]["label"] + (" (%)" if percent else ""), 42))
     axes.set_xlim(left=0)
-    if scale == 100:
+    if percent:
         axes.set_ylim(0, 100)
     if len(chart["series"]) > palette.SOLID:  # a long legend would lie on the curves
         figure.set_figwidth(6.0)

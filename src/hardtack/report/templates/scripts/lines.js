@@ -1,16 +1,17 @@
 // Curves with their bands; the pointer reads all curves at one place of the x axis.
 
 function yText(chart, value) {
-  return chart.y.kind === "percent" ? percent(value) : written(value);
+  return chart.y.kind === "percent" ? percent(value) : chart.y.kind === "points" ? signed(value) : written(value);
 }
 
 function yDomain(chart, series) {
   if (chart.y.kind === "percent") return [0, 1];
   const values = series.flatMap((one) => one.points.map((point) => point[1]));
   let [low, high] = [Math.min(...values), Math.max(...values)];
+  if (chart.y.kind === "points") [low, high] = [Math.min(low, -0.01), Math.max(high, 0.01)];
   if (low > 0 && low < 0.5 * high) low = 0;
   if (low === high) [low, high] = [low - 1, high + 1];
-  return rounded(low, high, 5);
+  return rounded(low, high, chart.small ? 3 : 5);
 }
 
 // Runs past the first few are dashed too, except where a dash tells robust curves from clean ones.
@@ -20,7 +21,7 @@ function strokes(chart, one) {
 }
 
 function lineFrame(width, chart, series) {
-  const height = Math.round(Math.min(400, Math.max(230, width * 0.46)));
+  const height = Math.round(chart.small ? Math.min(220, Math.max(170, width * 0.5)) : Math.min(400, Math.max(230, width * 0.46)));
   const box = { left: 46, right: 14, top: 8, bottom: 42, width, height };
   const xs = series.flatMap((one) => one.points.map((point) => point[0]));
   let [x0, x1] = [Math.min(...xs), Math.max(...xs)];
@@ -29,7 +30,7 @@ function lineFrame(width, chart, series) {
   box.x = (value) => box.left + ((value - x0) / (x1 - x0)) * (width - box.left - box.right);
   box.y = (value) => height - box.bottom - ((value - y0) / (y1 - y0)) * (height - box.top - box.bottom);
   box.xTicks = chart.x.ticks ? apart(chart.x.ticks, box.x, 30) : ticks(x0, x1, Math.max(3, Math.floor(width / 80)));
-  box.yTicks = ticks(y0, y1, 5);
+  box.yTicks = ticks(y0, y1, chart.small ? 3 : 5);
   return box;
 }
 
@@ -37,7 +38,7 @@ function drawAxes(svg, chart, box) {
   for (const value of box.yTicks) {
     const y = box.y(value);
     element("line", { class: "grid", x1: box.left, x2: box.width - box.right, y1: y, y2: y }, svg);
-    label(svg, box.left - 8, y + 4, chart.y.kind === "percent" ? Math.round(100 * value) + "%" : written(value), { "text-anchor": "end" });
+    label(svg, box.left - 8, y + 4, chart.y.kind === "percent" ? Math.round(100 * value) + "%" : written(chart.y.kind === "points" ? 100 * value : value), { "text-anchor": "end" });
   }
   const bottom = box.height - box.bottom;
   element("line", { class: "axis", x1: box.left, x2: box.width - box.right, y1: bottom, y2: bottom }, svg);
@@ -65,6 +66,19 @@ function drawSeries(svg, chart, box, one) {
   }
 }
 
+// Where training was warned about: a triangle on the curve, whatever else is drawn there.
+function drawWarnings(svg, box, one) {
+  for (const [x, y] of one.warned || []) {
+    const [left, top] = [box.x(x), box.y(y)];
+    element("path", { class: "warned", d: `M${left - 7} ${top + 6}L${left} ${top - 7}L${left + 7} ${top + 6}z` }, svg);
+  }
+}
+
+function warnedAt(one, point) {
+  const found = (one.warned || []).find((warning) => warning[0] === point[0]);
+  return found ? "▲ warned" : "";
+}
+
 function nearestPoint(points, x) {
   return points.reduce((best, point) => (Math.abs(point[0] - x) < Math.abs(best[0] - x) ? point : best));
 }
@@ -83,6 +97,7 @@ function paintLines(chart, { plot, width, hidden }) {
   drawAxes(svg, chart, box);
   const under = [...series].sort((a, b) => faded(b.run) - faded(a.run));  // faded curves lie below the others
   for (const one of under) drawSeries(element("g", { class: faded(one.run) ? "one faded" : "one", "data-run": one.run }, svg), chart, box, one);
+  for (const one of under) drawWarnings(element("g", { class: "one", "data-run": one.run }, svg), box, one);
   const stops = [...new Set(series.flatMap((one) => one.points.map((point) => point[0])))].sort((a, b) => a - b);
   const reach = (stops[stops.length - 1] - stops[0]) / 25 + 1e-9;
   const read = (index, height) => {
@@ -96,7 +111,7 @@ function paintLines(chart, { plot, width, hidden }) {
       title: `${chart.x.word} = ${written(x)}${x ? chart.x.suffix : ""}`,
       lines: shown.map(({ one, point }) => ({
         run: one.run, name: one.name, value: yText(chart, point[1]),
-        range: point.length > 2 && point[2] !== null ? `${yText(chart, point[2]).replace("%", "")}–${yText(chart, point[3])}` : "",
+        range: point.length > 2 && point[2] !== null ? `${yText(chart, point[2]).replace("%", "")}–${yText(chart, point[3])}` : warnedAt(one, point),
       })),
       mark: (cursor) => {
         element("line", { class: "cursor", x1: box.x(x), x2: box.x(x), y1: box.top, y2: box.height - box.bottom }, cursor);

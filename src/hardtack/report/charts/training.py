@@ -1,0 +1,234 @@
+"""Curves of training: how well, at what loss and of which parts, how fast, and where it was warned about.
+
+Every part of the loss has a small chart of its own: runs keep their colours, and parts of different size their scale.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hardtack.report import wording
+from hardtack.report.charts.subjects import numbers
+from hardtack.report.history import Epoch, epochs_of, is_number, lines_of, said_warnings
+from hardtack.results import Run
+
+MOST_POINTS = 240
+Points = list[list[float]]
+
+SCORES = ("clean", "robust")
+PARTS = {  # in the order of reading; what an objective of the reader's own reports comes after
+    "natural_loss": "Loss on clean images",
+    "boosted_loss": "Boosted loss under attack",
+    "kl": "KL, clean to attacked",
+    "weighted_kl": "Weighted KL, clean to attacked",
+    "distance": "Distance of the logits",
+    "alignment": "Alignment of the features",
+    "penalty": "Penalty on the weights",
+    "sharpness": "Rise of the loss nearby",
+    "damaged_accuracy": "Accuracy behind the masks",
+    "hidden_share": "Share of hidden patches",
+    "mask_variety": "Variety of the masks",
+    "occluder_gradient_norm": "Occluder's gradient norm",
+}
+LAST = {"gradient_norm": "Gradient norm", "lr": "Learning rate", "images_per_s": "Images per s"}
+ELSEWHERE = {"kind", "step", "epoch", "loss", "accuracy", "robust_accuracy", "eps", "eps_share", *LAST}
+
+
+def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Validation, training against it, loss; then the small ones. A chart without data is left out."""
+    by = "epoch" if all(is_number(line.get("epoch")) for run in runs for line in run.metrics) else "step"
+    charts = [
+        _validation(runs, by),
+        *([_seen_and_held_out(runs), _gap(runs)] if by == "epoch" else []),
+        _logged("loss", "Training loss", runs, by, small=False),
+        *(_logged(part, title, runs, by) for part, title in _parts(runs).items()),
+        *_radii(runs, by),
+        *(_logged(field, title, runs, by) for field, title in LAST.items()),
+    ]
+    return [chart for chart in charts if chart["series"]]
+
+
+# ---------------------------------------------------------------- judged epochs
+
+
+def _validation(runs: Sequence[Run], by: str) -> dict[str, Any]:
+    series, rows = [], []
+    for number, run in enumerate(runs):
+        judged = lines_of(run, "validation")
+        warned = [[float(line[by]), words] for line, words in said_warnings(run) if is_number(line.get(by))]
+        drawn = [field for field in SCORES if _points(judged, by, f"{field}_accuracy")]
+        for field in drawn:
+            points = _points(judged, by, f"{field}_accuracy")
+            marked = warned if field == drawn[-1] else []  # once, on what it is about
+            name = f"{run.label}, {field}"
+            series.append(_series(number, name, points, dash=field == "robust", warned=marked))
+        rows += _best_and_last(run)
+    caption = "solid: clean · dashed: robust" + (" · ▲ warned" if any(one["warned"] for one in series) else "")
+    table = numbers(["Run", "Best epoch", "clean", "robust", "Last epoch", "clean", "robust"], rows)
+    return _chart("validation", "Validation accuracy", series, by, kind="percent", caption=caption, table=table)
+
+
+def _best_and_last(run: Run) -> list[list[str]]:
+    epochs = epochs_of(run)
+    if not epochs:
+        return []
+    best, last = max(epochs, key=lambda epoch: epoch.score), epochs[-1]
+    cells = [[f"{one.epoch:g}", wording.number(one.clean), wording.number(one.robust)] for one in (best, last)]
+    return [[run.label, *cells[0], *cells[1]]]
+
+
+def _seen_and_held_out(runs: Sequence[Run]) -> dict[str, Any]:
+    series = []
+    for number, run in enumerate(runs):
+        both = [one for one in epochs_of(run) if one.robust is not None and one.seen_robust is not None]
+        for dash, word in enumerate(("training", "validation")):
+            points = [[one.epoch, float((one.robust if dash else one.seen_robust) or 0)] for one in both]
+            if points:
+                series.append(_series(number, f"{run.label}, {word}", points, dash=bool(dash)))
+    caption = (
+        "solid: training, by its own attack on augmented images, mean over the epoch · dashed: validation, by the "
+        "attack that judges epochs"
+    )
+    title = "Robust accuracy in training and validation"
+    return _chart("overfitting", title, series, "epoch", kind="percent", caption=caption)
+
+
+def _gap(runs: Sequence[Run]) -> dict[str, Any]:
+    series, rows = [], []
+    for number, run in enumerate(runs):
+        gaps = {word: _gaps(epochs_of(run), word) for word in SCORES}
+        for word, points in gaps.items():
+            if points:
+                series.append(_series(number, f"{run.label}, {word}", points, dash=word == "robust"))
+        if any(gaps.values()):
+            rows.append([run.label, *(_points_of(gaps[word]) for word in SCORES)])
+    table = numbers(["Run", "clean, last epoch", "robust, last epoch"], rows)
+    title = "Overfitting gap: training minus validation accuracy, in points"
+    caption = "solid: clean · dashed: robust · above 0: better on what it was trained on"
+    return _chart("gap", title, series, "epoch", kind="points", caption=caption, table=table)
+
+
+def _gaps(epochs: Sequence[Epoch], word: str) -> Points:
+    pairs = [(one.epoch, getattr(one, f"seen_{word}"), getattr(one, word)) for one in epochs]
+    return [[epoch, seen - held_out] for epoch, seen, held_out in pairs if seen is not None and held_out is not None]
+
+
+def _points_of(gaps: Points) -> str:
+    return f"{100 * gaps[-1][1]:+.1f}" if gaps else "—"
+
+
+# ---------------------------------------------------------------- every few steps
+
+
+def _parts(runs: Sequence[Run]) -> dict[str, str]:
+    """Every number that an objective reports of itself, and what it is called."""
+    found = {key for run in runs for line in lines_of(run, "train") for key in line if is_number(line[key])}
+    own = sorted(found - set(ELSEWHERE) - set(PARTS))
+    named = {key: title for key, title in PARTS.items() if key in found}
+    return named | {key: key.replace("_", " ").capitalize() for key in own}
+
+
+def _logged(field: str, title: str, runs: Sequence[Run], by: str, *, small: bool = True) -> dict[str, Any]:
+    series = [_series(number, run.label, _points(lines_of(run, "train"), by, field)) for number, run in enumerate(runs)]
+    kind = "percent" if field.endswith(("accuracy", "share")) else "number"
+    shown = [one | {"marks": one["marks"] and not small} for one in series if one["points"]]
+    return _chart(field, title, shown, by, kind=kind, small=small)
+
+
+def _radii(runs: Sequence[Run], by: str) -> list[dict[str, Any]]:
+    """The attack's radius, a chart for each norm; a share of it where several norms are trained against."""
+    norms: dict[str, list[dict[str, Any]]] = {}
+    for number, run in enumerate(runs):
+        lines, threat = lines_of(run, "train"), _threat(run.config.get("objective"))
+        scale = wording.levels(threat)
+        absolute = [[x, y * scale] for x, y in _points(lines, by, "eps")]
+        share = [] if absolute else _points(lines, by, "eps_share")
+        norm = "share" if share else f"{threat.partition(':')[0]}{', in 1/255' if scale == 255 else ''}"
+        if absolute or share:
+            norms.setdefault(norm, []).append(_series(number, run.label, absolute or share))
+    return [
+        _chart(
+            f"eps-{norm.partition(',')[0] or 'attack'}{'-255' if '255' in norm else ''}",
+            "Share of the attack's radius" if norm == "share" else _radius_title(norm),
+            series,
+            by,
+            kind="percent" if norm == "share" else "number",
+            small=True,
+        )
+        for norm, series in norms.items()
+    ]
+
+
+def _radius_title(norm: str) -> str:
+    name, _, unit = norm.partition(", ")
+    return ", ".join(part for part in ("Attack's radius", wording.NORMS.get(name, name), unit) if part)
+
+
+def _threat(settings: Any) -> str:
+    """The first threat that an objective's settings name, however deep."""
+    if not isinstance(settings, Mapping):
+        return ""
+    if isinstance(settings.get("threat"), str):
+        return str(settings["threat"])
+    return next((found for value in settings.values() if (found := _threat(value))), "")
+
+
+# ---------------------------------------------------------------- as charts
+
+
+def _chart(
+    id: str,
+    title: str,
+    series: list[dict[str, Any]],
+    by: str,
+    *,
+    kind: str,
+    caption: str = "",
+    table: dict[str, Any] | None = None,
+    small: bool = False,
+) -> dict[str, Any]:
+    return {
+        "id": f"training-{id.replace('_', '-')}",
+        "kind": "lines",
+        "title": title,
+        "small": small,
+        "x": {"label": by, "suffix": "", "word": by, "ticks": None},
+        "y": {"label": title, "kind": kind},
+        "series": series,
+        "choose": None,
+        "caption": caption,
+        "numbers": [table] if table and table["rows"] else [],
+    }
+
+
+def _series(
+    number: int, name: str, points: Points, *, dash: bool = False, warned: Sequence[Sequence[Any]] = ()
+) -> dict[str, Any]:
+    """A curve; `warned` are places of the x axis and words, marked at the curve's nearest point."""
+    marks = [[*min(points, key=lambda point: abs(point[0] - x)), words] for x, words in warned if points]
+    return {
+        "run": number, "name": name, "dash": dash, "band": False, "marks": len(points) < 30, "points": points,
+        "warned": marks,
+    }  # fmt: skip
+
+
+def _points(lines: Sequence[Mapping[str, Any]], by: str, field: str) -> Points:
+    points = [
+        [float(line[by]), float(line[field])]
+        for line in lines
+        if is_number(line.get(field)) and is_number(line.get(by))
+    ]
+    points.sort(key=lambda point: point[0])
+    return _thinned(points)
+
+
+def _thinned(points: Points) -> Points:
+    """At most a few hundred points: the mean of each bucket, so that no spike decides what is seen."""
+    if len(points) <= MOST_POINTS:
+        return points
+    edges = [round(i * len(points) / MOST_POINTS) for i in range(MOST_POINTS + 1)]
+    buckets = [points[start:end] for start, end in itertools.pairwise(edges)]
+    return [[bucket[-1][0], math.fsum(value for _, value in bucket) / len(bucket)] for bucket in buckets if bucket]
