@@ -19,7 +19,7 @@ from hardtack.results import read_runs
 # In this order they are one script: what all use, then who draws what, then what starts it.
 SCRIPTS = (
     "base", "tables", "scales", "lines", "heat", "rows", "bars", "strips", "stack", "dots", "reliability", "plots",
-    "save",
+    "pair", "save",
 )  # fmt: skip
 IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no script needs
 
@@ -36,7 +36,7 @@ def render_page(values: dict[str, Any]) -> str:
     script = Markup("\n").join(_source(environment, f"scripts/{name}.js") for name in SCRIPTS)
     charts = [chart for section in values["sections"] for chart in section["charts"]] + values["training"]
     drawn = {chart["id"]: {key: value for key, value in chart.items() if key not in IN_TABLES} for chart in charts}
-    data = {"charts": drawn, "settings": {name: values[name] for name in ("coloured", "solid")}}
+    data = {"charts": drawn, "pair": values["pair"], "settings": {name: values[name] for name in ("coloured", "solid")}}
     return environment.get_template("page.html").render(
         **values,
         style=_source(environment, "page.css") + _source(environment, "charts.css"),

@@ -10,10 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hardtack.report import charts, palette, pictures, wording
+from hardtack.report import charts, masks, palette, pictures, wording
 from hardtack.report.column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.report.history import is_number, said_warnings
+from hardtack.report.side_by_side import best_and_last, side_by_side
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.results import REPORTED, Result, Run, leaderboard, protocol_tables, source_of
 from hardtack.results.leaderboard import CLEAN, ORDER
@@ -40,6 +41,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     warnings = _warnings(runs)
     column = telling_column(tables, runs)
     training = charts.training_charts(runs)
+    strips, unreadable = masks.strips(runs)
     return {
         "title": _title(runs),
         "subtitle": _subtitle(runs),
@@ -57,12 +59,15 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
         "training": training,
         "training_runs": charts.runs_in(training),
+        "best_and_last": best_and_last(runs),
+        "pair": side_by_side(runs, [dict(flattened(run.config)) for run in runs]),
+        "strips": [masks.strip_view(strip, images=masks.shown(strips)) for strip in strips],
         "configuration": _configuration(runs),
         "configured": sum(bool(run.config) for run in runs),
         "warnings": warnings,
         "level_means": LEVEL_MEANS,
         "provenance": _provenance(runs),
-        "problems": [f"{run.label}: {problem}" for run in runs for problem in run.problems],
+        "problems": [f"{run.label}: {problem}" for run in runs for problem in run.problems] + unreadable,
     }
 
 

@@ -106,8 +106,8 @@ def _gap(runs: Sequence[Run]) -> dict[str, Any]:
         if any(gaps.values()):
             rows.append([run.label, *(_points_of(gaps[word]) for word in SCORES)])
     table = numbers(["Run", "clean, last epoch", "robust, last epoch"], rows)
-    title = "Overfitting gap: training minus validation accuracy, in points"
-    caption = "solid: clean · dashed: robust · above 0: better on what it was trained on"
+    title = "Overfitting gap, in points of accuracy"
+    caption = "training minus validation · solid: clean · dashed: robust"
     return _chart("gap", title, series, "epoch", kind="points", caption=caption, table=table)
 
 

@@ -1,4 +1,4 @@
-"""Figures for papers from the same values as the page's charts, each as PDF, SVG and PNG; examples as a grid."""
+"""Figures for papers from the same values as the page's charts, as PDF, SVG and PNG; examples and masks as grids."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from hardtack.report import charts, palette
 from hardtack.report.figures.examples import examples_figure
 from hardtack.report.figures.lines import lines_figure
 from hardtack.report.figures.maps import heat_figure, reliability_figure
+from hardtack.report.figures.masks import masks_figure
 from hardtack.report.figures.rows import bars_figure, dots_figure, stack_figure, strips_figure
 from hardtack.report.figures.sheet import STYLE, caption, file_name, save
+from hardtack.report.masks import strips
 from hardtack.results import Gallery, read_runs
 
 KINDS = ("pdf", "svg", "png")
@@ -40,6 +42,9 @@ def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Pat
     with rc_context(STYLE):
         for name, figure in _figures(drawn):
             written += save(figure, [folder / f"{name}.{kind}" for kind in KINDS])
+        for strip in strips(runs)[0]:
+            name = f"masks-{file_name(strip.name)}"
+            written += save(masks_figure(strip), [folder / f"{name}.{kind}" for kind in KINDS])
         for run in runs:
             for gallery in run.galleries:
                 if len(gallery.x):

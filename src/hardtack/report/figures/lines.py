@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import fill as wrapped
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -37,7 +36,7 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
             at = [point[0] for point in known]
             axes.fill_between(at, low, high, color=palette.colour(run), alpha=0.15, linewidth=0)
     axes.set_xlabel(chart["x"]["label"])
-    axes.set_ylabel(wrapped(chart["y"]["label"] + (" (%)" if percent else ""), 42))
+    axes.set_ylabel(chart["y"]["label"] + (" (%)" if percent else ""))
     axes.set_xlim(left=0)
     if percent:
         axes.set_ylim(0, 100)

@@ -2,7 +2,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const { charts, settings } = JSON.parse(document.getElementById("data").textContent);
+const { charts, pair, settings } = JSON.parse(document.getElementById("data").textContent);
 const { coloured, solid } = settings;
 
 function element(name, attributes, parent) {

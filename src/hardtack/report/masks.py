@@ -1,0 +1,122 @@
+"""How an occluder's masks change: the same images after several epochs, with what is hidden of them drawn over."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardtack.errors import UserError
+from hardtack.report.pictures import data_uri
+from hardtack.results import Run, read_arrays
+
+SHOWN_EPOCHS = 8  # of more: the first, the last, and others evenly between them
+SHOWN_IMAGES = 8
+FEW_IMAGES = 4  # where more than two runs have masks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strip:
+    """One run's masks: `images` k×H×W×3 uint8, `masks` epochs×k×rows×columns bool."""
+
+    run: int
+    name: str
+    epochs: tuple[int, ...]
+    images: np.ndarray
+    masks: np.ndarray
+
+    @property
+    def varieties(self) -> list[int]:
+        """How many different masks the images have, after each epoch."""
+        return [len({mask.tobytes() for mask in masks}) for masks in self.masks]
+
+
+def strips(runs: Sequence[Run]) -> tuple[list[Strip], list[str]]:
+    """The strips of the runs that have masks; and what could not be read, which must not cost the page."""
+    found, problems = [], []
+    for number, run in enumerate(runs):
+        try:
+            strip = _strip(number, run)
+        except UserError as error:
+            problems.append(f"{run.label}: {error}")
+            warnings.warn(str(error), stacklevel=2)
+            continue
+        found += [strip] if strip else []
+    return found, problems
+
+
+def shown(found: Sequence[Strip]) -> int:
+    """Of how many images the page has room for the strips."""
+    return SHOWN_IMAGES if len(found) <= 2 else FEW_IMAGES
+
+
+def strip_view(strip: Strip, *, images: int = SHOWN_IMAGES) -> dict[str, Any]:
+    """As the page lays it out: each image once, and over it for every epoch the outline of what is hidden."""
+    rows, columns = strip.masks.shape[2:]
+    height, width = strip.images.shape[1:3]
+    return {
+        "run": strip.run,
+        "name": strip.name,
+        "epochs": strip.epochs,
+        "varieties": strip.varieties,
+        "count": len(strip.images),
+        "box": f"0 0 {columns} {rows}",
+        "patches": rows * columns,
+        "ratio": f"{width}/{height}",
+        "images": [
+            {
+                "source": data_uri(strip.images[place]),
+                "cells": [{"path": outline(mask), "hidden": int(mask.sum())} for mask in strip.masks[:, place]],
+            }
+            for place in range(min(images, len(strip.images)))
+        ],
+    }
+
+
+def outline(mask: np.ndarray) -> str:
+    """A mask rows×columns as the path of its hidden patches, in units of patches."""
+    return "".join(f"M{column} {row}h1v1h-1z" for row, column in np.argwhere(mask).tolist())
+
+
+def covered(image: np.ndarray, mask: np.ndarray, colour: Sequence[int], *, strength: float = 0.8) -> np.ndarray:
+    """The image H×W×3 with the hidden patches painted over; patches at the edge may be cut off by it."""
+    height, width = image.shape[:2]
+    size = -(-height // mask.shape[0]), -(-width // mask.shape[1])
+    hidden = mask.repeat(size[0], axis=0).repeat(size[1], axis=1)[:height, :width, None]
+    painted = (1 - strength) * image + strength * np.asarray(colour, dtype=float)
+    return np.where(hidden, np.round(painted), image).astype(np.uint8)
+
+
+def _strip(number: int, run: Run) -> Strip | None:
+    paths = {int(path.stem[6:]): path for path in run.path.glob("masks/epoch_*.npz") if path.stem[6:].isdigit()}
+    if not paths:
+        return None
+    epochs = sorted(paths)
+    if len(epochs) > SHOWN_EPOCHS:
+        places = np.linspace(0, len(epochs) - 1, SHOWN_EPOCHS).round().astype(int)
+        epochs = [epochs[place] for place in places]
+    read = [_read(paths[epoch]) for epoch in epochs]
+    images, masks = read[-1]
+    for epoch, (others, other_masks) in zip(epochs, read, strict=True):
+        if not np.array_equal(others, images) or other_masks.shape != masks.shape:
+            raise UserError(f"{paths[epoch]} is of other images than {paths[epochs[-1]]}; remove it")
+    return Strip(
+        run=number,
+        name=run.label,
+        epochs=tuple(epochs),
+        images=images,
+        masks=np.stack([masks for _, masks in read]),
+    )
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    arrays = read_arrays(path)
+    images, masks = arrays.get("images", np.empty(0)), arrays.get("masks", np.empty(0))
+    fits = images.ndim == 4 and images.shape[-1] == 3 and masks.ndim == 3 and len(images) == len(masks) > 0
+    if not fits or images.dtype != np.uint8 or masks.dtype != bool:
+        raise UserError(f"{path} must hold images k×H×W×3 (uint8) and masks k×rows×columns (bool); remove it")
+    return images, masks
