@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.data import Dataset, batches, load_data
+from hardtack.data import batches, load_data
 from hardtack.files import atomic
 from hardtack.training.recipe import Recipe
 
@@ -19,8 +19,8 @@ SHOWN = 8  # images: a strip that a page has room for
 class Exhibits:
     """The first images of the validation split, or of the training data where nothing is held out."""
 
-    def __init__(self, recipe: Recipe, data: Dataset) -> None:
-        self.recipe, self.data = recipe, data
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe = recipe
         self.x: Tensor | None = None
 
     @torch.no_grad()
@@ -41,8 +41,8 @@ class Exhibits:
 
     def _images(self) -> Tensor:
         if self.x is None:
-            held_out = self.recipe.data.validation > 0
-            data = load_data(self.recipe.data, "validation") if held_out else self.data
+            # read anew, as images to be judged are: those of training may be uncut, to be cropped at random
+            data = load_data(self.recipe.data, "validation" if self.recipe.data.validation > 0 else "train")
             self.x = next(batches(data.first(SHOWN), SHOWN, device=self.recipe.runtime.torch_device))[0]
         return self.x
 

@@ -92,7 +92,7 @@ class Trainer:
         self.best: float | None = None
         self.best_epoch = 0
         self.judged = self.model
-        self.exhibits = Exhibits(recipe, data)
+        self.exhibits = Exhibits(recipe)
         self.history: list[dict[str, float]] = []  # scores of every judgement so far
         self.stopped = False  # before the last epoch, by train.patience
         self.saved_at = time.monotonic()
