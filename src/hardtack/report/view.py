@@ -138,9 +138,9 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _configuration(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Every setting of every run. One that a run does not have (an evaluated model has none) is no difference."""
+    """Every setting of every run but where it lies. One that a run does not have is no difference."""
     flat = [dict(flattened(run.config)) for run in runs]
-    keys = dict.fromkeys(key for values in flat for key in values)
+    keys = dict.fromkeys(key for values in flat for key in values if key != "output")
     rows = []
     for key in keys:
         values = [values.get(key) or _unset(key, run) for values, run in zip(flat, runs, strict=True)]

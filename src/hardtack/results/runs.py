@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
+from hardtack.config import read_yaml
 from hardtack.errors import UserError
 from hardtack.results.record import Result
 from hardtack.results.store import find_runs, read_arrays, read_metrics, read_results
@@ -126,11 +126,7 @@ def _read_run(folder: Path, label: str) -> Run:
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
-    return values if isinstance(values, dict) else {}
+    return read_yaml(path)
 
 
 def _read_gallery(path: Path, results: list[Result]) -> Gallery:
