@@ -144,3 +144,9 @@ def test_runs_of_the_same_name_are_told_apart(tmp_path):
     assert [item.label for item in read_runs(tmp_path)] == ["one/x", "two/x"]
     with pytest.raises(UserError, match="2 runs"):
         read_run(tmp_path)
+
+
+def test_a_setting_may_be_called_on(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("objective: {name: rspc, on: both}\n")
+    assert read_run(tmp_path / "run").config["objective"] == {"name": "rspc", "on": "both"}
