@@ -102,7 +102,7 @@ def _with_checkpoints(rows: Sequence[Row | ProtocolRow], values: dict[str, Any])
 
 def _protocol(table: ProtocolTable, run: Run) -> dict[str, Any]:
     values = protocol_view(table, [run])
-    return {**values, "title": f"Protocol {values['title']}", "columns": [(name, "") for name in values["columns"]]}
+    return {**values, "title": f"Protocol {values['title']}"}
 
 
 def _curve(run: Run) -> dict[str, Any] | None:

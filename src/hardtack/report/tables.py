@@ -54,7 +54,9 @@ def protocol_view(table: ProtocolTable, runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "title": table.protocol,
         "how": [part for part in (table.data, images, *map(wording.source, table.sources), *made) if part],
-        "columns": table.columns,
+        "columns": [(column, "") for column in table.columns],
+        "sorted": None,  # rows stand as the runs do
+        "order": "none",
         "rows": [
             {
                 "run": order[row.run],
