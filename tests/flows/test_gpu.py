@@ -1,6 +1,7 @@
 """What only a CUDA device can show: captured graphs, compiled steps and bf16 search tell the same story."""
 
 import dataclasses
+import json
 
 import pytest
 import torch
@@ -66,19 +67,48 @@ def test_bf16_search_is_verified_in_fp32():
     assert abs(found["bf16"].robust_accuracy - found["fp32"].robust_accuracy) <= 2 / 32
 
 
-@pytest.mark.parametrize("objective", ["standard", "adversarial", "trades"])
+@pytest.mark.parametrize("objective", ["standard", "adversarial", "trades", "mart", "alp", "free", "rspc"])
 def test_training_learns_on_the_gpu_and_resumes(objective, tmp_path):
     from hardtack.api import train
 
     words = ["train.epochs=6", "train.batch_size=128", f"objective={objective}", "runtime.precision=bf16",
              "model=vit_digits", "optimiser.lr=2e-3", "train.ema=0.9"]  # fmt: skip
-    if objective != "standard":
+    if objective in ("adversarial", "trades", "mart", "alp"):
         words += ["objective.attack.name=pgd", "objective.attack.threat=linf:0.05", "objective.attack.steps=2"]
     recipe = read_recipe(None, [*words, f"output={tmp_path / 'run'}"])
     folder = train(recipe, quiet=True)
     assert (folder / "checkpoints/best.safetensors").exists()
     again = train(dataclasses.replace(recipe), quiet=True)  # nothing left to do
     assert again == folder
+
+
+LOOPS = {
+    "sam": ["sharpness=sam"],
+    "awp": [
+        "sharpness=awp",
+        "objective=adversarial",
+        "objective.attack.name=fgsm",
+        "objective.attack.threat=linf:0.05",
+    ],
+    "rspc": ["objective=rspc", "objective.weight=0.5"],
+    "rspc_ce": ["objective=rspc", "objective.weight=0.5", "objective.occluder_objective=ce"],
+    "free": ["objective=free", "objective.replays=2", "objective.threat=linf:0.05"],
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_replayed_updates_lead_where_eager_ones_do(loop, tmp_path):
+    """Graphs hand out gradients in memory that the next pass overwrites: a loop that keeps one too long goes astray."""
+    from hardtack.api import train
+
+    found = {}
+    for compile in (False, True):
+        words = ["model=vit_digits", "train.epochs=2", "train.batch_size=128", "train.log_every=1", *LOOPS[loop]]
+        words += [f"runtime.compile={compile}", f"output={tmp_path / str(compile)}", "optimiser.lr=1e-3"]
+        lines = (train(read_recipe(None, words), quiet=True) / "metrics.jsonl").read_text().splitlines()
+        found[compile] = [line["loss"] for line in map(json.loads, lines) if line["kind"] == "train"]
+    assert len(found[True]) == len(found[False]) >= 18 and found[True][-1] < found[True][0]
+    assert found[True] == pytest.approx(found[False], rel=0.02)
 
 
 # ---------------------------------------------------------------- the attack engine
