@@ -4,6 +4,7 @@
     model = ht.load_model("vit_tiny_patch4_32", num_classes=10)     # or ht.wrap(my_module, mean=…, std=…)
     x_adv = ht.attack(model, x, y, "pgd", threat="linf:8/255", steps=20)
     measured = ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255")
+    found = ht.analyze(model, (x, y), "jacobian")
     run = ht.train("recipes/digits/trades.yaml", **{"train.epochs": 5})
 
 Names are imported when they are used, so that reading results and writing reports needs no torch.
@@ -17,6 +18,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "analyze": "hardtack.analysis",
     "attack": "hardtack.api",
     "evaluate": "hardtack.evaluation",
     "evaluate_run": "hardtack.api",

@@ -1,13 +1,12 @@
-"""The verbs. Each hands its words to `api`; a user's mistake becomes one line and exit code 2."""
+"""The verbs. Each hands its words to `api` or to the job of its name."""
 
 from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -15,13 +14,13 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from hardtack import __version__
-from hardtack.errors import UserError, did_you_mean
+from hardtack.command import run
+from hardtack.errors import UserError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 # one voice under torchrun; words are words, and a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
 _WHERE_THERE_IS_ROOM = ("family", "pixels", "source", "papers")
-INTERRUPTED = 130
 Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUNS... [KEY=VALUE]...", help="run folders, then settings")]
@@ -86,6 +85,22 @@ def evaluate(words: Words = None) -> None:
         return
     for measured in api.evaluate_run(path, **values):
         console.print(str(measured), highlight=False, markup=False)
+
+
+@app.command()
+def analyze(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[RUN] ANALYSIS... [KEY=VALUE]...")] = None,
+) -> None:
+    """Say why a model is robust or not: [bold]hardtack analyze runs/x jacobian attention n=100[/bold].
+
+    Or [bold]hardtack analyze model=timm:vit_small_patch16_224 data=folder:images jacobian jacobian.top=3[/bold].
+    Which there are: [bold]hardtack list analyses[/bold]. Arrays and numbers go to the run folder, and
+    [bold]hardtack report[/bold] draws them. Repeated after a kill, it goes on where it stopped.
+    """
+    from hardtack.analyzing import analyze_words
+
+    for finding in analyze_words(words or []):
+        console.print(str(finding), highlight=False, markup=False)
 
 
 @app.command()
@@ -234,7 +249,7 @@ def list_names(
     kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, protocols, recipes …")],
     words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="keep rows that hold them all")] = None,
 ) -> None:
-    """What can be named: models, attacks, datasets, objectives, suites, protocols, recipes, settings.
+    """What can be named: models, attacks, datasets, objectives, suites, analyses, protocols, recipes, settings.
 
     Models can be chosen by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32. image_size=64
     counts the GFLOPs and tokens of those that take that size.
@@ -322,69 +337,4 @@ def _folders(words: list[str]) -> tuple[list[str], list[str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in arguments
-    arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
-    try:
-        arguments = _import_plugins(arguments)
-    except UserError as error:
-        if debug:
-            raise
-        return _fail(str(error))
-    if not debug:
-        warnings.showwarning = _one_line
-    try:
-        _check_verb(arguments)
-        code = int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
-        if code == INTERRUPTED:  # typer turns Ctrl-C into this
-            print("hardtack: interrupted; repeat the command to go on", file=sys.stderr)
-        return code
-    except UserError as error:
-        if debug:
-            raise
-        return _fail(str(error))
-    except OSError as error:  # a folder that cannot be made, a full disk: nothing of ours to mend
-        if debug:
-            raise
-        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
-    except Exception as error:
-        if debug:
-            raise
-        exit_code = getattr(error, "exit_code", None)  # typer's own: a wrong option, a missing argument
-        message = error.format_message() if hasattr(error, "format_message") else ""
-        if exit_code is not None and message.strip():  # it is empty where the help was shown instead
-            return _fail(message)
-        if exit_code is not None:
-            return int(exit_code)
-        return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
-
-
-def _import_plugins(arguments: list[str]) -> list[str]:
-    """Run the user's own files named by `--import FILE.py`, so that what they register can be named."""
-    while "--import" in arguments:
-        at = arguments.index("--import")
-        file = Path(arguments[at + 1]) if at + 1 < len(arguments) else Path()
-        if not file.is_file():
-            raise UserError(f"--import takes a Python file, found '{file}'")
-        from hardtack.models.user_code import run_file
-
-        run_file(file)
-        arguments = arguments[:at] + arguments[at + 2 :]
-    return arguments
-
-
-def _check_verb(arguments: list[str]) -> None:
-    verbs = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
-        hint = did_you_mean(arguments[0], verbs) or f"; known: {', '.join(verbs)}"
-        raise UserError(f"there is no verb '{arguments[0]}'{hint}")
-
-
-def _fail(message: str, code: int = 2) -> int:
-    print("hardtack: " + " ".join(message.split()), file=sys.stderr)
-    return code
-
-
-def _one_line(message: Any, category: Any, *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning):
-        print(f"hardtack: note: {' '.join(str(message).split())}", file=sys.stderr)
+    return run(app, sys.argv[1:] if arguments is None else arguments)

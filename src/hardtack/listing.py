@@ -125,6 +125,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),
     "suites": _suites,
+    "analyses": _entries(registry.analyses),
     "protocols": _protocols,
     "recipes": _recipes,
     "settings": _settings,

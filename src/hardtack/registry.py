@@ -1,4 +1,4 @@
-"""One table of names serves datasets, models, attacks and objectives.
+"""One table of names serves datasets, models, attacks, objectives and analyses.
 
 An entry is a class or function plus presets (so that `fgsm` and `pgd` can be one class with two sets of
 defaults) and a line of help. A registry imports the rooms that fill it on first use, so that looking a
@@ -92,3 +92,4 @@ datasets = Registry("dataset", "hardtack.data")
 models = Registry("model", "hardtack.models")
 attacks = Registry("attack", "hardtack.attacks")
 objectives = Registry("objective", "hardtack.objectives")
+analyses = Registry("analysis", "hardtack.analysis")

@@ -23,7 +23,7 @@ from hardtack.data import Dataset, batches
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.settings import not_taken
 from hardtack.evaluation.trials import make_trials, votes
-from hardtack.results import ChunkStore, Result, per_image, read_arrays, read_results, read_verdicts
+from hardtack.results import ANALYSIS, PROTOCOL, ChunkStore, Result, per_image, read_arrays, read_results, read_verdicts
 from hardtack.threats import Threat
 
 Columns = dict[str, np.ndarray]
@@ -79,8 +79,8 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
 
 
 def _can_be_checked(result: Result) -> bool:
-    """A protocol's row repeats what its evaluations say, and a reported number has nothing to show."""
-    return result.verdicts is not None and result.suite != "protocol"
+    """A protocol's row repeats what its evaluations say; a reported number and an analysis have no verdict to show."""
+    return result.verdicts is not None and result.suite not in (PROTOCOL, ANALYSIS)
 
 
 def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:

@@ -31,10 +31,12 @@ ALLOWED = {
     "training": BASE | INPUTS | {"attacks", "objectives"},
     "results": BASE,
     "evaluation": BASE | INPUTS | {"attacks", "results"},
+    "analysis": BASE | INPUTS | {"attacks", "results", "evaluation"},
     "report": BASE | {"results"},
 }
 FREE = {
-    "__init__", "__main__", "api", "cli", "demo", "craft", "corrupting", "describe", "listing", "doctor", "recipes",
+    "__init__", "__main__", "api", "analyzing", "cli", "command", "demo",
+    "craft", "corrupting", "describe", "listing", "doctor", "recipes",
     "verify", "selftest", "plan", "plan_training", "comparing", "exporting", "importing", "robustbench", "protocols",
 }  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
@@ -98,6 +100,9 @@ def test_imports_point_one_way():
         ("attacks/ascent.py", "from hardtack.objectives import Trades"),
         ("objectives/trades.py", "from hardtack.training import Trainer"),
         ("evaluation/suite.py", "from hardtack.training import Trainer"),
+        ("analysis/sparsity.py", "from hardtack.training import Trainer"),
+        ("evaluation/suite.py", "from hardtack.analysis import analyze"),
+        ("report/page.py", "from hardtack.analysis import analyze"),
         ("report/page.py", "from hardtack.evaluation import evaluate"),
         ("report/page.py", "from hardtack.runtime import Runtime"),
         ("results/store.py", "import torch.nn as nn"),

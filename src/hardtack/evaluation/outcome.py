@@ -90,7 +90,7 @@ def identify(
         name, description, config.suite, [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
         config.examples, config.keep, runtime.seed, runtime.precision, hardtack.__version__,
         *([[facts(sight) for sight in sights]] if sights else ()),
-        *(_contents(model, data) if kept else ()),
+        *(contents(model, data) if kept else ()),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
@@ -100,7 +100,7 @@ def identify(
     )  # fmt: skip
 
 
-def _contents(model: nn.Module, data: Any) -> tuple[Any, ...]:
+def contents(model: nn.Module, data: Any) -> tuple[Any, ...]:
     """Digests of the weights and the images. Normalisation is in the buffers and in the architecture."""
     weights = _digest_tensors({**model.state_dict(), **dict(model.named_buffers())})
     if isinstance(data, tuple):
@@ -239,7 +239,7 @@ def _concerns_clean(flag: Flag) -> bool:
     return flag["code"] in ("random_outputs", "batch_dependent", "other_classes", "class_names", "untrained")
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     return {
         "hardtack": hardtack.__version__,
         "torch": torch.__version__,
@@ -247,17 +247,22 @@ def _versions() -> dict[str, str]:
     }
 
 
+def device_name(runtime: Runtime) -> str:
+    device = runtime.torch_device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+
+
 def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, Any]:
     subject, runtime = identity.subject, identity.runtime
-    device, seed = runtime.torch_device, runtime.seed
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
+    seed = runtime.seed
     return {
         "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
         "data_description": identity.data_description, "run": subject.run, "model": subject.model,
         "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256,
         "seed": next((s.attack.seed for t in identity.trials for s in t.stages if hasattr(s.attack, "seed")), seed),
-        "precision": "fp32" if identity.sights else f"{identity.precision} search, fp32 verified", "device": name,
-        "seconds": round(seconds, 3), "versions": _versions(),
+        "precision": "fp32" if identity.sights else f"{identity.precision} search, fp32 verified",
+        "device": device_name(runtime),
+        "seconds": round(seconds, 3), "versions": versions(),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
         "extra": {

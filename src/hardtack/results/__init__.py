@@ -1,6 +1,8 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
+from hardtack.results.findings import Finding, FindingStore, read_findings
 from hardtack.results.leaderboard import (
+    ANALYSIS,
     ONE_VIEW,
     PROTOCOL,
     REPORTED,
@@ -39,6 +41,7 @@ from hardtack.results.store import (
 from hardtack.results.vectors import per_image
 
 __all__ = [
+    "ANALYSIS",
     "ONE_VIEW",
     "PROTOCOL",
     "REPORTED",
@@ -46,6 +49,8 @@ __all__ = [
     "ChunkStore",
     "Curve",
     "CurveSet",
+    "Finding",
+    "FindingStore",
     "Gallery",
     "Notebook",
     "Paired",
@@ -73,6 +78,7 @@ __all__ = [
     "per_image",
     "protocol_tables",
     "read_arrays",
+    "read_findings",
     "read_metrics",
     "read_results",
     "read_run",

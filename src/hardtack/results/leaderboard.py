@@ -27,6 +27,7 @@ CHARTED = frozenset(
 )  # fmt: skip
 AREA = "robustness_area"
 PROTOCOL = "protocol"
+ANALYSIS = "analysis"  # the suite of numbers that explain; each analysis has charts of its own
 REPORTED = "reported"  # the source of numbers that were read somewhere, not measured here
 SWEEPS = ("sweep", "curve")
 # Tables in the order of what a reader came for; others follow, and clean accuracies come last.
@@ -128,7 +129,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
     shown: set[tuple[Any, ...]] = set()
     for run in runs:
         for result in _oldest_first(run.results):
-            if result.metric == CLEAN or result.metric in CHARTED or result.suite in (*SWEEPS, PROTOCOL):
+            if result.metric == CLEAN or result.metric in CHARTED or result.suite in (*SWEEPS, PROTOCOL, ANALYSIS):
                 continue
             rows = groups[same_table(result)]
             clean = _clean_beside(result, run.results)

@@ -1,4 +1,4 @@
-"""A run folder as one value: its configuration, metrics, results and galleries of adversarial examples."""
+"""A run folder as one value: its configuration, metrics, results, findings and galleries of adversarial examples."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from hardtack.config import read_yaml
 from hardtack.errors import UserError
+from hardtack.results.findings import Finding, read_findings
 from hardtack.results.record import Result
 from hardtack.results.store import find_runs, read_arrays, read_metrics, read_results
 
@@ -56,6 +57,7 @@ class Run:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     galleries: list[Gallery] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -119,6 +121,7 @@ def _read_run(folder: Path, label: str) -> Run:
         metrics=attempt(read_metrics, folder, otherwise=[]),
         results=results,
         galleries=[gallery for gallery in found if gallery is not None],
+        findings=attempt(read_findings, folder, results, otherwise=[]),
         problems=problems,
     )
 

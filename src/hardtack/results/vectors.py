@@ -16,6 +16,8 @@ def per_image(result: Result, columns: Columns) -> np.ndarray | None:
     """The vector (n,) whose mean is the result's value; None for one that is no mean over images."""
     if result.suite == "protocol":
         return columns.get(f"value@{result.extra.get('column')}")
+    if result.suite == "analysis":
+        return columns.get(f"value@{result.metric}/{result.extra.get('column', '')}")
     make = _VECTORS.get(result.metric)
     try:
         return None if make is None else np.asarray(make(result, columns), dtype=float)

@@ -1,0 +1,164 @@
+"""What an analysis is: settings which, shown a model and images, become rows of work and a conclusion from all rows.
+
+    @analyses.register("norms")
+    @dataclass(frozen=True, kw_only=True)
+    class Norms(OverImages):
+        def begin(self, scene: Scene) -> Work: ...
+
+Rows are images, or points of a grid: whatever can be computed by itself. They go through in pieces that are written as
+they come, so that a killed analysis goes on where it stopped. A row must not depend on the piece it is in: what is
+random in it is drawn from its own number (`hardtack.randomness`) and `scene.seed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack.data import Dataset
+from hardtack.errors import UserError
+from hardtack.evaluation.chunks import chunks, count, shape_of
+from hardtack.results import bootstrap
+from hardtack.runtime import Runtime
+
+Arrays = dict[str, np.ndarray]
+Data = Dataset | tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A model and the images it is looked at with.
+
+    The model is in eval mode on the device, its weights want no gradients and must not be changed (`untouched`, or a
+    copy). Everything is computed in true fp32. `other(NAME)` loads one more model: a run folder, or a name.
+    """
+
+    model: nn.Module
+    data: Data | None
+    runtime: Runtime
+    name: str = ""
+    other: Callable[[str], nn.Module] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.runtime.torch_device
+
+    @property
+    def seed(self) -> int:
+        return self.runtime.seed
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(getattr(self.data, "classes", ()))
+
+    @property
+    def count(self) -> int:
+        return 0 if self.data is None else count(self.data)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an image, C×H×W."""
+        return shape_of(self.data)
+
+    def images(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
+        """x (N×C×H×W in [0,1]), labels and numbers of these images, on the device."""
+        assert self.data is not None
+        _, (x, y, index) = next(chunks(self.data, self.device, [(start, stop)]))
+        return x.clamp(0, 1), y, index
+
+    def another(self, name: str) -> nn.Module:
+        """Another model beside this one, frozen, on the device."""
+        if self.other is None:
+            raise UserError(f"'{name}' cannot be loaded here: analyze it from the command line, or pass other=…")
+        model = self.other(name).to(self.device).eval()
+        return model.requires_grad_(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """One number of a conclusion; `per_image` is what it is the mean of, where it is one."""
+
+    metric: str
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+    interval: str = "bootstrap 95%"
+    column: str = ""  # which of several of this metric: a layer, a class
+    threat: str | None = None
+    per_image: np.ndarray | None = None
+
+
+def mean_score(metric: str, per_image: np.ndarray, *, column: str = "", threat: str | None = None) -> Score:
+    """The mean of one number per image, with its interval."""
+    vector = np.asarray(per_image, dtype=float)
+    low, high = bootstrap(vector)
+    return Score(
+        metric=metric, value=float(vector.mean()), n=len(vector), low=low, high=high, column=column, threat=threat,
+        per_image=vector,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """What all rows say. `arrays` join those of the rows (and replace them by name); `facts` are plain values."""
+
+    scores: Sequence[Score] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+
+class Work(Protocol):
+    """`length` rows of which `at_once` are computed together."""
+
+    @property
+    def length(self) -> int: ...
+    @property
+    def at_once(self) -> int: ...
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        """Arrays whose first axis are the rows start … stop−1."""
+        ...
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        """From the arrays of all rows, joined."""
+        ...
+
+
+class Analysis(Protocol):
+    """A frozen dataclass of settings, entered in the registry `analyses`."""
+
+    def begin(self, scene: Scene) -> Work:
+        """Refuses what this model cannot be asked, by name, before anything is computed."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverImages:
+    """What every analysis that looks at images takes: `n`, how many (the first ones); `batch_size`, at once."""
+
+    n: Annotated[int, Field(ge=1)] = 100
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+
+
+def needs_images(analysis: Any) -> bool:
+    return isinstance(analysis, OverImages)
+
+
+def settled(scene: Scene, analysis: Any) -> Scene:
+    """The scene with as many images as the analysis wants."""
+    if not needs_images(analysis):
+        return scene
+    if scene.data is None or scene.count == 0:
+        raise UserError("this analysis looks at images: give data=NAME, or images in Python")
+    n = min(analysis.n, scene.count)
+    first = (scene.data[0][:n], scene.data[1][:n]) if isinstance(scene.data, tuple) else scene.data.first(n)
+    return dataclasses.replace(scene, data=first)

@@ -1,0 +1,198 @@
+"""Conducting an analysis: its rows in pieces that survive a kill, then its conclusion, kept in the run folder."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import hardtack
+from hardtack.analysis.analysis import Analysis, Arrays, Conclusion, Data, Scene, Work, settled
+from hardtack.attacks import untouched
+from hardtack.config import choose, plain
+from hardtack.errors import UserError
+from hardtack.evaluation import Subject
+from hardtack.evaluation.chunks import check_pair
+from hardtack.evaluation.outcome import contents, device_name, versions
+from hardtack.progress import Meter
+from hardtack.registry import analyses
+from hardtack.results import (
+    ANALYSIS,
+    Finding,
+    FindingStore,
+    Result,
+    append_results,
+    missing_spans,
+    read_findings,
+    read_results,
+    write_verdicts,
+)
+from hardtack.runtime import Runtime
+
+
+def analyze(
+    model: nn.Module,
+    data: Data | None = None,
+    name: str | Analysis = "sparsity",
+    *,
+    runtime: Runtime | None = None,
+    folder: str | Path | None = None,
+    subject: Subject | None = None,
+    other: Callable[[str], nn.Module] | None = None,
+    quiet: bool = False,
+    **settings: Any,
+) -> Finding:
+    """One analysis of a model: `analyze(model, (x, y), "jacobian", top=3)`; `hardtack list analyses` names them.
+
+    With `folder` (a run) pieces, arrays and results are kept there, and a killed analysis goes on when it is repeated;
+    under torchrun its pieces are shared out between the processes.
+    """
+    if not isinstance(model, nn.Module):
+        raise UserError(f"analyze takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
+    if data is not None:
+        check_pair(data)
+    analysis = choose(analyses, {"name": name, **settings} if isinstance(name, str) else name)
+    runtime, subject = runtime or Runtime(), subject or Subject()
+    began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
+    model.to(runtime.torch_device)
+    try:
+        with untouched(model), runtime.arithmetic("fp32"):
+            whole = Scene(model=model, data=data, runtime=runtime, name=subject.model, other=other)
+            scene = settled(whole, analysis)
+            id = _identify(scene, analysis, kept=folder is not None)
+            store = FindingStore(folder, id) if folder is not None else None
+            if store is not None:
+                runtime.join()
+                runtime.wait()
+                if (known := _recall(store)) is not None:
+                    return known
+            work = analysis.begin(scene)
+            arrays = _run_pieces(work, store, runtime, title=f"analyze {id.rpartition('-')[0]}", quiet=quiet)
+            conclusion = work.conclude(arrays)
+    finally:
+        model.to(home)
+    about = _about(scene, subject, seconds=time.monotonic() - began)
+    return _keep(id, analysis, about, {**arrays, **conclusion.arrays}, conclusion, subject, store, runtime)
+
+
+def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:
+    """A name that changes with everything that could change the arrays."""
+    settings = plain(analysis)
+    name = settings.get("name") or type(analysis).__name__.lower()
+    decisive = [
+        settings, _described(scene), scene.seed, hardtack.__version__,
+        *(contents(scene.model, scene.data if scene.data is not None else _NOTHING) if kept else ()),
+    ]  # fmt: skip
+    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]
+    return f"{name}-{digest}"
+
+
+_NOTHING = (torch.empty(0), torch.empty(0))
+
+
+def _described(scene: Scene) -> tuple[str, str]:
+    if scene.data is None:
+        return "", ""
+    if isinstance(scene.data, tuple):
+        return "tensors", f"{scene.count} images given as tensors"
+    return f"{scene.data.name}/{scene.data.split}", scene.data.description
+
+
+def _run_pieces(work: Work, store: FindingStore | None, runtime: Runtime, *, title: str, quiet: bool) -> Arrays:
+    """The arrays of all rows, computed now or read from disk."""
+    sharers = runtime.world_size if store is not None else 1
+    runtime.wait() if store is not None else None  # all must see the same pieces before one of them adds to it
+    missing = missing_spans(store.spans() if store is not None else [], work.length, max(1, work.at_once))
+    runtime.wait() if store is not None else None
+    mine = missing[runtime.rank % sharers :: sharers]
+    made: list[Arrays] = []
+    with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main) as meter:
+        for start, stop in mine:
+            arrays = work.rows(start, stop)
+            if store is None:
+                made.append(arrays)
+            else:
+                store.write(start, stop, arrays)
+            meter.advance(stop - start)
+    if store is not None:
+        runtime.wait()
+        if missing_spans(store.spans(), work.length, work.length):
+            raise UserError(f"{store.folder} lacks pieces of other processes: all of them must write to one disk")
+        made = store.read()
+        runtime.wait()
+    return {name: np.concatenate([part[name] for part in made]) for name in made[0]} if made else {}
+
+
+def _about(scene: Scene, subject: Subject, *, seconds: float) -> dict[str, Any]:
+    data, description = _described(scene)
+    return {
+        "run": subject.run, "model": subject.model, "checkpoint": subject.checkpoint, "data": data,
+        "data_description": description, "n": scene.count, "classes": list(scene.classes), "seed": scene.seed,
+        "device": device_name(scene.runtime), "seconds": round(seconds, 3), "words": list(subject.words),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+def _keep(
+    id: str,
+    analysis: Any,
+    about: dict[str, Any],
+    arrays: Arrays,
+    conclusion: Conclusion,
+    subject: Subject,
+    store: FindingStore | None,
+    runtime: Runtime,
+) -> Finding:
+    settings = plain(analysis)
+    name = str(settings.pop("name", id.rpartition("-")[0]))
+    vectors = {f"value@{s.metric}/{s.column}": s.per_image for s in conclusion.scores if s.per_image is not None}
+    rows = f"verdicts/{id}.parquet" if vectors and _per_image(vectors, arrays) else None
+    results = [
+        Result(
+            metric=score.metric, value=score.value, n=score.n, low=score.low, high=score.high,
+            interval=score.interval, threat=score.threat, suite=ANALYSIS, attack=name, attack_settings=settings,
+            evaluation=id, data=about["data"], data_description=about["data_description"], run=subject.run,
+            model=subject.model, checkpoint=subject.checkpoint, weights_sha256=subject.weights_sha256,
+            seed=about["seed"], precision="fp32", device=about["device"], flags=subject.flags, versions=versions(),
+            created=about["created"], seconds=about["seconds"],
+            verdicts=rows if score.per_image is not None else None,
+            extra={"words": list(subject.words), **({"column": score.column} if score.column else {})},
+        )
+        for score in conclusion.scores
+    ]  # fmt: skip
+    record = {
+        "analysis": name, "settings": settings, "about": about, "facts": plain(conclusion.facts),
+        "notes": list(conclusion.notes),
+    }  # fmt: skip
+    if store is not None and runtime.is_main:
+        if rows:
+            write_verdicts(store.run_dir / rows, {"index": arrays["index"], "label": arrays["label"], **vectors})
+        append_results(store.run_dir, results)
+        store.finish(record, arrays)
+    if store is not None:
+        runtime.wait()
+    return Finding(
+        id=id, analysis=name, settings=settings, about=about, facts=record["facts"], notes=tuple(conclusion.notes),
+        arrays=arrays, results=tuple(results),
+    )  # fmt: skip
+
+
+def _per_image(vectors: dict[str, np.ndarray], arrays: Arrays) -> bool:
+    """Whether the rows were images, whose numbers and labels are known."""
+    lengths = {len(vector) for vector in vectors.values()}
+    return "index" in arrays and "label" in arrays and lengths == {len(arrays["index"])}
+
+
+def _recall(store: FindingStore) -> Finding | None:
+    if not store.path.exists():
+        return None
+    known: Sequence[Finding] = read_findings(store.run_dir, read_results(store.run_dir))
+    return next((finding for finding in known if finding.id == store.id), None)

@@ -1,0 +1,144 @@
+"""The job behind `hardtack analyze`: which model and images, which analyses, and where what they find is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from hardtack import api
+from hardtack.analysis import analyze
+from hardtack.analysis.analysis import needs_images
+from hardtack.config import build, choose, flat, parse_words, plain
+from hardtack.errors import UserError, did_you_mean
+from hardtack.evaluation import Subject
+from hardtack.models import ModelConfig, find_weights, load_model, rebuild
+from hardtack.models.files import sha256
+from hardtack.models.from_file import place_of
+from hardtack.registry import analyses
+from hardtack.results import Finding
+
+SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "batch_size")
+
+
+def analyze_words(words: Iterable[str], *, quiet: bool = False) -> list[Finding]:
+    """`[RUN] ANALYSIS… [KEY=VALUE]…`: settings of one analysis stand under its name, `jacobian.top=3`."""
+    given = list(words)
+    run, names = _named([word for word in given if "=" not in word])
+    values = parse_words([word for word in given if "=" in word])
+    wanted = {name: _analysis(name, values) for name in names}
+    _check_keys(values, names)
+    shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
+    target, job = _target(run, shared, wanted.values())
+
+    def other(name: str) -> nn.Module:
+        return _other(name, target.model)
+
+    return [
+        analyze(
+            target.model, target.data, analysis, runtime=job.runtime, folder=target.folder, other=other, quiet=quiet,
+            subject=dataclasses.replace(target.subject, words=_words(name, values)),
+        )
+        for name, analysis in wanted.items()
+    ]  # fmt: skip
+
+
+def _named(bare: list[str]) -> tuple[str | None, list[str]]:
+    """The run, if one is named, and the analyses."""
+    known = analyses.names()
+    run = bare.pop(0) if bare and bare[0] not in known else None
+    for name in bare:
+        analyses.get(name)  # a misspelt one is refused with the nearest right name
+    if not bare:
+        if run is not None and not Path(run).expanduser().exists():
+            analyses.get(run)
+        raise UserError(f"name an analysis: {', '.join(known)} (hardtack analyze runs/x {known[0]})")
+    return run, list(dict.fromkeys(bare))
+
+
+def _analysis(name: str, values: dict[str, Any]) -> Any:
+    """The analysis with its own settings, and of the shared ones those it has: `n`, `batch_size`."""
+    fields = {item.name for item in dataclasses.fields(analyses.get(name).make)}  # type: ignore[arg-type]
+    shared = {key: values[key] for key in ("n", "batch_size") if key in values and key in fields}
+    own = values.get(name, {})
+    if not isinstance(own, dict):
+        raise UserError(f"'{name}' is an analysis: its settings are written {name}.KEY={own}")
+    return choose(analyses, {"name": name, **shared, **own}, path=name)
+
+
+def _check_keys(values: dict[str, Any], names: list[str]) -> None:
+    for key in values:
+        if key in SHARED or key in names:
+            continue
+        if key in analyses:
+            raise UserError(f"'{key}.…' is a setting of an analysis that was not asked for; add the word {key}")
+        takers = [name for name in names if key in {f.name for f in dataclasses.fields(analyses.get(name).make)}]  # type: ignore[arg-type]
+        hint = f"; did you mean {takers[0]}.{key}?" if takers else did_you_mean(key, [*SHARED, *names])
+        raise UserError(f"'{key}' is no setting of analyze{hint}")
+
+
+def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> tuple[Any, Any]:
+    """As for an evaluation; where no analysis looks at images, none need be there."""
+    wanted = list(wanted)
+    looks = [one for one in wanted if needs_images(one)]
+    if looks:
+        values = {**values, "n": max(one.n for one in looks)}
+        return api.load_target(run, {**values, "suite": "clean"})
+    job = build(api.EvaluationJob, {key: value for key, value in values.items() if key not in ("data", "n", "split")})
+    if run is not None:
+        return _run_alone(Path(run).expanduser(), job), job
+    if job.model is None:
+        raise UserError("name a run folder or a model: hardtack analyze model=NAME …")
+    return _model_alone(job, values), job
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Alone:
+    """A model without images."""
+
+    model: nn.Module
+    folder: Path
+    subject: Subject
+    data: None = None
+
+
+def _run_alone(folder: Path, job: Any) -> _Alone:
+    file = find_weights(folder, checkpoint=job.checkpoint)
+    model = rebuild(file)
+    subject = Subject(
+        run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256(file)
+    )
+    return _Alone(model=model, folder=Path(job.output or folder).expanduser(), subject=subject)
+
+
+def _model_alone(job: Any, values: dict[str, Any]) -> _Alone:
+    asked: ModelConfig = job.model
+    model = load_model(asked, seed=job.runtime.seed)
+    place = place_of(asked.name)
+    name = place.folder_name if place else asked.name.replace(":", "-").replace("/", "-")
+    folder = Path(job.output or f"runs/{name}").expanduser()
+    file = find_weights(asked.weights) if asked.weights else None
+    subject = Subject(
+        run=folder.name, model=model.architecture["name"], checkpoint=file.stem if file else None,
+        weights_sha256=sha256(file) if file else None,
+    )  # fmt: skip
+    return _Alone(model=model, folder=folder, subject=subject)
+
+
+def _other(name: str, like: nn.Module) -> nn.Module:
+    """A run folder's model, or one by its name with the classes of the model looked at."""
+    if Path(name).expanduser().exists():
+        return rebuild(Path(name).expanduser())
+    return load_model(name, num_classes=getattr(like, "num_classes", None))
+
+
+def _words(name: str, values: dict[str, Any]) -> tuple[str, ...]:
+    """What asks for this analysis again."""
+    kept = ({*SHARED} - {"output"}) | {name}
+    taken = {key: value for key, value in plain(values).items() if key in kept}
+    said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat(taken).items())
+    return (name, *said)

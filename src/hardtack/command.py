@@ -1,0 +1,85 @@
+"""Around the verbs: plugins, and what a user's mistake or Ctrl-C comes to: one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hardtack.errors import UserError, did_you_mean
+
+INTERRUPTED = 130
+
+
+def run(app: typer.Typer, arguments: Sequence[str]) -> int:
+    """Run a verb of `app`; returns its exit code."""
+    arguments = list(arguments)
+    debug = "--debug" in arguments
+    arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
+    try:
+        arguments = _import_plugins(arguments)
+    except UserError as error:
+        if debug:
+            raise
+        return _fail(str(error))
+    if not debug:
+        warnings.showwarning = _one_line
+    try:
+        _check_verb(app, arguments)
+        code = int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
+        if code == INTERRUPTED:  # typer turns Ctrl-C into this
+            print("hardtack: interrupted; repeat the command to go on", file=sys.stderr)
+        return code
+    except UserError as error:
+        if debug:
+            raise
+        return _fail(str(error))
+    except OSError as error:  # a folder that cannot be made, a full disk: nothing of ours to mend
+        if debug:
+            raise
+        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    except Exception as error:
+        if debug:
+            raise
+        exit_code = getattr(error, "exit_code", None)  # typer's own: a wrong option, a missing argument
+        message = error.format_message() if hasattr(error, "format_message") else ""
+        if exit_code is not None and message.strip():  # it is empty where the help was shown instead
+            return _fail(message)
+        if exit_code is not None:
+            return int(exit_code)
+        return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
+
+
+def _import_plugins(arguments: list[str]) -> list[str]:
+    """Run the user's own files named by `--import FILE.py`, so that what they register can be named."""
+    while "--import" in arguments:
+        at = arguments.index("--import")
+        file = Path(arguments[at + 1]) if at + 1 < len(arguments) else Path()
+        if not file.is_file():
+            raise UserError(f"--import takes a Python file, found '{file}'")
+        from hardtack.models.user_code import run_file
+
+        run_file(file)
+        arguments = arguments[:at] + arguments[at + 2 :]
+    return arguments
+
+
+def _check_verb(app: typer.Typer, arguments: list[str]) -> None:
+    verbs = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
+        hint = did_you_mean(arguments[0], verbs) or f"; known: {', '.join(verbs)}"
+        raise UserError(f"there is no verb '{arguments[0]}'{hint}")
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print("hardtack: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _one_line(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        print(f"hardtack: note: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,130 @@
+"""What an analysis left in a run folder: `analysis/<id>.json` says what it is, `analysis/<id>.npz` holds its arrays."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hardtack.errors import UserError
+from hardtack.files import write_text
+from hardtack.results.record import Result
+from hardtack.results.store import read_arrays, write_arrays
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """An analysis of one model: `results` with intervals, `arrays` by name, `facts` and `notes` in words.
+
+    `about` has what a caption says: run, model, checkpoint, data, n, seconds, created, device.
+    """
+
+    id: str
+    analysis: str
+    settings: Mapping[str, Any]
+    about: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    notes: tuple[str, ...]
+    arrays: Mapping[str, np.ndarray] = field(repr=False)
+    results: tuple[Result, ...] = field(default=(), repr=False)
+
+    def of(self, metric: str, column: str = "") -> Result | None:
+        """The result of this metric, and of this layer or class where there are several."""
+        found = (one for one in self.results if one.metric == metric and one.extra.get("column", "") == column)
+        return next(found, None)
+
+    def __str__(self) -> str:
+        where = f" on {self.about['data']}" if self.about.get("data") else ""
+        lines = [f"{self.analysis}{where}  ({self.id})"]
+        names = [" ".join(filter(None, (_spoken(one), one.threat, one.extra.get("column")))) for one in self.results]
+        width = max([32, *map(len, names)])
+        for name, one in zip(names, self.results, strict=True):
+            sure = "" if one.low is None or one.high is None else f"  [{one.low:.4g}, {one.high:.4g}]"
+            lines.append(f"{name:<{width}} {one.value:10.4g}{sure}" + (f"  n={one.n}" if one.n else ""))
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def _spoken(result: Result) -> str:
+    return result.metric.replace("_", " ")
+
+
+class FindingStore:
+    """The pieces of one analysis under `analysis/.<id>/`, until `finish` joins them."""
+
+    def __init__(self, run_dir: str | Path, id: str) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", id):
+            raise UserError(f"analysis id {id!r} may hold only letters, digits, '.', '_' and '-'")
+        self.run_dir, self.id = Path(run_dir), id
+        self.path = self.run_dir / "analysis" / f"{id}.json"
+        self.folder = self.run_dir / "analysis" / f".{id}"
+
+    def spans(self) -> list[tuple[int, int]]:
+        """(first row, one past the last) of the pieces that are whole on disk."""
+        found = (re.fullmatch(r"(\d+)-(\d+)", path.stem) for path in self.folder.glob("*.npz"))
+        return sorted((int(match[1]), int(match[2])) for match in found if match)
+
+    def write(self, start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> None:
+        write_arrays(self._file(start, stop), arrays, compressed=False)
+
+    def read(self) -> list[dict[str, np.ndarray]]:
+        """The pieces in the order of their rows."""
+        return [read_arrays(self._file(*span)) for span in self.spans()]
+
+    def finish(self, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Everything in one place. The record comes last: its presence says that the analysis is complete."""
+        write_arrays(self.path.with_suffix(".npz"), arrays)
+        write_text(self.path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _file(self, start: int, stop: int) -> Path:
+        return self.folder / f"{start:08d}-{stop:08d}.npz"
+
+
+def read_findings(run_dir: str | Path, results: Sequence[Result]) -> list[Finding]:
+    """Every finished analysis of the run, oldest first; `results` are the run's, of which each takes its own."""
+    found = [read_finding(path, results) for path in sorted(Path(run_dir).glob("analysis/*.json"))]
+    return sorted(found, key=lambda finding: str(finding.about.get("created", "")))
+
+
+def read_finding(path: Path, results: Sequence[Result]) -> Finding:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        return Finding(
+            id=path.stem,
+            analysis=record["analysis"],
+            settings=record["settings"],
+            about=record["about"],
+            facts=record["facts"],
+            notes=tuple(record["notes"]),
+            arrays=_Stored(path.with_suffix(".npz")),
+            results=tuple(result for result in results if result.evaluation == path.stem),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no record of an analysis ({error}); remove it and analyze again") from None
+
+
+class _Stored(Mapping[str, np.ndarray]):
+    """Arrays of a file, read when the first is asked for: a page of many runs needs few of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        return read_arrays(self.path)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)

@@ -1,0 +1,164 @@
+"""Every analysis: pieces survive a kill, do not depend on their size, and what is found is found again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+
+import hardtack as ht
+from hardtack.analysis import Conclusion, OverImages, Scene
+from hardtack.analysis.analysis import mean_score
+from hardtack.cli import main
+from hardtack.errors import UserError
+from hardtack.registry import Registry
+from hardtack.results import read_results, read_run
+from hardtack.runtime import Runtime
+
+CPU = Runtime(device="cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brightness(OverImages):
+    """Mean pixel of each image."""
+
+    def begin(self, scene):
+        return _Brightness(self, scene)
+
+
+class _Brightness:
+    def __init__(self, settings, scene):
+        self.scene = scene
+        self.length, self.at_once = scene.count, settings.batch_size or 3
+
+    def rows(self, start, stop):
+        x, y, index = self.scene.images(start, stop)
+        assert not self.scene.model.training
+        pixel = x.mean(dim=(1, 2, 3)).double()
+        return {"index": index.numpy(), "label": y.numpy(), "pixel": pixel.numpy()}
+
+    def conclude(self, arrays):
+        return Conclusion(
+            scores=[mean_score("brightness", arrays["pixel"])], facts={"images": self.length}, notes=["only a toy"]
+        )
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    registry = Registry("analysis")
+    registry.register("brightness")(Brightness)
+    monkeypatch.setattr("hardtack.analysis.conduct.analyses", registry)
+    model = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
+    return model, (torch.rand(11, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(11) % 10)
+
+
+def test_a_finding_has_arrays_and_a_result_with_its_interval(toy):
+    model, (x, y) = toy
+    found = ht.analyze(model.train(), (x, y), "brightness", n=7, runtime=CPU, quiet=True)
+    assert model.training
+    assert found.arrays["pixel"] == pytest.approx(x[:7].mean(dim=(1, 2, 3)).double().numpy(), abs=1e-6)
+    (result,) = found.results
+    assert (result.suite, result.n, result.metric) == ("analysis", 7, "brightness")
+    assert result.low < result.value < result.high
+    assert found.of("brightness") is result and found.of("darkness") is None
+    assert "only a toy" in str(found) and "brightness" in str(found)
+
+
+def test_pieces_of_any_size_give_the_same(toy):
+    model, data = toy
+    one, many = (ht.analyze(model, data, "brightness", batch_size=b, runtime=CPU, quiet=True) for b in (1, 20))
+    assert np.array_equal(one.arrays["pixel"], many.arrays["pixel"])
+
+
+def test_a_killed_analysis_goes_on_where_it_stopped(toy, tmp_path, monkeypatch):
+    model, data = toy
+    model_run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        seen = []
+        rows = _Brightness.rows
+        dying = lambda self, start, stop: seen.append(start) or (_die() if start >= 6 else rows(self, start, stop))  # noqa: E731
+        patch.setattr(_Brightness, "rows", dying)
+        with pytest.raises(KeyboardInterrupt):
+            ht.analyze(model, data, "brightness", folder=model_run, runtime=CPU, quiet=True)
+    assert seen == [0, 3, 6] and not read_results(model_run)
+    again = []
+    monkeypatch.setattr(_Brightness, "rows", lambda self, a, b: again.append(a) or rows(self, a, b))
+    found = ht.analyze(model, data, "brightness", folder=model_run, runtime=CPU, quiet=True)
+    assert again == [6, 9]
+    whole = ht.analyze(model, data, "brightness", runtime=CPU, quiet=True)
+    assert np.array_equal(found.arrays["pixel"], whole.arrays["pixel"])
+    assert not list(model_run.glob("analysis/.*"))
+    known = ht.analyze(model, data, "brightness", folder=model_run, runtime=CPU, quiet=True)
+    assert again == [6, 9, 0, 3, 6, 9] and known.id == found.id
+    assert np.array_equal(known.arrays["pixel"], found.arrays["pixel"]) and known.results == found.results
+
+
+def _die():
+    raise KeyboardInterrupt
+
+
+def test_other_weights_images_or_settings_are_another_analysis(toy, tmp_path):
+    model, (x, y) = toy
+
+    def id(model=model, x=x, **settings):
+        return ht.analyze(model, (x, y), "brightness", folder=tmp_path, runtime=CPU, quiet=True, **settings).id
+
+    first = id()
+    other = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=1)
+    assert len({first, id(model=other), id(x=x.flip(0)), id(n=5)}) == 4 and id() == first
+
+
+def test_what_is_found_is_part_of_the_run(toy, tmp_path):
+    model, data = toy
+    found = ht.analyze(model, data, "brightness", folder=tmp_path, runtime=CPU, quiet=True)
+    run = read_run(tmp_path)
+    (finding,) = run.findings
+    assert finding.facts == {"images": 11} and finding.results == found.results
+    from hardtack.results import leaderboard, per_image, read_verdicts
+
+    assert leaderboard([run]) == []  # numbers that explain are no competition
+    vector = per_image(finding.results[0], read_verdicts(tmp_path / finding.results[0].verdicts))
+    assert vector == pytest.approx(found.arrays["pixel"])
+
+
+def test_no_images_is_said(toy):
+    with pytest.raises(UserError, match="looks at images"):
+        ht.analyze(toy[0], None, "brightness", runtime=CPU)
+    with pytest.raises(UserError, match="takes a model"):
+        ht.analyze("vit", toy[1], "brightness", runtime=CPU)
+    with pytest.raises(UserError, match="did you mean 'brightness'"):
+        ht.analyze(toy[0], toy[1], "brightnes", runtime=CPU)
+
+
+def test_another_model_needs_a_way_to_it(toy):
+    scene = Scene(model=toy[0], data=toy[1], runtime=CPU)
+    with pytest.raises(UserError, match="pass other="):
+        scene.another("x")
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ([], "name an analysis"),
+        (["sparsty", "model=vit_digits"], "did you mean 'sparsity'"),
+        (["model=vit_digits", "sparsity", "threshold=1"], "did you mean sparsity.threshold"),
+        (["model=vit_digits", "sparsity", "sparsity.treshold=1"], "sparsity.treshold"),
+        (["model=vit_digits", "sparsity", "sparsity=1"], "sparsity.KEY"),
+        (["nowhere", "sparsity"], "nowhere"),
+        (["sparsity"], "name a run folder or a model"),
+    ],
+)
+def test_mistakes_are_one_line(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["analyze", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_the_command_keeps_what_it_finds(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["analyze", "model=vit_digits", "sparsity", "output=here"]) == 0
+    assert "sparsity global" in capsys.readouterr().out
+    (finding,) = read_run("here").findings
+    assert finding.about["words"] == ["sparsity", "model=vit_digits"]
+    assert main(["report", "here"]) == 0
