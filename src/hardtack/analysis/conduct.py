@@ -109,9 +109,7 @@ def _described(scene: Scene) -> tuple[str, str]:
 def _run_pieces(work: Work, store: FindingStore | None, runtime: Runtime, *, title: str, quiet: bool) -> Arrays:
     """The arrays of all rows, computed now or read from disk."""
     sharers = runtime.world_size if store is not None else 1
-    runtime.wait() if store is not None else None  # all must see the same pieces before one of them adds to it
-    missing = missing_spans(store.spans() if store is not None else [], work.length, max(1, work.at_once))
-    runtime.wait() if store is not None else None
+    missing = _missing(work, store, runtime)
     mine = missing[runtime.rank % sharers :: sharers]
     made: list[Arrays] = []
     with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main) as meter:
@@ -129,6 +127,16 @@ def _run_pieces(work: Work, store: FindingStore | None, runtime: Runtime, *, tit
         made = store.read()
         runtime.wait()
     return {name: np.concatenate([part[name] for part in made]) for name in made[0]} if made else {}
+
+
+def _missing(work: Work, store: FindingStore | None, runtime: Runtime) -> list[tuple[int, int]]:
+    size = max(1, work.at_once)
+    if store is None:
+        return missing_spans([], work.length, size)
+    runtime.wait()  # all must see the same pieces on disk before one of them adds to it
+    missing = missing_spans(store.spans(), work.length, size)
+    runtime.wait()
+    return missing
 
 
 def _about(scene: Scene, subject: Subject, *, seconds: float) -> dict[str, Any]:
