@@ -25,7 +25,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -179,10 +179,14 @@ def serve(name: str) -> None:
 
 
 class Workers:
-    """Processes of which one at a time is let measure while the others stand still."""
+    """Processes of which one at a time is let measure while the others stand still: `SCRIPT --one NAME` each.
 
-    def __init__(self, ends: float, threads: int) -> None:
+    `bystanders` are process groups that stand still as well; what they have given to the card may take a second.
+    """
+
+    def __init__(self, ends: float, threads: int, script: str = __file__, bystanders: Sequence[int] = ()) -> None:
         self.ends, self.threads, self.alone, self.living = ends, threads, threading.Lock(), set[Popen]()
+        self.script, self.bystanders = script, bystanders
 
     def measure(self, name: str) -> dict[str, Any] | None:
         """None when the time is up."""
@@ -191,11 +195,11 @@ class Workers:
         environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(self.threads), "OMP_NUM_THREADS": "1"}
         with self.alone:
             process = subprocess.Popen(
-                [sys.executable, __file__, "--one", name], env=environment, text=True, start_new_session=True,
+                [sys.executable, self.script, "--one", name], env=environment, text=True, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             self.living.add(process)
-        timer = threading.Timer(self.ends - time.monotonic(), lambda: _signal(process, signal.SIGKILL))
+        timer = threading.Timer(self.ends - time.monotonic(), lambda: _signal(process.pid, signal.SIGKILL))
         timer.start()
         try:
             return self._listen(process)
@@ -216,10 +220,10 @@ class Workers:
 
     @contextmanager
     def _others_stopped(self, process: Popen) -> Iterator[None]:
-        others = [other for other in self.living if other is not process]
+        others = [other.pid for other in self.living if other is not process] + list(self.bystanders)
         for other in others:
             _signal(other, signal.SIGSTOP)
-        time.sleep(0.1)  # what they had given to the card ends
+        time.sleep(1.0 if self.bystanders else 0.1)  # what they had given to the card ends
         try:
             yield
         finally:
@@ -233,9 +237,9 @@ def _said(process: Popen) -> str:
     return next((line.strip() for line in process.stdout if line.startswith(("ready", "{"))), "")
 
 
-def _signal(process: Popen, number: int) -> None:
+def _signal(group: int, number: int) -> None:
     with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+        os.killpg(group, number)
 
 
 def measure_all(chosen: list[str], processes: int, limit_s: float, output: Path) -> None:
