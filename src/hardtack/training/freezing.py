@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from hardtack.training.parts import chosen
+from hardtack.models.parts import chosen
 
 
 def freeze(model: nn.Module, words: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from hardtack.config import Number
 from hardtack.errors import UserError
-from hardtack.training.parts import depths, head
+from hardtack.models.parts import depths, head
 from hardtack.training.sharding import is_split
 
 Decay = Annotated[float, Field(ge=0, lt=1)]

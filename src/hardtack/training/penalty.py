@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.errors import UserError
-from hardtack.training.parts import chosen
+from hardtack.models.parts import chosen
 
 
 @dataclass(frozen=True, kw_only=True)

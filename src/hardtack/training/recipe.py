@@ -32,7 +32,7 @@ class TrainConfig:
 
     `ema` averages the weights over steps, `swa_from` over the ends of epochs from that one on. `patience` ends the run
     when so many epochs brought no better validation score. `freeze` names parts that are not trained (see
-    training/parts.py); `checkpoint_blocks` spends time to save memory.
+    models/parts.py); `checkpoint_blocks` spends time to save memory.
     """
 
     epochs: Count = 10

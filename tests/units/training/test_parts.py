@@ -7,9 +7,9 @@ from torch import nn
 from hardtack.data import batches, load_data
 from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
+from hardtack.models.parts import chosen, depths
 from hardtack.training import Trainer
 from hardtack.training.optimise import OptimiserConfig, rate_scales, set_rates
-from hardtack.training.parts import chosen, depths
 from hardtack.training.penalty import PenaltyConfig
 from tiny_runs import MODEL, Linear, tiny_recipe, write_data
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from torch import nn
 
 from hardtack.errors import UserError, did_you_mean
-from hardtack.models import find_blocks
+from hardtack.models.blocks import find_blocks
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 _CONVOLUTIONS = (nn.modules.conv._ConvNd,)
