@@ -31,6 +31,8 @@ CHART_WORDS = {
     "stack": "stacked bars",
     "dots": "dots by class",
     "reliability": "reliability diagrams",
+    "gallery": "pictures",
+    "histogram": "distributions",
 }
 
 

@@ -41,8 +41,11 @@ def runs_in(charts: Sequence[dict[str, Any]]) -> list[int]:
     found: set[int] = set()
     for chart in charts:
         for part in [chart, *chart.get("views", [])]:
-            entries = [part, *(one for key in ("series", "bars", "panels") for one in part.get(key, []))]
-            found |= {one["run"] for one in entries if "run" in one}
+            entries = [
+                part,
+                *(one for key in ("series", "bars", "panels", "columns", "rows") for one in part.get(key, [])),
+            ]
+            found |= {one["run"] for one in entries if isinstance(one, dict) and "run" in one}
     return sorted(found)
 
 

@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from hardtack.errors import UserError
 from hardtack.report import charts, palette
 from hardtack.report.figures.examples import examples_figure
+from hardtack.report.figures.gallery import gallery_figure
+from hardtack.report.figures.histogram import histogram_figure
 from hardtack.report.figures.lines import lines_figure
 from hardtack.report.figures.maps import heat_figure, reliability_figure
 from hardtack.report.figures.masks import masks_figure
@@ -30,6 +32,8 @@ DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views wh
     "stack": stack_figure,
     "dots": dots_figure,
     "reliability": reliability_figure,
+    "gallery": gallery_figure,
+    "histogram": histogram_figure,
 }
 
 

@@ -33,7 +33,7 @@ function wrapped(text, width, size) {
 function runsShown(chart, plot) {
   const hidden = plot.hiddenRuns || new Set();
   const chosen = plot.chosen ?? (chart.choose ? chart.choose.chosen : 0);
-  const named = chart.kind === "dots" ? chart.views[chosen].series : chart.series || [];
+  const named = (chart.views && chart.views[chosen].series) || chart.series || [];
   const base = chart.kind === "bars" && chart.choose ? chosen - 1 : -1;
   return named.filter((one, i) => i !== base && !hidden.has(one.run) && !faded(one.run));
 }

@@ -1,0 +1,117 @@
+"""Pictures in a grid: kind `gallery`. A reader switches between views, and hides the columns or rows of a run.
+
+    gallery_chart(
+        id="attention-maps-0", file="digits 8", title="…", caption="…",
+        views=[{
+            "name": "block 3", "file": "block 3",            # of the switch, and in the name of a figure's file
+            "caption": "…",                                  # instead of the chart's, if there is more to say
+            "columns": [column("clean", run=0), column("occluded", run=0)],
+            "rows": [row("image 7, cat", [picture(pixels), picture(other, "cosine 0.91")])],
+        }],
+    )
+
+A `run` (its place among all) belongs to a column or to a row, where either is of one run. A cell is a picture, H×W×3 or
+H×W as uint8, with a few words below it, or None. Pictures are drawn at one size, whatever theirs is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from hardtack.report import palette
+from hardtack.report.charts.subjects import numbers as number_table
+from hardtack.report.pictures import data_uri
+
+LARGEST = 224  # pixels a side: larger pictures are made smaller for the page
+COLD_TO_HOT = ((0.0, (24, 15, 60)), (0.35, (140, 41, 99)), (0.65, (229, 92, 48)), (0.85, (251, 180, 60)),
+               (1.0, (252, 253, 191)))  # fmt: skip
+
+
+def gallery_chart(
+    *,
+    id: str,
+    file: str,
+    title: str,
+    caption: str,
+    views: Sequence[dict[str, Any]],
+    label: str = "Show",
+    chosen: int = 0,
+    numbers: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """`label` stands before the switch. Without `numbers` the words below the pictures are the table."""
+    return {
+        "id": id,
+        "kind": "gallery",
+        "file": file,
+        "title": title,
+        "caption": caption,
+        "views": list(views),
+        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": chosen},
+        "numbers": list(numbers) if numbers is not None else _said(views),
+    }
+
+
+def column(name: str, run: int | None = None) -> dict[str, Any]:
+    return {"name": name} | ({} if run is None else {"run": run})
+
+
+def row(name: str, cells: Sequence[dict[str, Any] | None], run: int | None = None) -> dict[str, Any]:
+    return {"name": name, "cells": list(cells)} | ({} if run is None else {"run": run})
+
+
+def picture(pixels: np.ndarray, text: str = "", about: str = "") -> dict[str, Any]:
+    """`text` stands below it in one short line; `about` is read with it when it is pointed at."""
+    pixels = np.asarray(pixels)
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3):
+        raise ValueError(f"a picture is H×W or H×W×3 of uint8, found {pixels.dtype} {pixels.shape}")
+    pixels = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, axis=-1)
+    return {"source": data_uri(_small(pixels)), "text": text} | ({"about": about} if about else {})
+
+
+def heat_over(image: np.ndarray, heat: np.ndarray, *, strength: float = 0.6) -> np.ndarray:
+    """A map rows×columns, 0 to 1, laid over an image H×W×3 (uint8) as colour, smooth between the patches."""
+    height, width = image.shape[:2]
+    scaled = np.clip(np.asarray(heat, dtype=np.float32), 0, 1)
+    spread = np.asarray(Image.fromarray(scaled).resize((width, height), Image.Resampling.BILINEAR))
+    grey = np.asarray(image, dtype=float).mean(axis=-1, keepdims=True)
+    return np.round((1 - strength) * grey + strength * heat_colours(spread)).astype(np.uint8)
+
+
+def heat_colours(values: np.ndarray) -> np.ndarray:
+    """0 to 1 as colours from dark to bright: one more axis, of red, green and blue."""
+    places, colours = [place for place, _ in COLD_TO_HOT], np.array([colour for _, colour in COLD_TO_HOT], dtype=float)
+    return np.stack([np.interp(values, places, colours[:, channel]) for channel in range(3)], axis=-1)
+
+
+def shown_runs(view: dict[str, Any]) -> dict[str, Any]:
+    """The view as far as paper has room for it: without what belongs to runs that have no colour."""
+
+    def kept(one: dict[str, Any]) -> bool:
+        return one.get("run", 0) < len(palette.COLOURS)
+
+    places = [place for place, one in enumerate(view["columns"]) if kept(one)]
+    rows = [{**one, "cells": [one["cells"][place] for place in places]} for one in view["rows"] if kept(one)]
+    return {**view, "columns": [view["columns"][place] for place in places], "rows": rows}
+
+
+def _small(pixels: np.ndarray) -> np.ndarray:
+    height, width = pixels.shape[:2]
+    if max(height, width) <= LARGEST:
+        return pixels
+    scale = LARGEST / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS))
+
+
+def _said(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What stands below the pictures, for those who read tables."""
+    tables = []
+    for view in views:
+        if any(cell and cell["text"] for one in view["rows"] for cell in one["cells"]):
+            rows = [[one["name"], *(cell["text"] if cell else "—" for cell in one["cells"])] for one in view["rows"]]
+            tables.append(number_table(["", *(one["name"] for one in view["columns"])], rows, view["name"]))
+    return tables

@@ -1,0 +1,105 @@
+"""How one number is distributed, run by run: kind `histogram`, steps over shared bins; the reader switches views.
+
+    histogram_chart(
+        id="attention-0", file="digits 100", title="…", caption="…",
+        views=[histogram_view("all blocks", [{"run": 0, "name": "plain", "values": vector}], x="cosine similarity")],
+    )
+
+A view's series have `edges` (one more than bins), `density` (the bins' areas sum to one: `y` is then "density", or
+give counts and say so) and, if it is to be marked, `mean`. `log` draws the heights in powers of ten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report.charts.subjects import numbers as number_table
+
+BINS = 32
+
+
+def histogram_chart(
+    *,
+    id: str,
+    file: str,
+    title: str,
+    caption: str,
+    views: Sequence[dict[str, Any]],
+    label: str = "Show",
+    chosen: int = 0,
+    numbers: Sequence[dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """`label` stands before the switch. Without `numbers` the table says mean, spread and quartiles where known."""
+    return {
+        "id": id,
+        "kind": "histogram",
+        "file": file,
+        "title": title,
+        "caption": caption,
+        "views": list(views),
+        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": chosen},
+        "numbers": list(numbers) if numbers is not None else [_summed(view) for view in views],
+    }
+
+
+def histogram_view(
+    name: str,
+    found: Sequence[Mapping[str, Any]],
+    *,
+    x: str,
+    y: str = "density",
+    log: bool = False,
+    bins: int = BINS,
+    within: tuple[float, float] | None = None,
+    file: str | None = None,
+) -> dict[str, Any]:
+    """From `values` of each run, over the same bins for all; or from `edges` and `density` that are already counted."""
+    values = [np.asarray(one["values"], dtype=float) for one in found if "values" in one]
+    edges = _edges(values, bins, within) if values else np.empty(0)
+    series = [_series(one, edges) for one in found]
+    return {"name": name, "file": file or name, "x": x, "y": y, "log": log, "series": series}
+
+
+def _edges(values: Sequence[np.ndarray], bins: int, within: tuple[float, float] | None) -> np.ndarray:
+    joined = np.concatenate(values)
+    low, high = within or (float(joined.min()), float(joined.max()))
+    if high <= low:  # all the same
+        low, high = low - 0.005, high + 0.005
+    return np.linspace(low, high, bins + 1)
+
+
+def _series(one: Mapping[str, Any], edges: np.ndarray) -> dict[str, Any]:
+    made = {"run": one["run"], "name": one["name"]}
+    if "values" not in one:
+        known = {key: _short(one[key]) for key in ("edges", "density")}
+        return made | known | ({"mean": float(one["mean"])} if one.get("mean") is not None else {})
+    values = np.asarray(one["values"], dtype=float)
+    density, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges, density=True)
+    quartiles = np.quantile(values, (0.25, 0.5, 0.75))
+    return made | {
+        "edges": _short(edges),
+        "density": _short(density),
+        "mean": float(f"{values.mean():.6g}"),
+        "n": len(values),
+        "spread": float(f"{values.std():.6g}"),
+        "quartiles": _short(quartiles),
+    }
+
+
+def _short(values: Any) -> list[float]:
+    return [float(f"{value:.5g}") for value in np.asarray(values, dtype=float)]
+
+
+def _summed(view: dict[str, Any]) -> dict[str, Any]:
+    rows = []
+    for one in view["series"]:
+        known = [one.get("mean"), one.get("spread"), *one.get("quartiles", (None, None, None))]
+        rows.append(
+            [one["name"], *("—" if value is None else f"{value:.4g}" for value in known), str(one.get("n", "—"))]
+        )
+    return number_table(
+        ["Run", "mean", "standard deviation", "lower quartile", "median", "upper quartile", "n"], rows, view["name"]
+    )

@@ -1,0 +1,38 @@
+"""Distributions as outlines of steps, the mean of each as a mark below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from hardtack.report import palette
+from hardtack.report.figures.sheet import literal
+
+
+def histogram_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(4.4, 2.9), layout="constrained")
+    axes = figure.add_subplot()
+    for one in view["series"]:
+        run = one["run"]
+        faded = run >= len(palette.COLOURS)
+        look: dict[str, Any] = {"color": palette.colour(run), "zorder": 1 if faded else 2}
+        axes.stairs(one["density"], one["edges"], fill=True, alpha=0 if faded else 0.15, color=palette.colour(run))
+        dashed = run >= palette.SOLID and not faded
+        label = None if faded else literal(one["name"])
+        axes.stairs(one["density"], one["edges"], label=label, linestyle="--" if dashed else "-", linewidth=1.3, **look)
+        if "mean" in one and not faded:
+            place = axes.get_xaxis_transform()
+            axes.plot(one["mean"], 0.03, "v", markersize=5, transform=place, **look)
+    if view["log"]:
+        axes.set_yscale("log")
+    axes.set_xlabel(literal(view["x"]))
+    axes.set_ylabel(literal(view["y"]))
+    if len(chart["views"]) > 1:
+        axes.set_title(literal(view["name"]), fontsize=9)
+    if len(view["series"]) > palette.SOLID:  # a long legend would lie on the steps
+        figure.set_figwidth(6.0)
+        figure.legend(loc="outside right center")
+    else:
+        axes.legend(fontsize=8)
+    return figure
