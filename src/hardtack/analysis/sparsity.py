@@ -1,62 +1,150 @@
-"""How many of a network's weights hardly count: the share that is below a hundredth of the largest."""
+"""How many of a network's weights hardly count, how its weights are distributed, and how large they are.
+
+A weight hardly counts if it is below a hundredth of the largest: of the whole network (`global`), or of its own matrix
+or kernel (`own`). Each is counted for the whole network and for its components apart. Paper 3 draws the same as
+histograms and finds the most robust networks the sparsest.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.analysis.analysis import Arrays, Conclusion, Scene, Score, Work
+from hardtack.config import check
+from hardtack.errors import UserError
+from hardtack.models.parts import KINDS
 from hardtack.registry import analyses
+
+COMPONENTS = ("convolution", "qkv", "feed-forward", "other")
+_FINE = 1 << 16  # bins of |w| in which the range of the histograms is looked for
 
 
 @analyses.register("sparsity", papers=("arg",))
 @dataclass(frozen=True, kw_only=True)
 class Sparsity:
-    """Share of weights below `threshold` times the largest, of the whole network and of each of its tensors."""
+    """Share of weights below `threshold` times the largest, histograms and norms of weights, by component.
+
+    The histograms have `bins` bins over a range that holds all but a thousandth of the weights.
+    """
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    bins: Annotated[int, Field(ge=3, le=2001)] = 201
+
+    def __post_init__(self) -> None:
+        check(self)
 
     def begin(self, scene: Scene) -> Work:
-        return _Sparsity(scene.model, self.threshold)
+        return _Sparsity(scene.model, self)
 
 
 class _Sparsity:
-    """A row for each weight tensor."""
+    """A row for each matrix or kernel."""
 
-    at_once = 1
+    at_once = 8
 
-    def __init__(self, model: nn.Module, threshold: float) -> None:
-        self.weights, self.threshold = list(weight_tensors(model)), threshold
-        self.largest = max((float(weight.abs().max()) for _, weight in self.weights), default=0.0)
+    def __init__(self, model: nn.Module, settings: Sparsity) -> None:
+        self.weights, self.settings = list(weight_tensors(model)), settings
+        if not self.weights:
+            raise UserError("this model has no matrices or kernels: its linear and convolutional layers are looked at")
+        self.components = components(model, [name for name, _ in self.weights])
+        self.largest = max(float(weight.abs().max()) for _, weight in self.weights)
+        self.range = _range([weight for _, weight in self.weights], self.largest)
 
     @property
     def length(self) -> int:
         return len(self.weights)
 
     def rows(self, start: int, stop: int) -> Arrays:
-        found = [weight.detach().abs().flatten() for _, weight in self.weights[start:stop]]
-        return {
-            "count": np.array([len(weight) for weight in found]),
-            "below_global": np.array([int((weight < self.threshold * self.largest).sum()) for weight in found]),
-            "below_own": np.array([int((weight < self.threshold * weight.max()).sum()) for weight in found]),
+        found = [self._row(weight.detach().float()) for _, weight in self.weights[start:stop]]
+        return {name: np.stack([row[name] for row in found]) for name in found[0]}
+
+    def _row(self, weight: Tensor) -> Arrays:
+        size, threshold = weight.abs(), self.settings.threshold
+        values = {
+            "count": np.int64(weight.numel()),
+            "below_global": np.int64((size < threshold * self.largest).sum().item()),
+            "below_own": np.int64((size < threshold * size.max()).sum().item()),
+            "l1": np.float64(size.double().sum().item()),
+            "l2": np.float64(size.double().square().sum().sqrt().item()),
+            "spectral": np.float64(spectral_norm(weight)),
+            "histogram": torch.histc(weight, self.settings.bins, -self.range, self.range)
+            .cpu()
+            .numpy()
+            .astype(np.int64),
         }
+        return {name: np.asarray(value) for name, value in values.items()}
 
     def conclude(self, arrays: Arrays) -> Conclusion:
-        total = int(arrays["count"].sum())
-        scores = [
-            Score(metric="sparsity", value=float(arrays[f"below_{kind}"].sum() / total), n=0, column=kind)
-            for kind in ("global", "own")
+        component = np.array(self.components)
+        scores, densities = [], {}
+        for name in ("all", *COMPONENTS):
+            mine = np.full(len(component), True) if name == "all" else component == name
+            if not (total := int(arrays["count"][mine].sum())):
+                continue
+            word = "" if name == "all" else f"{name} "
+            for kind in ("global", "own"):
+                share = float(arrays[f"below_{kind}"][mine].sum() / total)
+                scores.append(Score(metric="sparsity", value=share, n=0, column=f"{word}{kind}"))
+            width = 2 * self.range / self.settings.bins
+            densities[f"density {name}"] = arrays["histogram"][mine].sum(axis=0) / total / width
+        scores += [
+            Score(metric="weight_l1", value=float(arrays["l1"].sum()), n=0),
+            Score(metric="weight_l2", value=float(np.sqrt(np.square(arrays["l2"]).sum())), n=0),
+            Score(metric="largest_spectral_norm", value=float(arrays["spectral"].max()), n=0),
         ]
-        return Conclusion(scores=scores, facts={"names": [name for name, _ in self.weights], "largest": self.largest})
+        names = [name.removeprefix("body.") for name, _ in self.weights]
+        facts = {
+            "names": names,
+            "components": self.components,
+            "shapes": [list(weight.shape) for _, weight in self.weights],
+            "largest": self.largest,
+            "weights": int(arrays["count"].sum()),
+            "outside": 1 - float(arrays["histogram"].sum() / arrays["count"].sum()),
+        }
+        edges = np.linspace(-self.range, self.range, self.settings.bins + 1)
+        return Conclusion(scores=scores, facts=facts, arrays={"edges": edges, **densities})
 
 
 def weight_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Matrices and kernels: no biases, norms or tokens."""
-    for prefix, module in model.named_modules():
-        if isinstance(module, nn.modules.conv._ConvNd | nn.Linear):
-            yield f"{prefix}.weight", module.weight
+    """Matrices and kernels of linear, convolutional and attention layers: no biases, norms, tokens or tables."""
+    for place, module in model.named_modules():
+        if isinstance(module, nn.modules.conv._ConvNd | nn.Linear | nn.Bilinear):
+            yield f"{place}.weight".lstrip("."), module.weight
+        elif isinstance(module, nn.MultiheadAttention):
+            for name, weight in module.named_parameters(recurse=False):
+                if weight.ndim > 1 and name.endswith("proj_weight"):
+                    yield f"{place}.{name}".lstrip("."), weight
+
+
+def components(model: nn.Module, names: list[str]) -> list[str]:
+    """Of each weight: query, key and value of an attention, the MLP of a block, else a convolution, else other."""
+    kinds = {"qkv": "qkv", "mlp": "feed-forward", "conv": "convolution"}
+    members = {component: KINDS[word](model) for word, component in kinds.items()}
+    return [next((word for word, inside in members.items() if name in inside), "other") for name in names]
+
+
+def spectral_norm(weight: Tensor) -> float:
+    """The largest singular value of the tensor as a matrix with a row for each output."""
+    matrix = weight.flatten(1).double()
+    smaller = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
+    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh(smaller)[-1])))
+
+
+def _range(weights: list[Tensor], largest: float) -> float:
+    """1, 2 or 5 times a power of ten that all but a thousandth of the weights stay within."""
+    if largest == 0:
+        return 1.0
+    counts = sum(torch.histc(weight.detach().float().abs(), _FINE, 0, largest).cpu().double() for weight in weights)
+    assert isinstance(counts, Tensor)
+    within = int(torch.searchsorted(counts.cumsum(0), 0.999 * counts.sum())) + 1
+    wanted = largest * min(within, _FINE) / _FINE
+    power = 10.0 ** math.floor(math.log10(wanted))
+    return next(round_one * power for round_one in (1, 2, 5, 10) if round_one * power >= wanted * (1 - 1e-9))
