@@ -34,13 +34,9 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False) -> list[Finding]
     _check_keys(values, names)
     shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
     target, job = _target(run, shared, wanted.values())
-
-    def other(name: str) -> nn.Module:
-        return _other(name, target.model)
-
     return [
         analyze(
-            target.model, target.data, analysis, runtime=job.runtime, folder=target.folder, other=other, quiet=quiet,
+            target.model, target.data, analysis, runtime=job.runtime, folder=target.folder, quiet=quiet,
             subject=dataclasses.replace(target.subject, words=_words(name, values)),
         )
         for name, analysis in wanted.items()
@@ -127,13 +123,6 @@ def _model_alone(job: Any, values: dict[str, Any]) -> _Alone:
         weights_sha256=sha256(file) if file else None,
     )  # fmt: skip
     return _Alone(model=model, folder=folder, subject=subject)
-
-
-def _other(name: str, like: nn.Module) -> nn.Module:
-    """A run folder's model, or one by its name with the classes of the model looked at."""
-    if Path(name).expanduser().exists():
-        return rebuild(Path(name).expanduser())
-    return load_model(name, num_classes=getattr(like, "num_classes", None))
 
 
 def _words(name: str, values: dict[str, Any]) -> tuple[str, ...]:

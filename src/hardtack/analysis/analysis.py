@@ -13,7 +13,7 @@ random in it is drawn from its own number (`hardtack.randomness`) and `scene.see
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -22,6 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.analysis.others import Other
 from hardtack.data import Dataset
 from hardtack.errors import UserError
 from hardtack.evaluation.chunks import chunks, count, shape_of
@@ -37,14 +38,13 @@ class Scene:
     """A model and the images it is looked at with.
 
     The model is in eval mode on the device, its weights want no gradients and must not be changed (`untouched`, or a
-    copy). Everything is computed in true fp32. `other(NAME)` loads one more model: a run folder, or a name.
+    copy). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder, or a name.
     """
 
     model: nn.Module
     data: Data | None
     runtime: Runtime
     name: str = ""
-    other: Callable[[str], nn.Module] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -73,11 +73,9 @@ class Scene:
         _, (x, y, index) = next(chunks(self.data, self.device, [(start, stop)]))
         return x.clamp(0, 1), y, index
 
-    def another(self, name: str) -> nn.Module:
-        """Another model beside this one, frozen, on the device."""
-        if self.other is None:
-            raise UserError(f"'{name}' cannot be loaded here: analyze it from the command line, or pass other=…")
-        model = self.other(name).to(self.device).eval()
+    def another(self, given: Any) -> nn.Module:
+        """Another model beside this one, for the same classes and images, frozen, on the device (see `Other`)."""
+        model = Other.parse(given).load(self.model, self.shape).to(self.device).eval()
         return model.requires_grad_(False)
 
 

@@ -6,7 +6,7 @@ import datetime
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ def analyze(
     runtime: Runtime | None = None,
     folder: str | Path | None = None,
     subject: Subject | None = None,
-    other: Callable[[str], nn.Module] | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Finding:
@@ -65,7 +64,7 @@ def analyze(
     model.to(runtime.torch_device)
     try:
         with untouched(model), runtime.arithmetic("fp32"):
-            whole = Scene(model=model, data=data, runtime=runtime, name=subject.model, other=other)
+            whole = Scene(model=model, data=data, runtime=runtime, name=subject.model)
             scene = settled(whole, analysis)
             id = _identify(scene, analysis, kept=folder is not None)
             store = FindingStore(folder, id) if folder is not None else None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import hardtack as ht
-from hardtack.analysis import Conclusion, OverImages, Scene
+from hardtack.analysis import Conclusion, OverImages
 from hardtack.analysis.analysis import mean_score
 from hardtack.cli import main
 from hardtack.errors import UserError
@@ -128,12 +128,6 @@ def test_no_images_is_said(toy):
         ht.analyze("vit", toy[1], "brightness", runtime=CPU)
     with pytest.raises(UserError, match="did you mean 'brightness'"):
         ht.analyze(toy[0], toy[1], "brightnes", runtime=CPU)
-
-
-def test_another_model_needs_a_way_to_it(toy):
-    scene = Scene(model=toy[0], data=toy[1], runtime=CPU)
-    with pytest.raises(UserError, match="pass other="):
-        scene.another("x")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""The attack that an analysis disturbs its images with, from settings as `evaluate` takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.attacks import Ascent, call
+from hardtack.config import choose
+from hardtack.errors import UserError
+from hardtack.registry import attacks
+from hardtack.threats import Threat
+
+
+def make_adversary(given: Any, threat: Threat, *, steps: int = 20, reach: float = 2.5) -> Any:
+    """An attack under `threat`, from its name, its settings or a value made in Python.
+
+    Unless told, it is PGD of `steps` steps which together are `reach` times the radius long.
+    """
+    if not isinstance(given, Mapping | str):
+        if not dataclasses.is_dataclass(given) or not hasattr(given, "threat"):
+            raise UserError("'attack' is a name, settings, or an attack that has a threat")
+        return _under(given, threat)
+    settings = {"name": "pgd", **({"name": given} if isinstance(given, str) else given)}
+    entry = attacks.get(settings["name"])
+    if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
+        settings = {"steps": steps, **settings}
+        if isinstance(settings["steps"], int) and not {"step", "relative_step"} & settings.keys():
+            settings["relative_step"] = reach / max(1, settings["steps"])
+    return _under(choose(attacks, {"threat": threat, **settings}, path="attack"), threat)
+
+
+def _under(attack: Any, threat: Threat) -> Any:
+    if attack.threat != threat:
+        raise UserError(f"the attack is made for {attack.threat}, the analysis for {threat}: give threat once")
+    return attack
+
+
+def moved(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, seed: int) -> Tensor:
+    """The attacked images; what is random in each follows from its number and the seed."""
+    return call(attack, model, x, y, keys=randomness.make_keys(index, seed)).detach()
