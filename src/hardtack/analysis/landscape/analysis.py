@@ -1,0 +1,122 @@
+"""The loss around the trained weights: along a line or over a plane of random directions, on the same scale for all."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from hardtack.analysis.adversary import make_adversary
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.landscape.directions import cosine, filter_direction, length
+from hardtack.analysis.landscape.loss import Losses, batch_norms, estimate_statistics
+from hardtack.config import check
+from hardtack.errors import UserError
+from hardtack.registry import analyses
+from hardtack.threats import Threat
+
+
+@analyses.register("landscape", papers=("arg",))
+@dataclass(frozen=True, kw_only=True)
+class Landscape(OverImages):
+    """Loss around the trained weights, in filter-normalised random directions: a line or a surface.
+
+    `dims` 1 or 2, a grid of `points` to a side from −`reach` to +`reach`, where 1 is a step as long as the weights
+    themselves. With a `threat` the loss is that under attack (`attack`: its name and settings; PGD with 10 steps unless
+    told), which is made anew `craft=everywhere` on the grid, or `once`, against the trained weights. `statistics` of
+    batch norm stay as `trained`, or are `estimated` anew at each point.
+    """
+
+    n: Annotated[int, Field(ge=1)] = 200
+    dims: Literal[1, 2] = 2
+    points: Annotated[int, Field(ge=3, le=501)] = 21
+    reach: Annotated[float, Field(gt=0)] = 1.0
+    threat: Threat | None = None
+    attack: Any = field(default_factory=dict)
+    craft: Literal["everywhere", "once"] = "everywhere"
+    statistics: Literal["trained", "estimated"] = "trained"
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.points % 2 == 0:
+            raise UserError(f"points must be odd, so that the trained weights are one of them; found {self.points}")
+        if self.threat is None and self.attack:
+            raise UserError("an attack needs its threat: landscape.threat=linf:8/255")
+        made = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
+        object.__setattr__(self, "attack", made)
+
+    def begin(self, scene: Scene) -> Work:
+        if self.statistics == "estimated" and not batch_norms(scene.model):
+            raise UserError("this model has no batch norm whose statistics could be estimated; leave out statistics")
+        return _Landscape(self, scene)
+
+
+class _Landscape:
+    """A row for each point of the grid."""
+
+    at_once = 1
+
+    def __init__(self, settings: Landscape, scene: Scene) -> None:
+        self.settings, self.scene = settings, scene
+        self.losses = Losses(scene, settings.attack or None, settings.batch_size)
+        self.model = copy.deepcopy(scene.model)
+        drawn = [filter_direction(scene.model, seed=scene.seed, number=i) for i in range(settings.dims)]
+        self.lengths = [length(one) for one in drawn]
+        self.cosine = cosine(*drawn) if settings.dims == 2 else None
+        names = list(drawn[0])
+        self.trained = [scene.model.get_parameter(name).detach() for name in names]
+        self.moving = [self.model.get_parameter(name) for name in names]
+        self.directions = [[one[name] for name in names] for one in drawn]
+        self.axis = np.linspace(-settings.reach, settings.reach, settings.points)
+        self.length = settings.points**settings.dims
+        self.crafted = self.losses.attacked(scene.model) if settings.craft == "once" else None
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        found = [self._at(row) for row in range(start, stop)]
+        return {name: np.array([losses[place] for losses in found]) for place, name in enumerate(("loss", "accuracy"))}
+
+    def _at(self, row: int) -> tuple[float, float]:
+        losses, right = self._each(row)
+        return float(losses.mean()), float(right.double().mean())
+
+    def _each(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+        self._move(row)
+        if self.settings.statistics == "estimated":
+            estimate_statistics(self.model, self.losses.x)
+        x = self.losses.attacked(self.model) if self.crafted is None else self.crafted
+        return self.losses.each(self.model, x)
+
+    @torch.no_grad()
+    def _move(self, row: int) -> None:
+        """Sets the weights to those of this point."""
+        places = [float(self.axis[i]) for i in np.unravel_index(row, (self.settings.points,) * self.settings.dims)]
+        moved = self.trained
+        for place, direction in zip(places, self.directions, strict=True):
+            moved = list(torch._foreach_add(moved, direction, alpha=place))
+        for weight, value in zip(self.moving, moved, strict=True):
+            weight.copy_(value)
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        middle = self.length // 2
+        per_image = self._each(middle)[0].cpu().numpy()
+        threat = str(self.settings.threat) if self.settings.threat else None
+        grid = np.stack(np.meshgrid(*[self.axis] * self.settings.dims, indexing="ij"), axis=-1)
+        inside = np.linalg.norm(grid.reshape(self.length, -1), axis=1) <= self.settings.reach * (1 + 1e-9)
+        finite = np.isfinite(arrays["loss"])
+        rise = (arrays["loss"] - arrays["loss"][middle])[inside & finite]
+        scores = [
+            mean_score("loss_at_weights", per_image, threat=threat),
+            Score(metric="mean_loss_rise", value=float(rise.mean()), n=len(per_image), threat=threat),
+        ]
+        lost = int((inside & ~finite).sum())
+        kept = {"axis": self.axis, "index": self.losses.index.cpu().numpy(), "label": self.losses.y.cpu().numpy()}
+        facts = {
+            "points": self.settings.points, "reach": self.settings.reach, "lengths": self.lengths,
+            "cosine": self.cosine, "batch_norms": len(batch_norms(self.model)),
+        }  # fmt: skip
+        notes = [f"the loss is no number at {lost} points, which mean_loss_rise leaves out"] if lost else []
+        return Conclusion(scores=scores, facts=facts, arrays=kept, notes=notes)

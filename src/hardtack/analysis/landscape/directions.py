@@ -1,0 +1,55 @@
+"""Random directions in the space of weights that are as long as the weights themselves, filter by filter.
+
+Li et al. 2018: each filter (a kernel, or the row of a matrix) of a Gaussian direction is rescaled to the norm of the
+trained filter. Networks whose layers are only scaled against each other, which compute the same, then have the same
+landscape. Biases, norms and other scales do not move.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.errors import UserError
+
+Direction = dict[str, Tensor]  # by name of the parameter; those that do not move are left out
+
+
+def filter_direction(model: nn.Module, *, seed: int, number: int) -> Direction:
+    """The numbered direction of this seed. A parameter's part depends on its name, not on what else the model has."""
+    found = {name: _part(name, weight, seed, number) for name, weight in model.named_parameters() if _moves(weight)}
+    if not found:
+        raise UserError("this model has no matrices or kernels, so there is no direction to move its weights in")
+    return found
+
+
+def cosine(one: Direction, other: Direction) -> float:
+    """Between two directions of one model."""
+    product = sum(float((one[name].double() * other[name].double()).sum()) for name in one)
+    return product / (length(one) * length(other))
+
+
+def length(direction: Direction) -> float:
+    return sum(float(part.double().square().sum()) for part in direction.values()) ** 0.5
+
+
+def gaussian(name: str, shape: torch.Size, *words: int) -> Tensor:
+    """Standard normal numbers (float32, on the CPU) that follow from the name of a parameter and the words."""
+    digest = hashlib.sha256(name.removeprefix("body.").encode()).digest()
+    keys = randomness.make_keys(torch.tensor([int.from_bytes(digest[:7], "big")]), *words)
+    return randomness.normal(keys, tuple(shape))[0]
+
+
+def _moves(weight: Tensor) -> bool:
+    """A filter of a single weight is a scale, whatever its shape."""
+    return weight.ndim > 1 and weight[0].numel() > 1 and weight.is_floating_point()
+
+
+def _part(name: str, weight: Tensor, seed: int, number: int) -> Tensor:
+    drawn = gaussian(name, weight.shape, seed, number).to(weight.device)
+    across = tuple(range(1, weight.ndim))
+    trained, random = (torch.linalg.vector_norm(one, dim=across, keepdim=True) for one in (weight.detach(), drawn))
+    return (drawn * (trained / random.clamp_min(1e-30))).to(weight.dtype)
