@@ -26,7 +26,7 @@ from hardtack.analysis.others import Other
 from hardtack.data import Dataset
 from hardtack.errors import UserError
 from hardtack.evaluation.chunks import chunks, count, shape_of
-from hardtack.results import bootstrap
+from hardtack.results import bootstrap, wilson
 from hardtack.runtime import Runtime
 
 Arrays = dict[str, np.ndarray]
@@ -95,12 +95,15 @@ class Score:
 
 
 def mean_score(metric: str, per_image: np.ndarray, *, column: str = "", threat: str | None = None) -> Score:
-    """The mean of one number per image, with its interval."""
+    """The mean of one number per image, or the share of images of which something is true, with its interval."""
     vector = np.asarray(per_image, dtype=float)
-    low, high = bootstrap(vector)
+    if np.asarray(per_image).dtype == bool:
+        (low, high), kind = wilson(int(vector.sum()), len(vector)), "wilson 95%"
+    else:
+        (low, high), kind = bootstrap(vector), "bootstrap 95%"
     return Score(
-        metric=metric, value=float(vector.mean()), n=len(vector), low=low, high=high, column=column, threat=threat,
-        per_image=vector,
+        metric=metric, value=float(vector.mean()), n=len(vector), low=low, high=high, interval=kind, column=column,
+        threat=threat, per_image=vector,
     )  # fmt: skip
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hardtack.config import build
@@ -19,7 +17,7 @@ from hardtack.errors import UserError
 from hardtack.evaluation.among import Among
 from hardtack.models import find_weights, load_model, rebuild
 from hardtack.models.files import sha256
-from hardtack.models.from_file import place_of
+from hardtack.models.from_file import place_of, state_sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +53,7 @@ class Other:
     def fingerprint(self) -> str:
         """Of the weights, so that what was found with others does not pass for these; of a published model its name."""
         if isinstance(self.name, nn.Module):
-            digest = hashlib.sha256()
-            for key, tensor in self.name.state_dict().items():
-                digest.update(key.encode() + tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-            return digest.hexdigest()[:12]
+            return state_sha256(self.name)[:12]
         if self.weights or self.is_stored:
             return sha256(find_weights(self.weights or self.name))[:12]
         return str(self)

@@ -1,0 +1,131 @@
+"""The analysis: perturbations of a model and of others, looked at, measured, and shown to each of the models."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack.analysis.adversary import make_adversary, moved
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work
+from hardtack.analysis.others import read_others
+from hardtack.analysis.perturbations.amplitude import amplitude
+from hardtack.analysis.perturbations.conclusion import ITSELF, conclude
+from hardtack.analysis.perturbations.picture import eight_bits, picture
+from hardtack.analysis.perturbations.spectrum import mean_frequency, radial_power, rings
+from hardtack.config import check
+from hardtack.errors import UserError
+from hardtack.evaluation.sanity import check_logits
+from hardtack.evaluation.trials import default_batch
+from hardtack.registry import analyses
+from hardtack.threats import Threat
+
+THESIS = Threat.parse("linf:4/255")
+
+
+@analyses.register("perturbations", papers=("xcit",))
+@dataclass(frozen=True, kw_only=True)
+class Perturbations(OverImages):
+    """Adversarial perturbations: pictures, amplitude, frequencies, what other models see in them, and transfer.
+
+    `threat` and `attack` (its name and settings; unless told PGD with 100 steps of 1.5 ε/100) make them. `others` are
+    models beside this one: run folders, weights files, names of published models. Each judges the moved images and the
+    perturbation alone; with `makers=all` each makes perturbations too. `top` are the k of top-k accuracy on the
+    perturbation alone. Pictures of the first `pictures` images are kept. `weights` are fingerprints of the others,
+    filled in here.
+    """
+
+    threat: Threat = THESIS
+    attack: Any = field(default_factory=dict)
+    others: Any = ()
+    makers: Literal["all", "itself"] = "all"
+    top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 5)
+    pictures: Annotated[int, Field(ge=0)] = 8
+    weights: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not self.threat.radius > 0:
+            raise UserError(f"a perturbation needs room: threat={self.threat} allows none")
+        others = read_others(self.others)
+        weights = tuple(other.fingerprint() for other in others)
+        if self.weights and self.weights != weights:
+            named = ", ".join(map(str, others))
+            raise UserError(f"the weights of {named} are {', '.join(weights)}, not {', '.join(self.weights)}")
+        object.__setattr__(self, "attack", make_adversary(self.attack, self.threat, steps=100, reach=1.5))
+        object.__setattr__(self, "others", others)
+        object.__setattr__(self, "weights", weights)
+
+    def begin(self, scene: Scene) -> Work:
+        return _Perturbations(self, scene)
+
+
+class _Perturbations:
+    """A row for each image."""
+
+    def __init__(self, settings: Perturbations, scene: Scene) -> None:
+        self.settings, self.scene, self.length = settings, scene, scene.count
+        self.at_once = settings.batch_size or default_batch(scene.shape, scene.device.type)
+        self.judges = {ITSELF: scene.model, **{other.label: scene.another(other) for other in settings.others}}
+        self.makers = self.judges if settings.makers == "all" else {ITSELF: scene.model}
+        self.classes = self._check()
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        x, y, index = self.scene.images(start, stop)
+        made = [self._made(model, x, y, index) for model in self.makers.values()]
+        found = {name: torch.stack([one[name] for one in made], dim=1) for name in made[0]}
+        found |= {"index": index, "label": y, "rank_clean": self._ranks(x, y)[0]}
+        found |= {"spectrum_images": radial_power(x), "frequency_images": mean_frequency(x)}
+        few = max(0, min(stop, self.settings.pictures) - start)  # of the first images only
+        kept = {"images": eight_bits(x[:few]), "pictures": found.pop("pictures")[:few]}
+        return {name: value.cpu().numpy() for name, value in {**found, **kept}.items()}
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        found = conclude(arrays, self.settings, makers=list(self.makers), judges=self.judges, classes=self.classes)
+        return dataclasses.replace(found, arrays={"frequencies": rings(*self.scene.shape[-2:]).numpy()})
+
+    @torch.no_grad()
+    def _check(self) -> int:
+        """How many classes there are; a model that gives no usable logits is refused."""
+        x, y, _ = self.scene.images(0, min(8, self.scene.count))
+        for name, model in self.judges.items():
+            try:
+                check_logits(logits := model(x).float(), y)
+            except UserError as error:
+                raise UserError(str(error) if name == ITSELF else f"{name}: {error}") from None
+        return int(logits.shape[1])
+
+    def _made(self, maker: nn.Module, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
+        """What one model's perturbations are like, and what all models make of them."""
+        threat = self.settings.threat
+        x_adv = moved(self.settings.attack, maker, x, y, index, self.scene.seed)
+        delta = x_adv - x
+        shown, reversed = picture(delta, threat), picture(-delta, threat)
+        alone = [self._ranks(image / 255, y) for image in (shown, reversed)]
+        return {
+            "rank_moved": self._ranks(x_adv, y)[0],
+            "rank_alone": torch.stack([rank for rank, _ in alone], dim=-1),
+            "answer_alone": torch.stack([answer for _, answer in alone], dim=-1),
+            "spectrum": radial_power(delta),
+            "frequency": mean_frequency(delta),
+            "pictures": shown,
+            **{f"amplitude_{name}": value for name, value in amplitude(delta, threat).items()},
+        }
+
+    @torch.no_grad()
+    def _ranks(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each image (N×judges): how many classes each model finds likelier than the label, and its answer."""
+        logits = [model(x).float() for model in self.judges.values()]
+        ranks = torch.stack([_rank(one, y) for one in logits], dim=1)
+        return ranks, torch.stack([one.argmax(dim=1) for one in logits], dim=1)
+
+
+def _rank(logits: Tensor, y: Tensor) -> Tensor:
+    """0 where the label is the answer. Of equal logits the first counts as larger; without finite logits all do."""
+    mine, place = logits.gather(1, y[:, None]), torch.arange(logits.shape[1], device=y.device)
+    ahead = (logits > mine) | ((logits == mine) & (place < y[:, None]))
+    return torch.where(logits.isfinite().all(dim=1), ahead.sum(dim=1), logits.shape[1])

@@ -1,0 +1,64 @@
+"""What all images say: accuracies with intervals, amplitudes and frequencies, made by each model and judged by each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from hardtack.analysis.analysis import Arrays, Conclusion, Score, mean_score
+from hardtack.analysis.others import Resized
+from hardtack.config import plain
+
+ITSELF = "itself"
+SIGNS = ("", ", reversed")  # x_adv − x, as the thesis says, and x − x_adv, as its code has it
+
+
+def conclude(
+    arrays: Arrays, settings: Any, *, makers: Sequence[str], judges: Mapping[str, nn.Module], classes: int
+) -> Conclusion:
+    threat = str(settings.threat)
+    top = [k for k in settings.top if k < classes]
+
+    def score(metric: str, per_image: np.ndarray, column: str) -> Score:
+        return mean_score(metric, per_image, column=column, threat=threat)
+
+    scores = [
+        mean_score("unmoved_accuracy", arrays["rank_clean"][:, place] == 0, column=judge)
+        for place, judge in enumerate(judges)
+    ]
+    for m, maker in enumerate(makers):
+        for j, judge in enumerate(judges):
+            scores.append(score("moved_accuracy", arrays["rank_moved"][:, m, j] == 0, f"{maker} → {judge}"))
+    for k in top:
+        for m, maker in enumerate(makers):
+            for j, judge in enumerate(judges):
+                for sign, word in enumerate(SIGNS):
+                    right = arrays["rank_alone"][:, m, j, sign] < k
+                    scores.append(score(f"alone_top{k}_accuracy", right, f"{maker} → {judge}{word}"))
+    for m, maker in enumerate(makers):
+        if "amplitude_at_bound" in arrays:
+            scores.append(score("perturbation_at_bound", arrays["amplitude_at_bound"][:, m].mean(axis=-1), maker))
+        scores.append(score("perturbation_levels", 255 * arrays["amplitude_mean"][:, m].mean(axis=-1), maker))
+        scores.append(score("perturbation_frequency", arrays["frequency"][:, m], maker))
+    scores.append(mean_score("image_frequency", arrays["frequency_images"]))
+    facts = {
+        "makers": list(makers), "judges": list(judges), "classes": classes, "top": top, "threat": threat,
+        "attack": {key: value for key, value in plain(settings.attack).items() if key != "threat"},
+    }  # fmt: skip
+    return Conclusion(scores=scores, facts=facts, notes=_notes(settings, judges, classes))
+
+
+def _notes(settings: Any, judges: Mapping[str, nn.Module], classes: int) -> list[str]:
+    notes = [
+        f"{name} takes {model.size}×{model.size} images: everything it sees was resized"
+        for name, model in judges.items()
+        if isinstance(model, Resized)
+    ]
+    useless = [k for k in settings.top if k >= classes]
+    if useless:
+        said = " and ".join(f"top-{k}" for k in useless)
+        notes.append(f"with {classes} classes {said} is always right and left out")
+    return notes

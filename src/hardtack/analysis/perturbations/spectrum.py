@@ -1,0 +1,46 @@
+"""Which spatial frequencies an image is made of: the power of its Fourier transform, averaged over rings.
+
+A frequency is counted in cycles per pixel: 0 is the image's mean, which is left out, 0.5 a checkerboard's row. Images
+are taken as periodic: nothing is tapered, so that a difference between opposite borders counts as an edge.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def rings(height: int, width: int) -> Tensor:
+    """The middle of each ring in cycles per pixel, one for each whole number of cycles over the shorter side."""
+    side = min(height, width)
+    return torch.arange(1, side // 2 + 1, dtype=torch.float64) / side
+
+
+def radial_power(x: Tensor) -> Tensor:
+    """N×rings: mean power in each ring over the mean power of all frequencies, so that white noise is 1 everywhere.
+
+    Of x (N×C×H×W), the channels' powers added. An image without any change (all of one value) has no spectrum: zeros.
+    """
+    power, radius = _power(x)
+    middle = rings(*x.shape[-2:]).to(x.device)
+    place = torch.round(radius / middle[0]).long().clamp_max(len(middle) + 1)  # beyond 0.5: the corners, no ring
+    sums = torch.zeros(len(x), len(middle) + 2, dtype=power.dtype, device=x.device)
+    sums.index_add_(1, place.flatten(), power.flatten(1))
+    counts = torch.bincount(place.flatten(), minlength=len(middle) + 2)
+    mean = power.flatten(1).sum(dim=1, keepdim=True) / (power[0].numel() - 1)
+    return torch.where(mean > 0, sums / counts.clamp_min(1) / mean, 0.0)[:, 1:-1].float()
+
+
+def mean_frequency(x: Tensor) -> Tensor:
+    """N: the mean of all frequencies in cycles per pixel, weighted by their power; 0.383 of white noise."""
+    power, radius = _power(x)
+    total = power.flatten(1).sum(dim=1)
+    return torch.where(total > 0, (power * radius).flatten(1).sum(dim=1) / total, 0.0).float()
+
+
+def _power(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Power of each frequency (N×H×W, the mean's set to zero) and its distance from zero (H×W)."""
+    power = torch.fft.fft2(x.double()).abs().square().sum(dim=1)
+    power[:, 0, 0] = 0
+    rows, columns = (torch.fft.fftfreq(size, dtype=torch.float64, device=x.device) for size in x.shape[-2:])
+    return power, torch.hypot(rows[:, None], columns[None, :])
