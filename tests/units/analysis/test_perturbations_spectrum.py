@@ -57,3 +57,6 @@ def test_amplitudes_by_channel():
     assert found["mean"].tolist() == [[0, pytest.approx(0.0625), 0]]
     assert found["at_bound"].tolist() == [[0, 0.5, 0]]
     assert found["l2"].item() == pytest.approx(0.15)
+    counts = found["counts"]
+    assert counts.shape == (1, 3, 41) and counts.sum(dim=2).tolist() == [[4, 4, 4]]
+    assert counts[0, 0, 20] == 4 and counts[0, 1, [0, 20, 30, 40]].tolist() == [1, 1, 1, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hardtack.analysis.perturbations.amplitude import bound
 from hardtack.threats import Threat
 
 
@@ -13,11 +14,8 @@ def picture(delta: Tensor, threat: Threat) -> Tensor:
 
     l2 and l1 bound no single value: there ε is the largest |δ| of each image.
     """
-    if threat.norm == "linf":
-        bound = torch.full_like(delta[:, :1, :1, :1], threat.radius)
-    else:
-        bound = delta.abs().amax(dim=(1, 2, 3), keepdim=True)
-    share = torch.where(bound > 0, (delta + bound) / (2 * bound), 0.5)
+    most = bound(delta, threat)
+    share = torch.where(most > 0, (delta + most) / (2 * most), 0.5)
     return eight_bits(share)
 
 
