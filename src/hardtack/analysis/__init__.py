@@ -1,6 +1,12 @@
 """Why a model is robust or not: spectra, attention, weights, landscapes, perturbations."""
 
-from hardtack.analysis import sparsity  # noqa: F401  # entered in the registry
+from hardtack.analysis import (  # noqa: F401  # entered in the registry
+    attention,
+    curvature,
+    landscape,
+    perturbations,
+    sparsity,
+)
 from hardtack.analysis.analysis import Analysis, Conclusion, OverImages, Scene, Score, Work
 from hardtack.analysis.conduct import analyze
 

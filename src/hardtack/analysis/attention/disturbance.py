@@ -1,0 +1,140 @@
+"""What is done to an image before the model looks again: patches covered, noise, a corruption, or an attack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from hardtack import randomness
+from hardtack.analysis.adversary import make_adversary, moved
+from hardtack.analysis.analysis import Scene
+from hardtack.attacks.judge import Judge
+from hardtack.config import Number
+from hardtack.data.corruptions import constants_for, corrupt
+from hardtack.errors import UserError
+from hardtack.evaluation.masks import PatchConfig, patch_sights
+from hardtack.evaluation.views import chosen_types
+from hardtack.threats import Threat
+
+Disturb = Literal["occlude", "noise", "corrupt", "attack"]
+_TAKEN_BY = {
+    "share": "occlude", "patch_size": "occlude", "occluder": "occlude", "sigma": "noise", "type": "corrupt",
+    "severity": "corrupt", "threat": "attack", "attack": "attack",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbed:
+    """The settings that an analysis which disturbs images takes.
+
+    disturb     occlude: uniform noise in place of some patches; noise: Gaussian noise on all of it; corrupt; attack
+    masks       how often every image is disturbed, each time anew
+    share       of occlude: how many of the patches (None: 0.1)
+    patch_size  of occlude, in pixels (None: the model's own where it states one, else the usual one)
+    occluder    of occlude: a file or run whose trained occluder chooses the patches, instead of chance
+    sigma       of noise: its standard deviation (None: 0.1)
+    type        of corrupt (None: gaussian_noise)
+    severity    of corrupt, 1 to 5 (None: 3)
+    threat      of attack (None: linf:8/255)
+    attack      of attack: its name or settings, as in evaluate (None: PGD of 20 steps)
+    """
+
+    disturb: Disturb = "occlude"
+    masks: Annotated[int, Field(ge=1)] = 1
+    share: Number | None = None
+    patch_size: Annotated[int, Field(ge=1)] | None = None
+    occluder: str | None = None
+    sigma: Annotated[float, Field(gt=0)] | None = None
+    type: str | None = None
+    severity: Annotated[int, Field(ge=1, le=5)] | None = None
+    threat: Threat | None = None
+    attack: Any = None
+
+    def check_disturbance(self) -> None:
+        for name, kind in _TAKEN_BY.items():
+            if getattr(self, name) is not None and kind != self.disturb:
+                raise UserError(f"{name} is a setting of disturb={kind}, not of disturb={self.disturb}")
+        if self.disturb == "occlude":
+            self._patches()
+            if self.occluder is not None and self.masks > 1:
+                raise UserError("an occluder chooses one mask for each image; leave out masks")
+        if self.type is not None and len(chosen_types((self.type,))) != 1:
+            raise UserError(f"type is one corruption, found the group '{self.type}'")
+        if self.disturb == "attack":
+            self._adversary()
+
+    def _patches(self) -> PatchConfig:
+        if self.occluder is not None:
+            return PatchConfig(
+                kinds=("occlude",), choose="occluder", occluder=self.occluder, share=self.share,
+                patch_size=self.patch_size,
+            )  # fmt: skip
+        return PatchConfig(kinds=("occlude",), share=self.share, patch_size=self.patch_size, masks=self.masks)
+
+    def _adversary(self) -> Any:
+        return make_adversary(self.attack or {}, self.threat or Threat("linf", Fraction(8, 255)))
+
+
+Show = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disturbance:
+    """`show(x, y, index, number)`: the images under their disturbance of this number, from 0; and what it is."""
+
+    show: Show
+    words: str
+    name: str  # of the disturbed image, in a heading: `occluded`
+    threat: str | None = None
+
+
+def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
+    """Settled for the scene's model and images."""
+    seed = scene.seed
+    if settings.disturb == "occlude":
+        (sight,) = patch_sights(settings._patches(), scene.model, scene.shape, seed)
+        judge = Judge(scene.model, scene.runtime)
+        words = f"uniform noise in place of {sight.masks.words}"
+        return Disturbance(
+            show=lambda x, y, index, number: sight.show(judge, x, y, index, number), words=words, name="occluded"
+        )
+    if settings.disturb == "noise":
+        sigma = settings.sigma or 0.1
+
+        def noisy(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
+            keys = randomness.make_keys(index, seed, number)
+            return (x + sigma * randomness.normal(keys, tuple(x.shape[1:]), stream=3)).clamp(0, 1)
+
+        return Disturbance(show=noisy, words=f"Gaussian noise of deviation {sigma:g}{_times(settings)}", name="noisy")
+    if settings.disturb == "corrupt":
+        type_, severity = settings.type or "gaussian_noise", settings.severity or 3
+        constants = constants_for(max(scene.shape[1:]))
+
+        def corrupted(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
+            return corrupt(x, index, type_, severity, constants=constants, seed=seed + number)
+
+        said = f"{type_.replace('_', ' ')} of severity {severity}, {constants} constants{_times(settings)}"
+        return Disturbance(show=corrupted, words=said, name="corrupted")
+    adversary = settings._adversary()
+
+    def attacked(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
+        return moved(adversary, scene.model, x, y, randomness.make_keys(index, number), seed)
+
+    steps = getattr(adversary, "steps", None)
+    said = f"{_called(settings.attack)}{f' of {steps} steps' if steps else ''} in {adversary.threat}{_times(settings)}"
+    return Disturbance(show=attacked, words=said, name="attacked", threat=str(adversary.threat))
+
+
+def _called(attack: Any) -> str:
+    if isinstance(attack, str):
+        return attack
+    return str(attack.get("name", "pgd")) if isinstance(attack, dict) else "pgd" if attack is None else repr(attack)
+
+
+def _times(settings: Disturbed) -> str:
+    return f", {settings.masks} times" if settings.masks > 1 else ""

@@ -1,0 +1,142 @@
+"""The attention maps of a model in one form, whatever it calls them, and where on the image their tokens lie."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.analysis.attention.measures import distances
+from hardtack.errors import UserError
+from hardtack.models import tap
+from hardtack.models.blocks import find_blocks
+from hardtack.models.taps import Taps
+
+Kind = Literal["token", "class", "channel"]
+_HEARD_AS = {"token": ("token", "reduced", "window"), "class": ("class",)}
+
+
+class Grid(NamedTuple):
+    """Patches of an image, row by row, after `prefix` other tokens."""
+
+    prefix: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where queries and keys of a layer lie; `queries` is None for a class token. In windows: within each of them."""
+
+    queries: Grid | None
+    keys: Grid
+    windows: int
+    size: tuple[float, float]  # height and width of the area they cover; the image's longer side is one
+
+    def apart(self) -> Tensor | None:
+        if self.queries is None:
+            return None
+        return distances(self.queries[1:], self.keys[1:], self.size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One attention module's map: `place` is None where it is between channels, or not known."""
+
+    name: str
+    kind: str
+    heads: int
+    tokens: tuple[int, int]  # queries and keys
+    size: int  # numbers in one image's map
+    place: Place | None
+
+
+def listen(model: nn.Module, x: Tensor, kind: Kind) -> list[Tensor]:
+    """The maps of this kind in the order of computation, each N×heads×windows×queries×keys."""
+    with tap(model, features=False) as taps, torch.no_grad():
+        model(x)
+    return [_by_image(weights, len(x)) for _, _, weights in _chosen(taps, kind)]
+
+
+def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[Layer]:
+    """What there is to hear in this model (one forward pass); refuses by name where there is nothing."""
+    with tap(model, features=False) as taps, torch.no_grad():
+        model(x)
+    found = _chosen(taps, kind)
+    if not found:
+        raise UserError(_refusal(model, taps, kind))
+    in_windows = {block.name for block in find_blocks(model) for one in block.attending if one.kind == "window"}
+    names, layers = [name for name, _, _ in found], []
+    for at, (name, said, weights) in enumerate(found):
+        again = f" ({names[:at].count(name) + 1})" if names.count(name) > 1 else ""
+        map_ = _by_image(weights, len(x))
+        place = None if kind == "channel" else _place(map_, taps.prefix_tokens, x, said, name in in_windows)
+        layers.append(
+            Layer(
+                name=name.removeprefix("body.").removeprefix("model.body.") + again, kind=said, heads=map_.shape[1],
+                tokens=(map_.shape[-2], map_.shape[-1]), size=map_[0].numel(), place=place,
+            )
+        )  # fmt: skip
+    return layers
+
+
+def _chosen(taps: Taps, kind: Kind) -> list[tuple[str, str, Tensor]]:
+    if kind == "channel":
+        between = zip(taps.channel_attention_names, taps.channel_attention, strict=True)
+        return [(name, "channel", weights) for name, weights in between]
+    heard = zip(taps.attention_names, taps.attention_kinds, taps.attention, strict=True)
+    return [(name, said, weights) for name, said, weights in heard if said in _HEARD_AS[kind]]
+
+
+def _by_image(weights: Tensor, images: int) -> Tensor:
+    """(N·windows)×heads×… or N×heads×…×queries×keys to N×heads×windows×queries×keys."""
+    if len(weights) != images:
+        weights = weights.unflatten(0, (images, -1)).transpose(1, 2)
+    return weights.reshape(*weights.shape[:2], -1, *weights.shape[-2:])
+
+
+def _place(weights: Tensor, prefix: int, x: Tensor, said: str, in_windows: bool) -> Place | None:
+    height, width = x.shape[2:]
+    size = (height / max(height, width), width / max(height, width))
+    windows, queries, keys = weights.shape[2:]
+    if windows > 1:
+        side, across = math.isqrt(queries), math.isqrt(windows)
+        if not in_windows or side**2 != queries or queries != keys or across**2 != windows:
+            return None  # equal places of many patches, say: nobody tells which
+        grid = Grid(0, side, side)
+        return Place(queries=grid, keys=grid, windows=windows, size=(size[0] / across, size[1] / across))
+    looked_at = find_grid(keys, prefix, (height, width))
+    looking = None if said == "class" else find_grid(queries, prefix, (height, width))
+    if looked_at is None or (looking is None and said != "class"):
+        return None
+    return Place(queries=looking, keys=looked_at, windows=1, size=size)
+
+
+def find_grid(tokens: int, prefix: int, size: tuple[int, int]) -> Grid | None:
+    """The grid of patches that as many tokens make on an image of this height and width."""
+    for before in dict.fromkeys((prefix, 0, 1, 2)):
+        count = tokens - before
+        rows = round(math.sqrt(count * size[0] / size[1])) if count > 1 else 0
+        if rows and count % rows == 0 and abs(rows / (count // rows) - size[0] / size[1]) < 0.5 / (count // rows):
+            return Grid(before, rows, count // rows)
+    return None
+
+
+def _refusal(model: nn.Module, taps: Taps, kind: Kind) -> str:
+    name = network_name(model)
+    words = {"token": "attention between tokens", "class": "class attention", "channel": "channel attention"}
+    others = [one for one in words if one != kind and _chosen(taps, one)]  # type: ignore[arg-type]
+    if not others:
+        heard = taps.note.removesuffix(": features only") or f"{name} has no attention"
+        return f"{heard}; saliency, jacobian and growth look at any network"
+    offers = ", ".join(f"its {words[one]} is attention.kind={one}" for one in others)
+    return f"{name} has no {words[kind]}; {offers}"
+
+
+def network_name(model: nn.Module) -> str:
+    """Of the network itself, not of what it is wrapped in."""
+    inner = getattr(model, "model", model)
+    return type(getattr(inner, "body", inner)).__name__

@@ -1,0 +1,173 @@
+"""How little a disturbance moves attention: figures 2, 4 and 5 of the RSPC paper, for any model that attends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.attention import measures
+from hardtack.analysis.attention.disturbance import Disturbance, Disturbed, make_disturbance
+from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
+from hardtack.config import check
+from hardtack.evaluation.trials import default_batch
+from hardtack.registry import analyses
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+_MEMORY = {"cpu": 5e8, "cuda": 1e10}  # bytes of maps held at once, clean and disturbed
+_LARGEST_GRID = 56
+
+
+@analyses.register("attention", papers=("rspc",))
+@dataclass(frozen=True, kw_only=True)
+class Attention(Disturbed, OverImages):
+    """How alike attention is on clean and disturbed images: cosine similarity, entropy, distance, and maps.
+
+    kind   token (between tokens: all of them, those of a window, or those of a coarser grid), class, channel
+    query  whose attention is drawn: a place in the image, down and across, as shares of its sides
+    shown  of how many images maps are kept
+    """
+
+    kind: Kind = "token"
+    query: tuple[Share, Share] = (0.5, 0.5)
+    shown: Annotated[int, Field(ge=0)] = 4
+
+    def __post_init__(self) -> None:
+        check(self)
+        self.check_disturbance()
+
+    def begin(self, scene: Scene) -> Work:
+        x, _, _ = scene.images(0, 1)
+        layers = find_layers(scene.model, x, self.kind)
+        return _Stability(self, scene, layers, make_disturbance(self, scene))
+
+
+class _Stability:
+    """A row for each image."""
+
+    def __init__(self, settings: Attention, scene: Scene, layers: list[Layer], disturbance: Disturbance) -> None:
+        self.settings, self.scene, self.layers, self.disturbance = settings, scene, layers, disturbance
+        self.apart = [layer.place.apart() if layer.place else None for layer in layers]
+        self.length = scene.count
+        held, device = sum(8 * layer.size for layer in layers), scene.device.type  # a float of each of two passes
+        fits = int(_MEMORY.get(device, _MEMORY["cpu"]) / held)
+        self.at_once = settings.batch_size or max(1, min(fits, default_batch(scene.shape, device)))
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        x, y, index = self.scene.images(start, stop)
+        clean = self._listen(x)
+        whole, by_row, spread, reach = [], [], [], []
+        for number in range(self.settings.masks):
+            again = self._listen(self.disturbance.show(x, y, index, number))
+            pairs = list(zip(clean, again, strict=True))
+            whole.append(_by_layer([measures.similarity(a, b) for a, b in pairs]))
+            by_row.append(_by_layer([measures.row_similarity(a, b) for a, b in pairs]))
+            spread.append(_by_layer([measures.entropy(b) for b in again]))
+            reach.append(self._distance(again))
+        found = {
+            "similarity_masks": torch.stack([_one_number(each) for each in whole], dim=1),
+            "similarity": torch.stack(whole).mean(dim=0),
+            "similarity_rows": torch.stack(by_row).mean(dim=0),
+            "entropy": _by_layer([measures.entropy(a) for a in clean]),
+            "entropy_disturbed": torch.stack(spread).mean(dim=0),
+            "distance": self._distance(clean),
+            "distance_disturbed": torch.stack(reach).mean(dim=0),
+        }
+        return {"index": _numpy(index), "label": _numpy(y), **{name: _numpy(value) for name, value in found.items()}}
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        names, threat = [layer.name for layer in self.layers], self.disturbance.threat
+        scores: list[Score] = []
+        for metric, name in (("attention_similarity", "similarity"), ("attention_similarity_rows", "similarity_rows")):
+            layers = np.nanmean(arrays[name], axis=2)  # N×layers: over heads first, as layers may differ in heads
+            scores.append(mean_score(metric, layers.mean(axis=1), threat=threat))
+            scores += [mean_score(metric, layers[:, at], column=one, threat=threat) for at, one in enumerate(names)]
+        for metric, name in (("attention_entropy", "entropy"), ("attention_distance", "distance")):
+            known = arrays[name][:, ~np.isnan(arrays[name]).all(axis=(0, 2))]
+            if known.size:
+                scores.append(mean_score(metric, np.nanmean(known, axis=2).mean(axis=1)))
+        facts = {
+            "layers": names, "kinds": [layer.kind for layer in self.layers],
+            "heads": [layer.heads for layer in self.layers], "tokens": [layer.tokens for layer in self.layers],
+            "disturbance": self.disturbance.words, "disturbed": self.disturbance.name,
+        }  # fmt: skip
+        pictures, drawn, notes = self._pictures()
+        return Conclusion(scores=scores, facts={**facts, "drawn": drawn}, arrays=pictures, notes=notes)
+
+    def _listen(self, x: Tensor) -> list[Tensor]:
+        return listen(self.scene.model, x, self.settings.kind)
+
+    def _distance(self, maps: list[Tensor]) -> Tensor:
+        """As a share of the image's longer side; NaN for a layer whose tokens have no known place."""
+        found = []
+        for weights, layer, apart in zip(maps, self.layers, self.apart, strict=True):
+            if apart is None or layer.place is None or layer.place.queries is None:
+                found.append(torch.full(weights.shape[:2], torch.nan, device=weights.device))
+                continue
+            first = {"first_query": layer.place.queries.prefix, "first_key": layer.place.keys.prefix}
+            found.append(measures.distance(weights, apart.to(weights), **first))
+        return _by_layer(found)
+
+    # ------------------------------------------------------------ pictures
+
+    def _pictures(self) -> tuple[Arrays, list[str], list[str]]:
+        """The first images with what one token attends to in each layer, heads averaged; and how alike that is."""
+        drawn = [at for at, layer in enumerate(self.layers) if layer.place and layer.place.windows == 1]
+        count = min(self.settings.shown, self.length)
+        if not drawn or not count:
+            silent = count and self.settings.kind != "channel"
+            return {}, [], ["no map over the image is drawn: no layer attends between all of its tokens"] * bool(silent)
+        places = [place for at in drawn if (place := self.layers[at].place)]
+        grid = tuple(min(_LARGEST_GRID, max(place.keys[axis] for place in places)) for axis in (1, 2))
+        found: dict[str, list[Tensor]] = {}
+        for start in range(0, count, self.at_once):
+            x, y, index = self.scene.images(start, min(count, start + self.at_once))
+            x_disturbed = self.disturbance.show(x, y, index, 0)
+            clean, again = self._listen(x), self._listen(x_disturbed)
+            found.setdefault("shown_x", []).append(_bytes(x))
+            found.setdefault("shown_disturbed", []).append(_bytes(x_disturbed))
+            for name, maps in (("map", clean), ("map_disturbed", again)):
+                drawings = [self._drawing(maps[at], self.layers[at], grid) for at in drawn]
+                found.setdefault(name, []).append(torch.stack(drawings, dim=1))
+            alike = [measures.similarity(clean[at], again[at]).mean(dim=1) for at in drawn]
+            found.setdefault("map_similarity", []).append(torch.stack(alike, dim=1))
+        arrays = {name: _numpy(torch.cat(parts)) for name, parts in found.items()}
+        left_out = len(self.layers) - len(drawn)
+        note = f"{left_out} of {len(self.layers)} layers attend within windows: no map of them is drawn"
+        return arrays, [self.layers[at].name for at in drawn], [note] * bool(left_out)
+
+    def _drawing(self, weights: Tensor, layer: Layer, grid: tuple[int, ...]) -> Tensor:
+        """N×rows×columns: the attention of the query, on a grid that all layers share."""
+        assert layer.place is not None
+        query, keys = 0, layer.place.keys
+        if (queries := layer.place.queries) is not None:
+            down, across = self.settings.query
+            query = queries.prefix + int(down * queries.rows) * queries.columns + int(across * queries.columns)
+        seen = weights[:, :, 0, query, keys.prefix :].mean(dim=1).reshape(-1, 1, keys.rows, keys.columns)
+        return F.interpolate(seen, grid, mode="nearest")[:, 0]
+
+
+def _by_layer(found: list[Tensor]) -> Tensor:
+    """N×layers×heads from N×heads of each layer; NaN where a layer has fewer heads than another."""
+    most = max(values.shape[1] for values in found)
+    return torch.stack([F.pad(values, (0, most - values.shape[1]), value=torch.nan) for values in found], dim=1)
+
+
+def _one_number(found: Tensor) -> Tensor:
+    """Mean over heads, then over layers: N."""
+    return found.nanmean(dim=2).mean(dim=1)
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """N×C×H×W in [0,1] to N×H×W×C uint8."""
+    return (255 * x).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy()
