@@ -2,6 +2,7 @@
 
 from hardtack.analysis import (  # noqa: F401  # entered in the registry
     attention,
+    complexity,
     curvature,
     landscape,
     perturbations,

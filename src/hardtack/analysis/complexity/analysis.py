@@ -1,0 +1,146 @@
+"""How rich a linear class is on these images, with and without an adversary, and how that grows with the dimension."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work
+from hardtack.analysis.complexity.rademacher import EXACT_UP_TO, Norm, closed_bounds, extra, signs, suprema
+from hardtack.analysis.complexity.theorem import LEFT_OUT, block_norms
+from hardtack.analysis.complexity.vectors import chosen, features, resized
+from hardtack.config import Number, check
+from hardtack.errors import UserError
+from hardtack.evaluation.trials import default_batch
+from hardtack.registry import analyses
+from hardtack.threats import Threat
+
+_AT_ONCE = 1 << 22  # numbers in a piece
+
+
+@analyses.register("complexity", papers=("arg",))
+@dataclass(frozen=True, kw_only=True)
+class Complexity(OverImages):
+    """Rademacher complexity of norm-bounded linear classes on the images, clean and attacked, against dimension.
+
+    `norms` bound the weights by `bound` (Θ), `eps` is the adversary's linf radius. Vectors are `of` pixels or of the
+    model's features, in several dimensions `by` resize (of pixels: `sizes` are heights) or subset (of coordinates:
+    `sizes` are how many). Labels are ±1: class `positive`, or else the first half of the classes, against the rest. Up
+    to 16 images all signs are gone through, else `draws` random ones.
+    """
+
+    norms: Annotated[tuple[Norm, ...], Field(min_length=1)] = ("l1", "l2", "linf")
+    eps: Annotated[Number, Field(ge=0)] = 8 / 255
+    bound: Annotated[float, Field(gt=0)] = 1.0
+    of: Literal["pixels", "features"] = "pixels"
+    by: Literal["resize", "subset"] | None = None
+    sizes: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    positive: Annotated[int, Field(ge=0)] | None = None
+    draws: Annotated[int, Field(ge=2)] = 1000
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.of == "features" and self.by == "resize":
+            raise UserError("features have no height to resize; leave out complexity.by, or set it to subset")
+        object.__setattr__(self, "by", self.by or ("resize" if self.of == "pixels" else "subset"))
+        object.__setattr__(self, "sizes", tuple(sorted(set(self.sizes))))
+
+    def begin(self, scene: Scene) -> Work:
+        return _Complexity(self, scene)
+
+
+class _Complexity:
+    """A row for each choice of signs."""
+
+    def __init__(self, settings: Complexity, scene: Scene) -> None:
+        self.settings, self.scene, self.n = settings, scene, scene.count
+        x, y, _ = scene.images(0, self.n)
+        batch = settings.batch_size or default_batch(scene.shape, scene.device.type)
+        vectors = x.flatten(1) if settings.of == "pixels" else features(scene.model, x, batch)
+        if settings.by == "resize":
+            self.vectors = resized(x, settings.sizes)
+        else:
+            self.vectors = chosen(vectors, settings.sizes, seed=scene.seed)
+        self.labels = _halved(y, settings.positive, len(scene.classes))
+        self.exact = self.n <= EXACT_UP_TO
+        self.length = 2**self.n if self.exact else settings.draws
+        self.at_once = max(1, min(4096, _AT_ONCE // max(self.dims)))
+        self.frobenius = float(vectors.double().norm())
+
+    @property
+    def dims(self) -> list[int]:
+        return [one.shape[1] for one in self.vectors]
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        drawn = signs(start, stop, self.n, seed=self.scene.seed).to(self.scene.device)
+        total, signed = drawn.sum(dim=1), drawn * self.labels
+        found = torch.stack([self._suprema(signed @ one, total) for one in self.vectors], dim=2)
+        clean, attacked = (found * self.settings.bound / self.n).cpu().numpy()
+        return {"clean": clean, "attacked": attacked}
+
+    def _suprema(self, sums: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+        """2 × draws × norms."""
+        each = [suprema(sums, total, norm=norm, eps=self.settings.eps) for norm in self.settings.norms]
+        return torch.stack([torch.stack(part, dim=1) for part in zip(*each, strict=True)])
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        wanted = self.settings
+        means = {kind: arrays[kind].mean(axis=0) for kind in ("clean", "attacked")}  # dimensions × norms
+        wide = {kind: np.zeros_like(means[kind]) for kind in means}
+        if not self.exact:
+            wide = {kind: 1.96 * arrays[kind].std(axis=0, ddof=1) / math.sqrt(self.length) for kind in means}
+        added = np.array(
+            [
+                [extra(norm, eps=wanted.eps, bound=wanted.bound, d=d, n=self.n) for norm in wanted.norms]
+                for d in self.dims
+            ]
+        )
+        upper = means["clean"] + added
+        closed = [
+            [closed_bounds(one.cpu().numpy(), norm, bound=wanted.bound) for norm in wanted.norms]
+            for one in self.vectors
+        ]
+        kept = {
+            "dims": np.array(self.dims), "clean": means["clean"], "attacked": means["attacked"],
+            "clean_error": wide["clean"], "attacked_error": wide["attacked"], "upper": upper,
+            "constant": 2 * means["attacked"] / np.maximum(upper, 1e-30), "closed": np.array(closed),
+        }  # fmt: skip
+        blocks = block_norms(self.scene.model, eps=wanted.eps, n=self.n)
+        facts: dict[str, Any] = {
+            "norms": list(wanted.norms), "dims": self.dims, "exact": self.exact, "signs": self.length,
+            "frobenius": self.frobenius, "blocks": blocks,
+        }  # fmt: skip
+        notes = [LEFT_OUT] if blocks else ["no block has an attention and an MLP, so Theorem 1 says nothing about it"]
+        return Conclusion(scores=self._scores(means, wide, upper), facts=facts, arrays=kept, notes=notes)
+
+    def _scores(self, means: Arrays, wide: Arrays, upper: np.ndarray) -> list[Score]:
+        """Of the largest dimension."""
+        threat = str(Threat("linf", self.settings.eps)) if self.settings.of == "pixels" else None  # type: ignore[arg-type]
+        scores = []
+        for place, norm in enumerate(self.settings.norms):
+            for kind, metric in (("clean", "rademacher_complexity"), ("attacked", "attacked_rademacher_complexity")):
+                value, error = float(means[kind][-1, place]), float(wide[kind][-1, place])
+                scores.append(
+                    Score(
+                        metric=metric, value=value, n=self.n, column=norm, interval=f"{self.length} signs, 95%",
+                        low=None if self.exact else value - error, high=None if self.exact else value + error,
+                        threat=threat if kind == "attacked" else None,
+                    )
+                )  # fmt: skip
+            bound = float(upper[-1, place])
+            scores.append(Score(metric="lemma_1_upper_bound", value=bound, n=self.n, column=norm, threat=threat))
+        return scores
+
+
+def _halved(y: torch.Tensor, positive: int | None, classes: int) -> torch.Tensor:
+    """±1 of each label."""
+    classes = classes or int(y.max()) + 1
+    if positive is not None and positive >= classes:
+        raise UserError(f"there is no class {positive}: they go from 0 to {classes - 1}")
+    first = y == positive if positive is not None else y < (classes + 1) // 2
+    return 2.0 * first.float() - 1

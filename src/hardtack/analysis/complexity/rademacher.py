@@ -1,0 +1,64 @@
+"""Empirical Rademacher complexity of linear classes {x ↦ ⟨w, x⟩ : ‖w‖_p ≤ Θ} on images, with and without adversary.
+
+For signs σ the supremum over the class has a closed form. With u = Σ σᵢ yᵢ xᵢ, s = Σ σᵢ and q dual to p,
+
+    clean      sup_w Σ σᵢ yᵢ⟨w, xᵢ⟩                               =  Θ ‖u‖_q
+    attacked   sup_w Σ σᵢ min over ‖δ‖∞ ≤ ε of yᵢ⟨w, xᵢ + δ⟩       =  Θ ‖max(|u| − ε s, 0)‖_q
+
+since the adversary takes ε‖w‖₁ from every margin. The complexity is the mean over all signs, divided by n: exact where
+all 2ⁿ can be gone through, else an estimate from random ones.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hardtack import randomness
+
+Norm = Literal["l1", "l2", "linf"]
+DUAL: dict[str, float] = {"l1": math.inf, "l2": 2, "linf": 1}  # q with 1/p + 1/q = 1
+EXACT_UP_TO = 16  # images
+
+
+def signs(start: int, stop: int, n: int, *, seed: int) -> Tensor:
+    """(stop − start)×n of ±1: all there are in the order of their numbers, or random ones of these numbers."""
+    numbers = torch.arange(start, stop)
+    if n <= EXACT_UP_TO:
+        chosen = (numbers[:, None] >> torch.arange(n)) & 1
+    else:
+        chosen = randomness.uniform(randomness.make_keys(numbers, seed), (n,)) < 0.5
+    return 2.0 * chosen.float() - 1
+
+
+def suprema(sums: Tensor, total: Tensor, *, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:
+    """Clean and attacked supremum over the class with Θ = 1, for each row u of `sums` and s of `total`."""
+    size, q = sums.double().abs(), DUAL[norm]
+    attacked = (size - eps * total.double()[:, None]).clamp_min(0)
+    return torch.linalg.vector_norm(size, q, dim=1), torch.linalg.vector_norm(attacked, q, dim=1)
+
+
+def extra(norm: Norm, *, eps: float, bound: float, d: int, n: int) -> float:
+    """ε Θ d^(1−1/p) / √n: what Lemma 1 of paper 3 lets the adversary add."""
+    return eps * bound * d ** (1 / DUAL[norm]) / math.sqrt(n)
+
+
+def closed_bounds(x: np.ndarray, norm: Norm, *, bound: float) -> tuple[float, float]:
+    """Between which the clean complexity lies, from the images (n×d) alone.
+
+    l2 and linf by Khintchine's inequality (its best constant 1/√2 below); l1 by Massart's lemma above, and below by
+    Khintchine's on the largest coordinate.
+    """
+    n, d = x.shape
+    if norm == "l2":
+        size = float(np.sqrt(np.square(x, dtype=np.float64).sum()))
+        return bound * size / n / math.sqrt(2), bound * size / n
+    columns = np.sqrt(np.square(x, dtype=np.float64).sum(axis=0))
+    if norm == "linf":
+        return bound * columns.sum() / n / math.sqrt(2), bound * columns.sum() / n
+    largest = float(columns.max())
+    return bound * largest / n / math.sqrt(2), bound * largest * math.sqrt(2 * math.log(2 * d)) / n

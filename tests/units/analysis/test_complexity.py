@@ -1,0 +1,137 @@
+"""Rademacher complexity: closed forms, every sign gone through, and a search over the class itself."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hardtack as ht
+from hardtack.analysis.complexity.rademacher import closed_bounds, extra, signs, suprema
+from hardtack.analysis.complexity.theorem import block_norms
+from hardtack.errors import UserError
+from hardtack.runtime import Runtime
+from tiny_runs import Linear, images, labels
+
+CPU = Runtime(device="cpu")
+NORMS = ("l1", "l2", "linf")
+
+
+def look(x, y, model=None, **settings):
+    return ht.analyze(model or Linear(), (x, y), "complexity", runtime=CPU, quiet=True, **settings)
+
+
+def alternating(n):
+    return torch.arange(n) % 2
+
+
+def middle_binomial(n):
+    """E|σ₁ + … + σₙ| = n·C(n−1, ⌊(n−1)/2⌋)/2^(n−1)."""
+    return n * math.comb(n - 1, (n - 1) // 2) / 2 ** (n - 1)
+
+
+def test_all_signs_are_gone_through_once():
+    found = signs(0, 2**5, 5, seed=0)
+    assert len({tuple(row) for row in found.tolist()}) == 32 and set(found.flatten().tolist()) == {-1.0, 1.0}
+    drawn = signs(0, 400, 50, seed=0)
+    assert torch.equal(signs(100, 200, 50, seed=0), drawn[100:200]) and abs(drawn.mean()) < 0.03
+
+
+@pytest.mark.parametrize("norm, expected", [("l1", 1), ("l2", 3), ("linf", 9)])
+def test_orthogonal_images_have_the_same_sum_for_all_signs(norm, expected):
+    x = torch.eye(9).reshape(9, 1, 3, 3).repeat(1, 3, 1, 1)
+    found = look(x, alternating(9), norms=[norm], sizes=[3], bound=2.0)
+    channels = {"l1": 1, "l2": math.sqrt(3), "linf": 3}[norm]
+    assert found.of("rademacher_complexity", norm).value == pytest.approx(2 * expected * channels / 9, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [7, 12])
+def test_one_image_many_times_is_a_random_walk(n):
+    x = torch.full((n, 3, 2, 2), 0.5)
+    found = look(x, torch.zeros(n, dtype=torch.int64), sizes=[2])
+    for norm, length in zip(NORMS, (0.5, 0.5 * math.sqrt(12), 0.5 * 12), strict=True):
+        assert found.of("rademacher_complexity", norm).value == pytest.approx(middle_binomial(n) * length / n, rel=1e-6)
+    assert found.facts["exact"] and found.of("rademacher_complexity", "l2").low is None
+
+
+def test_random_signs_agree_with_all_signs():
+    x, y = images(12), labels(12)
+    exact = look(x, y)
+    more = torch.cat([x, torch.zeros(8, 3, 8, 8)])  # images of zeros only change what the sum is divided by
+    drawn = look(more, torch.cat([y, y[:8]]), eps=0, draws=2000)
+    for norm in NORMS:
+        true, found = exact.of("rademacher_complexity", norm).value * 12 / 20, drawn.of("rademacher_complexity", norm)
+        assert found.low - 0.01 * true < true < found.high + 0.01 * true
+        assert found.high - found.low < 0.2 * true
+
+
+@pytest.mark.parametrize("norm, p", [("l1", 1), ("l2", 2), ("linf", math.inf)])
+def test_the_attacked_supremum_is_that_over_the_class(norm, p):
+    """Against many w of Σ σᵢ (yᵢ⟨w, xᵢ⟩ − ε‖w‖₁)."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(6, 5, generator=generator)
+    for row in signs(5, 9, 6, seed=0):
+        u, s, eps = row @ x, row.sum(), 0.3
+        _, found = suprema(u[None], s[None], norm=norm, eps=eps)
+        w = torch.randn(4000, 5, generator=generator)
+        w = torch.cat([w, u.sign() * w.abs(), u.sign()[None], torch.zeros(1, 5), u.sign() * torch.eye(5)])
+        w = w / torch.linalg.vector_norm(w, p, dim=1, keepdim=True).clamp_min(1e-12)
+        w = torch.cat([w, torch.zeros(1, 5)])
+        best = (w @ u - eps * s * w.abs().sum(dim=1)).max()
+        assert best <= found + 1e-5 and best >= 0.93 * found - 1e-6
+
+
+def test_the_lemma_holds_and_only_l1_forgets_the_dimension():
+    x, y = images(14), labels(14)
+    found = look(x, y, eps=0.1)
+    arrays = found.arrays
+    assert list(arrays["dims"]) == [3, 12, 48, 192]
+    assert np.all(arrays["attacked"] <= arrays["upper"] + 1e-9) and np.all(arrays["attacked"] >= arrays["clean"] - 1e-9)
+    assert np.all(arrays["constant"] > 0) and np.all(arrays["constant"] < 2)
+    added = arrays["upper"] - arrays["clean"]
+    assert added[-1] / added[0] == pytest.approx([1, math.sqrt(64), 64])
+    assert extra("linf", eps=0.1, bound=3, d=192, n=14) == pytest.approx(0.1 * 3 * 192 / math.sqrt(14))
+    low, high = arrays["closed"][..., 0], arrays["closed"][..., 1]
+    assert np.all(low <= arrays["clean"] + 1e-9) and np.all(arrays["clean"] <= high + 1e-9)
+
+
+def test_closed_bounds_are_tight_where_they_can_be():
+    assert closed_bounds(np.eye(4), "l2", bound=1.0)[1] == pytest.approx(math.sqrt(4) / 4)
+    assert closed_bounds(np.eye(4), "linf", bound=1.0)[1] == pytest.approx(1)
+
+
+def test_features_are_what_enters_the_last_layer():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 4)).eval()
+    x, y = images(10), labels(10)
+    seen = model[2](model[1](x.flatten(1))).detach()
+    found = look(x, y, model, of="features", norms=["linf"], sizes=[6, 2], batch_size=3)
+    total = torch.stack([(row @ seen).abs().sum() for row in signs(0, 1024, 10, seed=0)]).mean() / 10
+    assert list(found.arrays["dims"]) == [2, 6]
+    assert found.of("rademacher_complexity", "linf").value == pytest.approx(float(total), rel=1e-5)
+
+
+def test_norms_of_blocks_are_those_of_their_matrices():
+    model = ht.load_model("vit_digits", num_classes=4, image_size=8, seed=0)
+    rows = block_norms(model, eps=0.1, n=25)
+    name, weight = next((n, w) for n, w in model.named_parameters() if n.endswith("qkv.weight"))
+    assert rows[0]["block"] in name
+    assert rows[0]["s1"] == pytest.approx(float(torch.linalg.matrix_norm(weight.detach(), 2)), rel=1e-5)
+    assert rows[0]["b1"] == pytest.approx(float(torch.linalg.matrix_norm(weight.detach(), 1)), rel=1e-5)
+    assert rows[0]["term"] == pytest.approx(2 * 0.1 * rows[0]["b1"] * rows[0]["b2"] / 5)
+    found = look(images(5), labels(5), model)
+    assert len(found.facts["blocks"]) == len(rows) and "semidefinite" in found.notes[0]
+    assert "says nothing" in look(images(5), labels(5)).notes[0]
+
+
+def test_mistakes_are_refused():
+    for settings, said in [
+        ({"of": "features", "by": "resize"}, "no height"),
+        ({"sizes": [9]}, "only made smaller"),
+        ({"by": "subset", "sizes": [193]}, "192 coordinates"),
+        ({"positive": 4}, "no class 4"),
+        ({"norms": ["l3"]}, "norms"),
+    ]:
+        with pytest.raises(UserError, match=said):
+            look(images(5), labels(5), **settings)
