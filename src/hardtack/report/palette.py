@@ -13,6 +13,7 @@ COLOURS = (
     "#7a5c2e", "#5a35c8", "#b3001b", "#7fa300", "#006a75", "#23262e",
 )  # fmt: skip
 FADED = "#bdb5a9"
+INK = "#766d62"  # of what belongs to no run
 SOLID = 6  # runs whose curves are solid; those of the others are dashed, for readers who see fewer colours
 
 # The same as in page.css by day: accuracy from 0 to 1, and what became of the images under attack.
@@ -37,5 +38,6 @@ def with_lanes(series: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in series if one["run"] < len(COLOURS)] or list(series)
 
 
-def colour(run: int) -> str:
-    return COLOURS[run] if run < len(COLOURS) else FADED
+def colour(run: int | None) -> str:
+    """Of no run: ink."""
+    return INK if run is None else COLOURS[run] if run < len(COLOURS) else FADED

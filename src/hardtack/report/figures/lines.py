@@ -20,8 +20,8 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
     dashed = any(one["dash"] for one in chart["series"])  # a dash tells robust from clean, or else runs apart
     for one in chart["series"]:
         run = one["run"]
-        faded = run >= len(palette.COLOURS)
-        dash = one["dash"] if dashed else run >= palette.SOLID and not faded
+        faded = run is not None and run >= len(palette.COLOURS)
+        dash = one["dash"] if dashed else run is not None and run >= palette.SOLID and not faded
         look: dict[str, Any] = {"color": palette.colour(run), "linestyle": "--" if dash else "-"}
         if one["marks"]:
             look |= {"marker": "o", "markersize": 3}

@@ -17,29 +17,36 @@ HEAT = LinearSegmentedColormap.from_list("heat", list(palette.HEAT))
 
 
 def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
-    """Types by severities, with the means at the right and below."""
+    """Types by severities, with the means at the right and below where there are any; or any other matrix."""
+    names, heads = (view[side] if side in view else chart[side] for side in ("rows", "columns"))
     cells = [[cell[0] if cell else None for cell in row] for row in view["cells"]]
-    grid = [[*row, mean] for row, mean in zip(cells, view["row_means"], strict=True)]
-    values = np.array([*grid, [*view["column_means"], view["mean"]]], dtype=float)  # None becomes NaN
+    means = "row_means" in view
+    if means:
+        cells = [[*row, mean] for row, mean in zip(cells, view["row_means"], strict=True)]
+        cells.append([*view["column_means"], view["mean"]])
+        names, heads = [*names, "mean"], [*heads, "mean"]
+    values = np.array(cells, dtype=float)  # None becomes NaN
     rows, columns = values.shape
-    figure = Figure(figsize=(WIDTH, 0.6 + 0.24 * rows), layout="constrained")
+    figure = Figure(figsize=(min(WIDTH, 1.6 + 1.1 * columns), 0.6 + 0.24 * rows), layout="constrained")
     axes = figure.add_subplot()
-    x = [*map(float, range(columns - 1)), columns - 0.85]  # the means stand a little apart
-    y = [*map(float, range(rows - 1)), rows - 0.75]
+    x, y = [*map(float, range(columns))], [*map(float, range(rows))]
+    if means:  # a little apart
+        x[-1], y[-1] = x[-1] + 0.15, y[-1] + 0.25
     for (row, column), value in np.ndenumerate(values):
         if math.isnan(value):
             axes.text(x[column], y[row], "—", ha="center", va="center", fontsize=8)
             continue
         colour = HEAT(value)
         axes.add_patch(Rectangle((x[column] - 0.48, y[row] - 0.46), 0.96, 0.92, color=colour, linewidth=0))
-        bold = "bold" if row == rows - 1 or column == columns - 1 else "normal"
+        bold = "bold" if means and (row == rows - 1 or column == columns - 1) else "normal"
         said, ink = f"{100 * value:.1f}", _ink_on(colour)
         axes.text(x[column], y[row], said, ha="center", va="center", fontsize=8, color=ink, weight=bold)
-    axes.set_xticks(x, [*chart["columns"], "mean"])
-    axes.set_yticks(y, [literal(name) for name in [*chart["rows"], "mean"]])
+    axes.set_xticks(x, [literal(name) for name in heads])
+    axes.set_yticks(y, [literal(name) for name in names])
     axes.set_xlim(-0.55, x[-1] + 0.55)
     axes.set_ylim(y[-1] + 0.55, -0.55)
     axes.set_xlabel(chart["x"])
+    axes.set_ylabel(chart.get("y", ""))
     axes.xaxis.set_label_position("top")
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.grid(False)

@@ -42,7 +42,7 @@ function fitted(text, width, size) {
 }
 
 function faded(run) { return run >= coloured; }
-function colour(run) { return `var(--run-${faded(run) ? "faded" : run})`; }
+function colour(run) { return run === null ? "var(--ink-3)" : `var(--run-${faded(run) ? "faded" : run})`; }  // null: no run's
 function squared(run) { return run >= solid && !faded(run); }
 
 function percent(value) { return (100 * value).toFixed(1) + "%"; }

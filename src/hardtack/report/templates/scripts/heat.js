@@ -28,18 +28,20 @@ function heatLegend(svg, plot, x, y, width) {
 
 function paintHeat(chart, { plot, width, chosen }) {
   const view = chart.views[chosen];
-  const whole = [...view.row_means, ...view.column_means].some((mean) => mean !== null);
-  const names = [...chart.rows, ...(whole ? ["mean"] : [])];
-  const left = Math.min(0.36 * width, Math.max(...names.map((name) => textWidth(name))) + 12);
+  const [heads, rows] = [view.columns || chart.columns, view.rows || chart.rows];
+  const whole = [...(view.row_means || []), ...(view.column_means || [])].some((mean) => mean !== null);
+  const names = [...rows, ...(whole ? ["mean"] : [])];
+  const left = Math.min(0.36 * width, Math.max(...[...names, chart.y || ""].map((name) => textWidth(name))) + 12);
   const [rowHeight, gap, top] = [26, 2, 40];
-  const columns = chart.columns.length;
+  const columns = heads.length;
   const cell = (width - left - 8) / (columns + (whole ? 1 : 0));
   const height = top + names.length * rowHeight + (whole ? 6 : 0) + 40;
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}` }, plot);
   const xOf = (column) => left + column * cell + (column === columns ? 8 : 0);
-  const yOf = (row) => top + row * rowHeight + (row === chart.rows.length ? 6 : 0);
+  const yOf = (row) => top + row * rowHeight + (row === rows.length ? 6 : 0);
   label(svg, left + (columns * cell) / 2, 13, chart.x, { "text-anchor": "middle" });
-  chart.columns.forEach((name, i) => label(svg, xOf(i) + cell / 2, 31, name, { "text-anchor": "middle", class: "strong" }));
+  if (chart.y) label(svg, left - 10, 31, chart.y, { "text-anchor": "end" });
+  heads.forEach((name, i) => label(svg, xOf(i) + cell / 2, 31, fitted(name, cell - 4), { "text-anchor": "middle", class: "strong" }));
   if (whole) label(svg, xOf(columns) + cell / 2, 31, "mean", { "text-anchor": "middle", class: "strong" });
   const stops = [];
   const place = (row, column, value, interval) => {
@@ -51,12 +53,12 @@ function paintHeat(chart, { plot, width, chosen }) {
     }
     const rgb = heatColour(plot, value);
     element("rect", { class: "cell", x: x + gap / 2, y: y + gap / 2, width: cell - gap, height: rowHeight - gap, rx: 4, fill: `rgb(${rgb})` }, svg);
-    const bold = row === chart.rows.length || column === columns ? "600" : "400";
+    const bold = row === rows.length || column === columns ? "600" : "400";
     label(svg, x + cell / 2, y + 17, (100 * value).toFixed(1), { "text-anchor": "middle", class: "on-cell", style: `fill:${readableOn(rgb)};font-weight:${bold}` });
   };
   names.forEach((name, row) => {
-    label(svg, left - 10, yOf(row) + 17, fitted(name, left - 12), { "text-anchor": "end", class: row === chart.rows.length ? "strong" : "row" });
-    const mean = row === chart.rows.length;
+    label(svg, left - 10, yOf(row) + 17, fitted(name, left - 12), { "text-anchor": "end", class: row === rows.length ? "strong" : "row" });
+    const mean = row === rows.length;
     for (let column = 0; column < columns; column++) {
       const found = mean ? [view.column_means[column]] : view.cells[row][column] || [null];
       place(row, column, found[0], found);
@@ -67,12 +69,13 @@ function paintHeat(chart, { plot, width, chosen }) {
   heatLegend(svg, plot, left, height - 26, legendWidth);
   const read = (index) => {
     const stop = stops[index];
-    const severity = stop.column === columns ? "mean" : `${chart.x} ${chart.columns[stop.column]}`;
+    const where = stop.column === columns ? "mean" : `${chart.x} ${heads[stop.column]}`;
     const [, low, high] = stop.interval;
+    const line = { run: view.run, name: view.name, value: stop.value === null || stop.value === undefined ? "—" : percent(stop.value), range: range(low, high) };
     return {
       x: stop.x,
-      title: `${names[stop.row]}, ${severity}`,
-      lines: [{ run: view.run, name: view.name, value: stop.value === null || stop.value === undefined ? "—" : percent(stop.value), range: range(low, high) }],
+      title: `${names[stop.row]}, ${where}`,
+      lines: [view.run === undefined ? { ...line, style: "fill:transparent" } : line],
       mark: (cursor) => element("rect", { class: "picked", x: stop.x - cell / 2, y: stop.y - rowHeight / 2, width: cell, height: rowHeight, rx: 5 }, cursor),
     };
   };

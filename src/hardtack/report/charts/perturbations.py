@@ -1,0 +1,263 @@
+"""Adversarial perturbations: pictures of them, what models see in them, how large and how fine they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.gallery import column, gallery_chart, picture, row
+from hardtack.report.charts.histogram import histogram_chart, histogram_view
+from hardtack.report.charts.matrix import Cells, matrix_chart
+from hardtack.report.charts.subjects import numbers, rounded
+from hardtack.results import Finding, Run
+
+SHOWN = 8  # images
+GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue seem
+CHANNELS = ("red", "green", "blue")
+ITSELF = "itself"
+
+
+def perturbation_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each set of images, threat and attack."""
+    charts = []
+    for place, found in enumerate(findings_beside(runs, "perturbations", _alike)):
+        makers = _makers(found)
+        charts += [*_pictures(place, found, makers), _seen(place, found), _spectra(place, found, makers)]
+        charts.append(_amplitudes(place, found, makers))
+    return charts
+
+
+def _alike(finding: Finding) -> Hashable:
+    return *where(finding), finding.facts["threat"], str(finding.facts["attack"]), str(finding.facts["top"])
+
+
+def _about(found: Sequence[Found], *more: str) -> str:
+    facts = found[0].finding.facts
+    attack = facts["attack"]
+    steps = f" with {attack['steps']} steps" if attack.get("steps") else ""
+    return described(found[0].finding, f"{attack['name']}{steps}, {wording.threat_name(facts['threat'])}", *more)
+
+
+def _file(found: Sequence[Found]) -> str:
+    return file_of(found[0].finding, found[0].finding.facts["threat"])
+
+
+# ---------------------------------------------------------------- who made what
+
+
+class _Maker:
+    """One model's perturbations: the run's own, or those of another model that it was analysed beside."""
+
+    def __init__(self, found: Found, place: int, name: str) -> None:
+        self.found, self.place, self.name = found, place, name
+        self.arrays = found.finding.arrays
+
+    @property
+    def run(self) -> int | None:
+        return self.found.run if self.place == 0 else None
+
+    def of(self, name: str) -> np.ndarray:
+        """This maker's part of an array that has one for each maker."""
+        return self.arrays[name][:, self.place]
+
+
+def _names(one: Found, found: Sequence[Found]) -> list[str]:
+    """What the models of a finding are called: those that are runs of this page by the run's name."""
+    known = {other.weights[:12]: other.name for other in found if other.weights}
+    weights = one.finding.settings.get("weights", ())
+    labels = one.finding.facts["judges"][1:]
+    return [one.name, *(known.get(str(sha), label) for sha, label in zip(weights, labels, strict=True))]
+
+
+def _makers(found: Sequence[Found]) -> list[_Maker]:
+    """Every model once, the runs first."""
+    made = {one.name: _Maker(one, 0, one.name) for one in found}
+    for one in found:
+        for place, name in enumerate(_names(one, found)[: len(one.finding.facts["makers"])]):
+            made.setdefault(name, _Maker(one, place, name))
+    return list(made.values())
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def _pictures(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> list[dict[str, Any]]:
+    first = found[0].finding.arrays
+    shown = min(SHOWN, *(len(maker.arrays["pictures"]) for maker in makers))
+    if shown == 0:
+        return []
+    classes = found[0].finding.about.get("classes", [])
+    heads = [column(f"image {first['index'][i]}, {_class(classes, first['label'][i])}") for i in range(shown)]
+    images = row("image", [picture(_upright(first["images"][i])) for i in range(shown)])
+    views = [
+        {
+            "name": name,
+            "file": name,
+            "columns": heads,
+            "rows": [
+                images,
+                *(row(one.name, [_cell(one, i, classes, grey) for i in range(shown)], one.run) for one in makers),
+            ],
+        }
+        for name, grey in (("in colour", False), ("in grey", True))
+    ]
+    scale = "(δ + ε) / 2ε" if str(found[0].finding.facts["threat"]).startswith("linf") else "each to its largest value"
+    chart = gallery_chart(
+        id=f"perturbations-{place}",
+        file=_file(found),
+        title="What the perturbations look like",
+        caption=_about(found, f"scaled to [0, 1] by {scale}; below, what the model sees in the perturbation alone"),
+        views=views,
+    )
+    return [{**chart, "numbers": chart["numbers"][:1]}]  # the same words below both
+
+
+def _cell(maker: _Maker, i: int, classes: Sequence[str], grey: bool) -> dict[str, Any]:
+    pixels = _upright(maker.of("pictures")[i])
+    seen, reversed = (_bare(classes, answer) for answer in maker.of("answer_alone")[i, maker.place])
+    shown = np.round(pixels @ GREY).astype(np.uint8) if grey else pixels
+    return picture(shown, f"seen: {seen}", f"reversed: {reversed}")
+
+
+def _upright(pixels: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
+
+
+def _class(classes: Sequence[str], number: int) -> str:
+    return wording.class_name(_bare(classes, number))
+
+
+def _bare(classes: Sequence[str], number: int) -> str:
+    """Its name; of several, as ImageNet has them, the first."""
+    return str(classes[number]).partition(",")[0] if number < len(classes) else str(number)
+
+
+# ---------------------------------------------------------------- what models see
+
+
+def _seen(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    top = found[0].finding.facts["top"]
+    chance = {k: k / found[0].finding.facts["classes"] for k in top}
+    asked = [("moved images", "moved_accuracy", ""), ("images as they are", "unmoved_accuracy", "")]
+    for sign, word in (("", ""), (", reversed", ", reversed")):
+        asked += [
+            (f"perturbation alone{word}, top-{k} (chance {wording.number(chance[k])})", f"alone_top{k}_accuracy", sign)
+            for k in top
+        ]
+    views = [(name, _cells(found, metric, sign)) for name, metric, sign in asked]
+    return matrix_chart(
+        id=f"perturbations-seen-{place}",
+        file=_file(found),
+        title="Accuracy on moved images, and on perturbations alone",
+        y="made by",
+        x="judged by",
+        views=views,
+        label="Shown",
+        caption=_about(found, "against the label of the image; reversed: x − x_adv", "intervals: 95%"),
+    )
+
+
+def _cells(found: Sequence[Found], metric: str, sign: str) -> Cells:
+    cells: Cells = {}
+    alone = all(len(one.finding.facts["judges"]) == 1 for one in found)  # then every column would hold one number
+    for one in found:
+        names, facts = _names(one, found), one.finding.facts
+        for maker, maker_name in zip(facts["makers"], names, strict=False):
+            for judge, judge_name in zip(facts["judges"], names, strict=True):
+                column = judge if metric == "unmoved_accuracy" else f"{maker} → {judge}{sign}"
+                result = one.finding.of(metric, column)
+                made_by = "as they are" if metric == "unmoved_accuracy" and not alone else maker_name
+                at = made_by, ITSELF if alone else judge_name
+                if result is not None and (maker == ITSELF or at not in cells):
+                    cells[at] = (rounded(result.value), rounded(result.low), rounded(result.high))
+    return cells
+
+
+# ---------------------------------------------------------------- how fine, how large
+
+
+def _spectra(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> dict[str, Any]:
+    first = found[0].finding.arrays
+    natural = {"name": "the images", "dash": True, "points": _decibels(first["frequencies"], first["spectrum_images"])}
+    series = [
+        {"run": one.run, "name": one.name, "dash": False, "points": _decibels(first["frequencies"], one.of("spectrum"))}
+        for one in makers
+        if one.run is not None
+    ]
+    rows = [[one.name, _mean(one.of("frequency"))] for one in makers]
+    return {
+        "id": f"perturbations-spectrum-{place}",
+        "kind": "lines",
+        "file": _file(found),
+        "title": "Power of the perturbations by frequency, in dB against white noise",
+        "x": {"label": "spatial frequency, in cycles per pixel", "suffix": " cycles per pixel", "word": "frequency"},
+        "y": {"label": "power against white noise, in dB", "kind": "number"},
+        "series": [{"band": True, "marks": False, **one} for one in [*series, {"run": None, **natural}]],
+        "choose": None,
+        "caption": _about(
+            found, "mean over rings of equal frequency; 0 dB: as white noise; dashed: the images themselves; bands: 95%"
+        ),
+        "numbers": [
+            numbers(
+                ["", "mean frequency, in cycles per pixel"],
+                [*rows, ["the images", _mean(first["frequency_images"])], ["white noise", "0.383"]],
+            )
+        ],
+    }
+
+
+def _decibels(frequencies: np.ndarray, power: np.ndarray) -> list[list[float | None]]:
+    """Of the mean over images, with its interval."""
+    mean = power.mean(axis=0)
+    half = 1.96 * power.std(axis=0) / math.sqrt(len(power))
+
+    def db(value: float) -> float | None:
+        return round(10 * math.log10(value), 3) if value > 1e-9 else None
+
+    points = [
+        [round(float(at), 5), db(middle), db(middle - spread), db(middle + spread)]
+        for at, middle, spread in zip(frequencies, mean, half, strict=True)
+    ]
+    return [point for point in points if point[1] is not None]
+
+
+def _amplitudes(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> dict[str, Any]:
+    runs = [one for one in makers if one.run is not None]
+    bound = "ε" if "amplitude_at_bound" in found[0].finding.arrays else "the image's largest |δ|"
+    views = [
+        histogram_view(name, [_counted(one, channel) for one in runs], x=f"δ in multiples of {bound}")
+        for name, channel in (
+            ("all channels", slice(None)),
+            *((name, slice(i, i + 1)) for i, name in enumerate(CHANNELS)),
+        )
+    ]
+    head = ["", "share at ±ε", "mean |δ|, in 1/255", *(f"{name}: mean |δ|" for name in CHANNELS), "ℓ₂ size"]
+    return histogram_chart(
+        id=f"perturbations-amplitude-{place}",
+        file=_file(found),
+        title="How large the changes are",
+        caption=_about(found, "every value of every perturbation; at the ends those that used all they may"),
+        views=views,
+        numbers=[numbers(head, [_sizes(one) for one in makers])],
+    )
+
+
+def _counted(one: _Maker, channel: slice) -> dict[str, Any]:
+    counts = one.of("amplitude_counts")[:, channel].sum(axis=(0, 1)).astype(float)
+    edges = np.linspace(-1, 1, len(counts) + 1)
+    return {"run": one.run, "name": one.name, "edges": edges, "density": counts / counts.sum() / np.diff(edges)}
+
+
+def _sizes(one: _Maker) -> list[str]:
+    at_bound = wording.number(float(one.of("amplitude_at_bound").mean())) if "amplitude_at_bound" in one.arrays else "—"
+    mean = 255 * one.of("amplitude_mean").mean(axis=0)
+    return [one.name, at_bound, _mean(mean), *(f"{value:.3g}" for value in mean), _mean(one.of("amplitude_l2"))]
+
+
+def _mean(values: np.ndarray) -> str:
+    return f"{float(values.mean()):.3g}"
