@@ -33,6 +33,7 @@ CHART_WORDS = {
     "reliability": "reliability diagrams",
     "gallery": "pictures",
     "histogram": "distributions",
+    "scatter": "dots by run",
 }
 
 

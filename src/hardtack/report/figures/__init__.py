@@ -19,6 +19,7 @@ from hardtack.report.figures.lines import lines_figure
 from hardtack.report.figures.maps import heat_figure, reliability_figure
 from hardtack.report.figures.masks import masks_figure
 from hardtack.report.figures.rows import bars_figure, dots_figure, stack_figure, strips_figure
+from hardtack.report.figures.scatter import scatter_figure
 from hardtack.report.figures.sheet import STYLE, caption, file_name, save
 from hardtack.report.masks import strips
 from hardtack.results import Gallery, read_runs
@@ -34,6 +35,7 @@ DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views wh
     "reliability": reliability_figure,
     "gallery": gallery_figure,
     "histogram": histogram_figure,
+    "scatter": scatter_figure,
 }
 
 

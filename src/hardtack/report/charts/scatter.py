@@ -1,0 +1,91 @@
+"""One number of every run against another: kind `scatter`, a dot for each run; the reader switches views.
+
+    scatter_chart(
+        id="sparsity-worst", file="cifar10", title="…", caption="…",
+        views=[scatter_view("all", [{"run": 0, "name": "plain", "x": 0.1, "y": 0.3}], x="sparsity", y="accuracy")],
+    )
+
+A point may have `low` and `high` of its y. `x_kind` and `y_kind` are percent or number. How the two go together is said
+below: Spearman's and Pearson's correlation, from three runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from hardtack.report.charts.subjects import numbers
+
+Kind = Literal["percent", "number"]
+
+
+def scatter_chart(
+    *, id: str, file: str, title: str, caption: str, views: Sequence[dict[str, Any]], label: str = "Against"
+) -> dict[str, Any]:
+    """`label` stands before the switch."""
+    for view in views:
+        view["caption"] = " · ".join(part for part in (caption, _together(view["series"])) if part)
+    return {
+        "id": id,
+        "kind": "scatter",
+        "file": file,
+        "title": title,
+        "caption": "",
+        "views": list(views),
+        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": 0},
+        "numbers": [_numbers(view) for view in views],
+    }
+
+
+def scatter_view(
+    name: str,
+    points: Sequence[Mapping[str, Any]],
+    *,
+    x: str,
+    y: str,
+    x_kind: Kind = "number",
+    y_kind: Kind = "number",
+    file: str | None = None,
+) -> dict[str, Any]:
+    series = [
+        {"run": one["run"], "name": one["name"], **{key: _short(one.get(key)) for key in ("x", "y", "low", "high")}}
+        for one in points
+    ]
+    axes = {"x": {"label": x, "kind": x_kind}, "y": {"label": y, "kind": y_kind}}
+    return {"name": name, "file": file or name, **axes, "series": series}
+
+
+def correlation(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
+    """Spearman's and Pearson's; none where one of the two does not vary, or there are fewer than three points."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return None
+    return float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]), float(np.corrcoef(x, y)[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    """From 1; equal values share the mean of theirs."""
+    _, place, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[place]
+
+
+def _together(series: Sequence[Mapping[str, Any]]) -> str:
+    found = correlation([one["x"] for one in series], [one["y"] for one in series])
+    if found is None:
+        return ""
+    return f"over {len(series)} runs: Spearman's ρ {found[0]:.2f}, Pearson's r {found[1]:.2f}".replace("-", "−")
+
+
+def _numbers(view: Mapping[str, Any]) -> dict[str, Any]:
+    rows = [[one["name"], *(_said(one[axis], view[axis]["kind"]) for axis in ("x", "y"))] for one in view["series"]]
+    return numbers(["Run", view["x"]["label"], view["y"]["label"]], rows, view["name"])
+
+
+def _said(value: float, kind: Kind) -> str:
+    return f"{100 * value:.1f}%" if kind == "percent" else f"{value:.4g}"
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
