@@ -40,7 +40,7 @@ class Other:
             return cls(name=given, label=type(given).__name__)
         if isinstance(given, str) and given.lstrip().startswith("{"):
             given = json.loads(given)
-        found: Other = build(cls, {"name": given} if isinstance(given, str | Path) else given)
+        found: Other = build(cls, {"name": given} if isinstance(given, str | Path) else given, path="others")
         return dataclasses.replace(found, label=found.label or _label(str(found.name)))
 
     def __str__(self) -> str:
@@ -90,7 +90,9 @@ class Other:
 
 def read_others(given: Any) -> tuple[Other, ...]:
     """From `a,b`, a list of any of the above, or in Python `{"a resnet": module, …}`; each has a label of its own."""
-    if isinstance(given, Mapping) and given and all(isinstance(one, nn.Module) for one in given.values()):
+    if not given:
+        return ()
+    if isinstance(given, Mapping) and all(isinstance(one, nn.Module) for one in given.values()):
         found = [Other(name=module, label=str(label)) for label, module in given.items()]
     else:
         several = given.split(",") if isinstance(given, str) and not given.lstrip().startswith("{") else given
