@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hardtack.report.charts.attention import attention_charts
 from hardtack.report.charts.breakdown import breakdown_charts
 from hardtack.report.charts.calibration import calibration_charts
 from hardtack.report.charts.classes import class_charts
@@ -16,6 +17,7 @@ from hardtack.report.charts.corruptions import corruption_charts
 from hardtack.report.charts.flips import flip_charts
 from hardtack.report.charts.lines import eps_charts
 from hardtack.report.charts.occlusion import occlusion_charts
+from hardtack.report.charts.perturbations import perturbation_charts
 from hardtack.report.charts.training import training_charts
 from hardtack.results import Run
 
@@ -32,6 +34,8 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
         _section("occlusion", "Patches", "Sensitivity to patches", occlusion_charts(runs), layout="charts two"),
         _section("classes", "Classes", "Class by class", class_charts(runs)),
         _section("calibration", "Calibration", "Calibration", calibration_charts(runs), layout="charts"),
+        _section("attention", "Attention", "Attention under disturbance", attention_charts(runs), layout="charts two"),
+        _section("perturbations", "Perturbations", "Adversarial perturbations", perturbation_charts(runs)),
     ]
     return [section for section in found if section["charts"]]
 
@@ -45,7 +49,7 @@ def runs_in(charts: Sequence[dict[str, Any]]) -> list[int]:
                 part,
                 *(one for key in ("series", "bars", "panels", "columns", "rows") for one in part.get(key, [])),
             ]
-            found |= {one["run"] for one in entries if isinstance(one, dict) and "run" in one}
+            found |= {one["run"] for one in entries if isinstance(one, dict) and one.get("run") is not None}
     return sorted(found)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from hardtack.report.charts.subjects import numbers as number_table
 
-BINS = 32
+BINS = (10, 48)  # at least and at most
 
 
 def histogram_chart(
@@ -52,7 +52,7 @@ def histogram_view(
     x: str,
     y: str = "density",
     log: bool = False,
-    bins: int = BINS,
+    bins: int | None = None,
     within: tuple[float, float] | None = None,
     file: str | None = None,
 ) -> dict[str, Any]:
@@ -63,12 +63,13 @@ def histogram_view(
     return {"name": name, "file": file or name, "x": x, "y": y, "log": log, "series": series}
 
 
-def _edges(values: Sequence[np.ndarray], bins: int, within: tuple[float, float] | None) -> np.ndarray:
+def _edges(values: Sequence[np.ndarray], bins: int | None, within: tuple[float, float] | None) -> np.ndarray:
     joined = np.concatenate(values)
     low, high = within or (float(joined.min()), float(joined.max()))
     if high <= low:  # all the same
         low, high = low - 0.005, high + 0.005
-    return np.linspace(low, high, bins + 1)
+    usual = int(np.clip(np.ceil(2 * min(map(len, values)) ** (1 / 3)), *BINS))  # Rice's rule, for the smallest set
+    return np.linspace(low, high, (bins or usual) + 1)
 
 
 def _series(one: Mapping[str, Any], edges: np.ndarray) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from hardtack.report import palette
 from hardtack.report.figures.sheet import literal
@@ -37,7 +38,10 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
             axes.fill_between(at, low, high, color=palette.colour(run), alpha=0.15, linewidth=0)
     axes.set_xlabel(chart["x"]["label"])
     axes.set_ylabel(chart["y"]["label"] + (" (%)" if percent else ""))
-    axes.set_xlim(left=0)
+    if chart["x"].get("whole"):  # layers, say, of which there is no first and a half
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    else:
+        axes.set_xlim(left=0)
     if percent:
         axes.set_ylim(0, 100)
     if len(chart["series"]) > palette.SOLID:  # a long legend would lie on the curves

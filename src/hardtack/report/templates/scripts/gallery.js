@@ -23,7 +23,7 @@ function galleryFrame(width, { columns, rows }) {
   const left = roomy ? aside : 0;
   const across = roomy ? columns.length : Math.max(1, Math.min(columns.length, Math.floor(width / (least + gap))));
   const cell = Math.min(most + gap, (width - left) / across);
-  const heads = columns.map((column) => wrapWords(column.name, cell - gap, 3));
+  const heads = columns.map((column) => wrapWords(column.name, 0.93 * (cell - gap), 3));
   const texts = rows.some((row) => row.cells.some((found) => found && found.text));
   const wraps = across < columns.length;
   const head = 16 * Math.max(0, ...heads.map((lines) => lines.length)) + 6;

@@ -66,5 +66,7 @@ function drawHistogramAxes(svg, view, box) {
     element("line", { class: "axis", x1: box.x(value), x2: box.x(value), y1: bottom, y2: bottom + 5 }, svg);
     label(svg, box.x(value), bottom + 19, written(value), { "text-anchor": "middle" });
   }
-  label(svg, (box.left + box.width - box.right) / 2, box.height - 4, `${view.x} (height: ${view.y})`, { "text-anchor": "middle" });
+  const [middle, full] = [(box.left + box.width - box.right) / 2, `${view.x} (height: ${view.y})`];
+  const fits = textWidth(full) < box.width - box.left ? full : fitted(view.x, box.width - box.left);
+  label(svg, middle, box.height - 4, fits, { "text-anchor": "middle" });
 }

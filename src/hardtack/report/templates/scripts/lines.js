@@ -6,7 +6,8 @@ function yText(chart, value) {
 
 function yDomain(chart, series) {
   if (chart.y.kind === "percent") return [0, 1];
-  const values = series.flatMap((one) => one.points.map((point) => point[1]));
+  const known = (one, point) => (one.band ? point.slice(1).filter((value) => value !== null) : [point[1]]);
+  const values = series.flatMap((one) => one.points.flatMap((point) => known(one, point)));
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (chart.y.kind === "points") [low, high] = [Math.min(low, -0.01), Math.max(high, 0.01)];
   if (low > 0 && low < 0.5 * high) low = 0;

@@ -1,0 +1,230 @@
+"""Attention on clean and disturbed images: how alike it is, image by image and layer by layer, and what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, row
+from hardtack.report.charts.histogram import histogram_chart, histogram_view
+from hardtack.report.charts.matrix import matrix_chart
+from hardtack.report.charts.subjects import numbers, rounded
+from hardtack.results import Finding, Run
+
+NOT_COMPARED = ("n", "batch_size", "query", "shown")  # settings that may differ between runs of one chart
+VIEWS = 6  # layers to switch between; of more some, evenly
+RUNS = 4  # beside each other in pictures
+
+
+def attention_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each set of images and way to disturb them."""
+    charts = []
+    for place, found in enumerate(findings_beside(runs, "attention", _alike)):
+        similarity, *others = _by_layer(place, found)
+        charts += [_distribution(place, found), similarity, *_maps(place, found), _heads(place, found), *others]
+    return charts
+
+
+def _alike(finding: Finding) -> Hashable:
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in NOT_COMPARED)
+    return *where(finding), *settings
+
+
+def _about(found: Sequence[Found], *more: str) -> str:
+    """What all of them share; where the sizes of their patches differ, each of them."""
+    ways = dict.fromkeys(one.finding.facts["disturbance"] for one in found)
+    if len(ways) > 1:
+        ways = dict.fromkeys(f"{one.name}: {one.finding.facts['disturbance']}" for one in found)
+    models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
+    return described(found[0].finding, wording.listed(list(models)), *ways, *more)
+
+
+def _file(found: Sequence[Found]) -> str:
+    settings = found[0].finding.settings
+    kind = "" if settings["kind"] == "token" else settings["kind"]
+    return file_of(found[0].finding, settings["disturb"], settings.get("type") or "", kind)
+
+
+def _layer_means(found: Found, name: str) -> np.ndarray:
+    """Over heads: images × layers. A layer whose tokens have no known place has no distance."""
+    values = found.finding.arrays[name]
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.where(known, values, 0).sum(axis=2) / known.sum(axis=2)
+
+
+# ---------------------------------------------------------------- how alike
+
+
+def _distribution(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    """Figure 5 of the RSPC paper; over the masks of all images, its figure 4."""
+
+    def view(name: str, of: str, x: str) -> dict[str, Any]:
+        series = [{"run": one.run, "name": one.name, "values": _per_image(one, of)} for one in found]
+        return histogram_view(name, series, x=x, y="density of images" if of != "similarity_masks" else "density")
+
+    several = max(one.finding.settings["masks"] for one in found) > 1
+    views = [
+        view("whole maps", "similarity", "cosine similarity, clean and disturbed"),
+        view("query by query", "similarity_rows", "cosine similarity of a query's attention"),
+        *([view("mask by mask", "similarity_masks", "cosine similarity under one mask")] if several else []),
+    ]
+    return histogram_chart(
+        id=f"attention-{place}",
+        file=_file(found),
+        title="How alike attention stays",
+        caption=_about(found, "mean over heads and layers; 1: attention did not move; triangles: means"),
+        views=views,
+        label="Of",
+    )
+
+
+def _per_image(found: Found, name: str) -> np.ndarray:
+    if name == "similarity_masks":
+        return np.asarray(found.finding.arrays[name]).ravel()
+    return _layer_means(found, name).mean(axis=1)
+
+
+# ---------------------------------------------------------------- by layer and head
+
+
+def _by_layer(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    shown = [
+        ("similarity", None, "Similarity by layer", "cosine similarity", "of clean and disturbed maps"),
+        ("entropy", "entropy_disturbed", "Entropy by layer", "entropy", "1: every key is looked at alike"),
+        ("distance", "distance_disturbed", "Distance by layer", "distance", "mean, as a share of the image's side"),
+    ]
+    return [chart for one in shown if (chart := _lines(place, found, *one)) is not None]
+
+
+def _lines(
+    place: int, found: Sequence[Found], name: str, disturbed: str | None, title: str, word: str, said: str
+) -> dict[str, Any] | None:
+    series, table = [], []
+    for one in found:
+        for of, dash in ((name, False), (disturbed, True)):
+            if of is None:
+                continue
+            values = _layer_means(one, of)
+            means, spread = values.mean(axis=0), 1.96 * values.std(axis=0) / max(1, len(values)) ** 0.5
+            points = [
+                [at + 1, rounded(mean), rounded(mean - wide), rounded(mean + wide)]
+                for at, (mean, wide) in enumerate(zip(means.tolist(), spread.tolist(), strict=True))
+                if not np.isnan(mean)
+            ]
+            if not points:
+                continue
+            called = f"{one.name}, {one.finding.facts['disturbed'] if dash else 'clean'}" if disturbed else one.name
+            series.append({"run": one.run, "name": called, "dash": dash, "band": True, "marks": True, "points": points})
+            table.append([called, *("—" if np.isnan(mean) else f"{mean:.3f}" for mean in means.tolist())])
+    if not series:
+        return None
+    layers = max(len(cells) for cells in table) - 1
+    padded = [[*cells, *["—"] * (layers + 1 - len(cells))] for cells in table]
+    lines = "solid: clean, dashed: disturbed" if disturbed else ""
+    return {
+        "id": f"attention-{name}-{place}",
+        "kind": "lines",
+        "file": _file(found),
+        "title": title,
+        "x": {"label": "layer", "suffix": "", "word": "layer", "whole": True, "ticks": list(range(1, layers + 1))},
+        "y": {"label": word, "kind": "number"},
+        "series": series,
+        "choose": None,
+        "caption": _about(found, said, lines, "mean over heads; bands: 95% of the mean over images"),
+        "numbers": [numbers(["Run", *map(str, range(1, layers + 1))], padded)],
+    }
+
+
+def _heads(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    views = []
+    for one in found:
+        layers, means = one.finding.facts["layers"], np.asarray(one.finding.arrays["similarity"]).mean(axis=0)
+        cells = {
+            (str(name), str(head + 1)): (rounded(value), None, None)
+            for name, heads in zip(layers, means.tolist(), strict=True)
+            for head, value in enumerate(heads)
+            if not np.isnan(value)
+        }
+        views.append((one.name, cells))
+    chart = matrix_chart(
+        id=f"attention-heads-{place}",
+        file=_file(found),
+        title="Similarity by layer and head",
+        caption=_about(found, "cosine similarity × 100, mean over images"),
+        x="head",
+        y="layer",
+        views=views,
+        label="Run",
+    )
+    for view, one in zip(chart["views"], found, strict=True):
+        view["run"] = one.run
+    return chart
+
+
+# ---------------------------------------------------------------- what it looks at
+
+
+def _maps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    """One query's attention over the image, clean beside disturbed, for every run."""
+    drawn = [one for one in found if one.finding.facts["drawn"] and one.run is not None][:RUNS]
+    if not drawn:
+        return []
+    longest = max(drawn, key=lambda one: len(one.finding.facts["drawn"]))
+    depth = len(longest.finding.facts["drawn"])
+    layers = sorted({int(at) for at in np.linspace(0, depth - 1, min(VIEWS, depth)).round()})
+    query = found[0].finding.settings["query"]
+    whose = "class token" if found[0].finding.settings["kind"] == "class" else _place_in_words(query)
+    more = "" if len(drawn) == len(found) else f"the first {RUNS} of {len(found)} runs"
+    return [
+        gallery_chart(
+            id=f"attention-maps-{place}",
+            file=_file(found),
+            title="What one token looks at",
+            caption=_about(
+                drawn, f"attention of the {whose}, heads averaged; bright: looked at most; "
+                "a clean and a disturbed map are scaled alike; below: cosine similarity of the layer's maps", more,
+            ),
+            views=[_view(drawn, at / max(1, depth - 1), longest.finding.facts["drawn"][at]) for at in layers],
+            label="Layer",
+            chosen=len(layers) - 1,
+        )
+    ]  # fmt: skip
+
+
+def _place_in_words(query: Sequence[float]) -> str:
+    return "centre token" if list(query) == [0.5, 0.5] else f"token {query[0]:.0%} down and {query[1]:.0%} across"
+
+
+def _view(found: Sequence[Found], depth: float, name: str) -> dict[str, Any]:
+    """The layer at this relative depth of each run: not all are of the same length."""
+    first = found[0].finding
+    images = min(len(one.finding.arrays["shown_x"]) for one in found)
+    classes = first.about.get("classes", [])
+    columns, cells = [column("image")], [[picture(first.arrays["shown_x"][i])] for i in range(images)]
+    for one in found:
+        arrays, facts = one.finding.arrays, one.finding.facts
+        layer = round(depth * (len(facts["drawn"]) - 1))
+        columns += [column(f"{one.name}, {word}", one.run) for word in ("clean", facts["disturbed"])]
+        for i in range(images):
+            pair = [arrays["map"][i, layer], arrays["map_disturbed"][i, layer]]
+            most = max(float(map_.max()) for map_ in pair) or 1.0
+            under = (arrays["shown_x"][i], arrays["shown_disturbed"][i])
+            said = ("", f"{arrays['map_similarity'][i, layer]:.2f}")
+            cells[i] += [
+                picture(heat_over(image, map_ / most), text, facts["drawn"][layer])
+                for image, map_, text in zip(under, pair, said, strict=True)
+            ]
+    rows = [
+        row(f"image {first.arrays['index'][i]}, {_class(classes, int(first.arrays['label'][i]))}", cells[i])
+        for i in range(images)
+    ]
+    return {"name": name, "file": name, "columns": columns, "rows": rows}
+
+
+def _class(classes: Sequence[str], label: int) -> str:
+    return wording.class_name(str(classes[label] if label < len(classes) else label))
