@@ -4,9 +4,11 @@ from hardtack.analysis import (  # noqa: F401  # entered in the registry
     attention,
     complexity,
     curvature,
+    jacobian,
     landscape,
     perturbations,
     sparsity,
+    visions,
 )
 from hardtack.analysis.analysis import Analysis, Conclusion, OverImages, Scene, Score, Work
 from hardtack.analysis.conduct import analyze

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -39,12 +40,14 @@ class Scene:
 
     The model is in eval mode on the device, its weights want no gradients and must not be changed (`untouched`, or a
     copy). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder, or a name.
+    `scratch` is a folder for what a long row has so far; it goes when all is done, and is None where nothing is kept.
     """
 
     model: nn.Module
     data: Data | None
     runtime: Runtime
     name: str = ""
+    scratch: Path | None = None
 
     @property
     def device(self) -> torch.device:

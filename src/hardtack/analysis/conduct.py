@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import hashlib
 import json
@@ -73,6 +74,7 @@ def analyze(
                 runtime.wait()
                 if (known := _recall(store)) is not None:
                     return known
+                scene = dataclasses.replace(scene, scratch=store.folder / "scratch")
             work = analysis.begin(scene)
             arrays = _run_pieces(work, store, runtime, title=f"analyze {id.rpartition('-')[0]}", quiet=quiet)
             conclusion = work.conclude(arrays)

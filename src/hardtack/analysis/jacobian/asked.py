@@ -1,0 +1,97 @@
+"""Which pieces of a network a spectrum was asked of, whether they have one, and how many images fit at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from hardtack.analysis.analysis import Scene
+from hardtack.analysis.jacobian.places import (
+    Layer,
+    Piece,
+    block_piece,
+    branch_pieces,
+    features_piece,
+    network_piece,
+    stretch_piece,
+    survey,
+)
+from hardtack.analysis.jacobian.rows import MOST_NUMBERS
+from hardtack.errors import UserError
+
+
+def layers_of(scene: Scene, images: Tensor) -> list[Layer]:
+    layers = survey(scene.model, images)
+    if not layers:
+        body = type(getattr(scene.model, "body", scene.model)).__name__
+        raise UserError(f"no blocks are known in {body}; jacobian.of=network measures it as a whole")
+    return layers
+
+
+def pieces_of(
+    of: tuple[str, ...], stretch: tuple[int, int] | None, scene: Scene, layers: list[Layer], images: Tensor
+) -> Iterator[Piece]:
+    wanted, model = set(of), scene.model
+    if wanted & {"block", "residual"}:
+        yield from (block_piece(model, layer) for layer in layers if "block" in wanted or layer.square)
+    if wanted == {"residual"} and not any(layer.square for layer in layers):
+        raise UserError("every block changes the size of its feature: there is no residual; take of=block")
+    if kinds := wanted & {"branch", "attention", "mlp", "convolution"}:
+        branches = [piece for layer in layers for piece in branch_pieces(model, layer)]
+        taken = [one for one in branches if "branch" in kinds or kinds & set(one.kind.split("+"))]
+        if not taken:
+            known = ", ".join(dict.fromkeys(piece.kind for piece in branches))
+            raise UserError(
+                f"no block of {_named(scene)} has a branch of kind {', '.join(sorted(kinds))}"
+                + (f"; known: {known}" if known else ": its blocks' branches are not known; of=block measures them")
+            )
+        yield from taken
+    if "stretch" in wanted:
+        yield stretch_piece(model, layers, *_stretch(stretch, len(layers)))
+    if "features" in wanted:
+        yield features_piece(model, scene.shape, layers)
+    if "network" in wanted:
+        with torch.no_grad():
+            yield network_piece(model, scene.shape, model(images[:1]).shape[-1])
+
+
+def _stretch(given: tuple[int, int] | None, count: int) -> tuple[int, int]:
+    first, last = given or (0, count - 1)
+    if not 0 <= first <= last < count:
+        raise UserError(f"stretch={first},{last} does not lie in blocks 0 to {count - 1}")
+    return first, last
+
+
+def _named(scene: Scene) -> str:
+    return scene.name or type(getattr(scene.model, "body", scene.model)).__name__
+
+
+def require_small(pieces: list[Piece]) -> None:
+    large = max(pieces, key=lambda piece: piece.inputs * piece.outputs)
+    if large.inputs * large.outputs > MOST_NUMBERS:
+        raise UserError(
+            f"method=dense would decompose a matrix of {large.outputs} × {large.inputs} for {large.name} and every "
+            "image; method=lanczos finds the largest singular values without it"
+        )
+
+
+def require_apart(scene: Scene, images: Tensor) -> None:
+    """A product with one vector for each image is each image's own only where they do not mix."""
+    if len(images) < 2:
+        return
+    x = images.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(scene.model(x)[0].sum(), x, materialize_grads=True)
+    if bool(gradient[1].abs().max() > 0):
+        raise UserError("this model mixes the images of a batch: an image has no Jacobian of its own")
+
+
+def images_at_once(scene: Scene, pieces: list[Piece], layers: list[Layer], most: int) -> int:
+    """As many as fit: the bases of Lanczos, and the graph of a piece, which may be that of all layers."""
+    largest = max(max(piece.inputs, piece.outputs) for piece in pieces)
+    through = 60 * sum(torch.Size(layer.outputs).numel() for layer in layers)
+    whole = any(piece.kind in ("stretch", "features", "network") for piece in pieces)
+    each = 4 * ((most + 120) * largest + (through if whole else 0))
+    cuda = scene.device.type == "cuda"
+    return max(1, min(128 if cuda else 16, (16 if cuda else 1) * 2**30 // each))

@@ -1,0 +1,229 @@
+"""Pieces of a network as functions, each at the features that images have there.
+
+A piece is cut out while the network runs: at its start the feature is replaced by a leaf of the graph, at its end the
+pass is stopped. Whatever else a block is given (a grid, patch tokens) is thereby as it should be, and what lies between
+two blocks belongs to a stretch of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from hardtack.errors import UserError
+from hardtack.models import Block, find_blocks
+from hardtack.models.branches import Branch
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A block that ran. `carrier` is the argument that it carries on: a position, or a name."""
+
+    block: Block
+    carrier: int | str
+    inputs: tuple[int, ...]  # the shape of what goes in and comes out, for one image
+    outputs: tuple[int, ...]
+    joined: bool  # whether what goes in is exactly what came out of the layer before
+
+    @property
+    def name(self) -> str:
+        return self.block.name.removeprefix("body.")
+
+    @property
+    def square(self) -> bool:
+        """Whether its input can be taken away from its output."""
+        return self.inputs == self.outputs
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A function x ↦ y inside a network: `trace(images)` gives x, a leaf, and y, which has a graph back to it.
+
+    `kind` is what the piece is called, `bare` what it is called less the identity, where that makes sense.
+    """
+
+    name: str
+    kind: str
+    inputs: int  # numbers in x and y, for one image
+    outputs: int
+    trace: Callable[[Tensor], tuple[Tensor, Tensor]]
+    bare: str = ""
+
+
+# ---------------------------------------------------------------- which layers there are
+
+
+@torch.no_grad()
+def survey(model: nn.Module, images: Tensor) -> list[Layer]:
+    """The blocks in the order in which they run on these images."""
+    if any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules()):
+        raise UserError("a compiled model cannot be taken apart; analyze the model that was given to torch.compile")
+    found: list[Layer] = []
+    last: list[Tensor] = []
+
+    def look(block: Block, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        out = first_of(output)
+        carrier = _carrier(args, kwargs, out)
+        if carrier is None:
+            raise UserError(
+                f"{block.name} ({type(module).__name__}) is given several features at once: "
+                "only the whole network has one Jacobian here (jacobian.of=network)"
+            )
+        value = args[carrier] if isinstance(carrier, int) else kwargs[carrier]
+        joined = bool(last) and last[0].shape == value.shape and torch.equal(last[0], value)
+        found.append(Layer(block, carrier, _one(value, len(images)), _one(out, len(images)), joined))
+        last[:] = [out.clone()]
+
+    with contextlib.ExitStack() as hooks:
+        for block in find_blocks(model):
+            hook = block.module.register_forward_hook(_bind(look, block), with_kwargs=True)
+            hooks.callback(hook.remove)
+        model(images)
+    return found
+
+
+def _bind(look: Callable[..., None], block: Block) -> Callable[..., None]:
+    return lambda *args: look(block, *args)
+
+
+def _carrier(args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> int | str | None:
+    """The argument that has the output's shape, else the first tensor: CaiT's last blocks are given patches, too."""
+    named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
+    tensors = [(key, value) for key, value in named if isinstance(value, Tensor) and value.is_floating_point()]
+    alike = (key for key, value in tensors if value.shape == output.shape)
+    return next(alike, tensors[0][0] if tensors else None)
+
+
+def first_of(output: Any) -> Tensor:
+    return output[0] if isinstance(output, tuple | list) else output
+
+
+def _one(value: Tensor, images: int) -> tuple[int, ...]:
+    """Of one image, which MobileViT hands on as several rows."""
+    if value.shape[0] == images:
+        return tuple(value.shape[1:])
+    if value.shape[0] % images:
+        raise UserError(f"a block works on {value.shape[0]} rows for {images} images: they cannot be told apart")
+    return (value.shape[0] // images, *value.shape[1:])
+
+
+# ---------------------------------------------------------------- cutting pieces out
+
+
+def block_piece(model: nn.Module, layer: Layer) -> Piece:
+    """A whole block, residual additions and all; `bare` of it is what it adds to its input."""
+    return Piece(
+        layer.name, "block", _size(layer.inputs), _size(layer.outputs),
+        lambda images: cut(model, images, layer, layer), bare="residual" if layer.square else "",
+    )  # fmt: skip
+
+
+def stretch_piece(model: nn.Module, layers: list[Layer], first: int, last: int) -> Piece:
+    """From the input of one block to the output of another, with what lies between."""
+    start, stop = layers[first], layers[last]
+    name = f"{start.name} … {stop.name}"
+    return Piece(
+        name, "stretch", _size(start.inputs), _size(stop.outputs), lambda images: cut(model, images, start, stop)
+    )
+
+
+def network_piece(model: nn.Module, image: tuple[int, ...], classes: int) -> Piece:
+    """Pixels to logits."""
+    return Piece("network", "network", _size(image), classes, lambda images: cut(model, images, None, None))
+
+
+def features_piece(model: nn.Module, image: tuple[int, ...], layers: list[Layer]) -> Piece:
+    """Pixels to the output of the last block."""
+    last = layers[-1]
+    return Piece(
+        f"pixels … {last.name}", "features", _size(image), _size(last.outputs),
+        lambda images: cut(model, images, None, last),
+    )  # fmt: skip
+
+
+def branch_pieces(model: nn.Module, layer: Layer) -> Iterator[Piece]:
+    """What each residual branch of a block adds, by itself, at the feature that reaches it."""
+    branches = layer.block.branches
+    kinds = [branch.kind for branch in branches]
+    for number, branch in enumerate(branches):
+        name = layer.name if kinds.count(branch.kind) == 1 else f"{layer.name} ({number + 1})"
+        inputs = layer.outputs if number else layer.inputs  # only a first branch changes the size of a feature
+        trace = _branch_trace(model, layer, branches[:number], branch)
+        yield Piece(name, branch.kind, _size(inputs), _size(layer.outputs), trace)
+
+
+def _branch_trace(
+    model: nn.Module, layer: Layer, before: tuple[Branch, ...], branch: Branch
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    def trace(images: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            x = feature_at(model, images, layer)
+            for earlier in before:
+                x = earlier(x)
+        x = x.detach().requires_grad_()
+        with sdpa_kernel(SDPBackend.MATH):
+            return x, branch.function(x.clone())
+
+    return trace
+
+
+@torch.no_grad()
+def feature_at(model: nn.Module, images: Tensor, layer: Layer) -> Tensor:
+    """What goes into a layer."""
+    return cut(model, images, layer, layer)[0].detach()
+
+
+class _Arrived(Exception):
+    """The pass has come to the end of the piece."""
+
+
+def cut(model: nn.Module, images: Tensor, start: Layer | None, stop: Layer | None) -> tuple[Tensor, Tensor]:
+    """x, a leaf in the place of what goes into `start` (None: the images), and what comes out of `stop` (the logits).
+
+    Attention is computed the plain way, the only one whose derivative has a derivative.
+    """
+    held: dict[str, Tensor] = {}
+
+    def replace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if "x" in held:
+            return None
+        assert start is not None
+        args_, key = list(args), start.carrier
+        value = args_[key] if isinstance(key, int) else kwargs[key]
+        held["x"] = value.detach().requires_grad_()
+        copied = held["x"].clone()  # a leaf must not be written to, and some blocks work in place
+        if isinstance(key, int):
+            args_[key] = copied
+            return tuple(args_), kwargs
+        return args, {**kwargs, key: copied}
+
+    def leave(module: nn.Module, args: Any, output: Any) -> None:
+        if "x" in held:
+            held["y"] = first_of(output)
+            raise _Arrived
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if start is None:
+            held["x"] = images.detach().requires_grad_()
+            images = held["x"].clone()
+        else:
+            hook = start.block.module.register_forward_pre_hook(replace, with_kwargs=True)
+            stack.callback(hook.remove)
+        if stop is not None:
+            stack.callback(stop.block.module.register_forward_hook(leave).remove)
+        try:
+            out = first_of(model(images))
+        except _Arrived:
+            out = held["y"]
+    return held["x"], out
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return torch.Size(shape).numel()

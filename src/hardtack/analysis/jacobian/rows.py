@@ -1,0 +1,103 @@
+"""The rows of one image's Jacobian, some at a time: the exact spectrum of small pieces, and the paper's bound.
+
+The image is repeated as often as rows are wanted at once. The copies do not know of each other, so that one backward
+pass with another unit vector in each of them gives as many rows.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hardtack.analysis.jacobian.lanczos import Spectrum
+from hardtack.analysis.jacobian.places import Piece
+from hardtack.errors import UserError
+from hardtack.results.store import read_arrays, write_arrays
+
+MOST_NUMBERS = 1 << 25  # of a matrix that is decomposed as a whole: 5792 × 5792
+_WRITE_S = 20  # seconds of work that a kill may cost
+
+
+def jacobian_rows(piece: Piece, image: Tensor, *, begin: int = 0, at_once: int = 64) -> Iterator[tuple[int, Tensor]]:
+    """(the first row's number, rows × inputs), from row `begin` on; `image` is C×H×W."""
+    at_once = min(at_once, piece.outputs)
+    x, y = piece.trace(image.expand(at_once, *image.shape))
+    for first in range(begin, piece.outputs, at_once):
+        count = min(at_once, piece.outputs - first)
+        unit = torch.zeros(at_once, piece.outputs, device=image.device)
+        places = torch.arange(count, device=image.device)
+        unit[places, first + places] = 1.0
+        (rows,) = torch.autograd.grad(y, x, unit.reshape(y.shape), retain_graph=True, materialize_grads=True)
+        yield first, rows.reshape(at_once, -1)[:count]
+
+
+def dense_jacobian(piece: Piece, image: Tensor, *, bare: bool = False) -> Tensor:
+    """outputs × inputs, less the identity if told."""
+    if piece.inputs * piece.outputs > MOST_NUMBERS:
+        size = piece.inputs * piece.outputs * 4 / 2**30
+        raise UserError(
+            f"the Jacobian of {piece.name} has {piece.outputs} × {piece.inputs} numbers ({size:.1f} GB): too many to "
+            "decompose as a whole; method=lanczos finds the largest singular values without writing it down"
+        )
+    matrix = torch.cat([rows for _, rows in jacobian_rows(piece, image)])
+    return matrix - torch.eye(piece.inputs, device=matrix.device) if bare else matrix
+
+
+def dense(piece: Piece, images: Tensor, *, top: int = 1, bare: bool = False, vectors: bool = False) -> Spectrum:
+    """The exact spectrum, by decomposing every image's Jacobian."""
+    top = min(top, piece.inputs, piece.outputs)
+    found = Spectrum.empty(len(images), top)
+    found.error[:], found.converged[:], found.products[:] = 0.0, True, piece.outputs
+    lefts, rights = [], []
+    for row, image in enumerate(images):
+        matrix = dense_jacobian(piece, image, bare=bare).double()
+        if not vectors:
+            found.sigma[row] = torch.linalg.svdvals(matrix)[:top].cpu()
+            continue
+        left, sigma, right = torch.linalg.svd(matrix, full_matrices=False)
+        found.sigma[row] = sigma[:top].cpu()
+        lefts.append(left[:, :top].T.float().cpu().numpy())
+        rights.append(right[:top].float().cpu().numpy())
+    if vectors:
+        found.left, found.right = np.stack(lefts), np.stack(rights)
+    return found
+
+
+# ---------------------------------------------------------------- the bound
+
+
+def bound(piece: Piece, image: Tensor, *, at_once: int = 64, file: Path | None = None) -> tuple[float, float]:
+    """√(‖J‖₁ ‖J‖∞) ≥ σ_max, of the piece and of the piece less the identity (nan where it is not square).
+
+    ‖J‖∞ is the largest sum of magnitudes of a row, ‖J‖₁ of a column. It takes as many backward passes as the piece has
+    outputs, so that what has been summed is kept in `file`, from which a killed one goes on.
+    """
+    square = bool(piece.bare)
+    columns = torch.zeros(2, piece.inputs, dtype=torch.float64, device=image.device)
+    largest, begin = torch.zeros(2, dtype=torch.float64, device=image.device), 0
+    if file is not None and file.exists():
+        state = read_arrays(file)
+        columns, largest = (torch.as_tensor(state[name]).to(image.device) for name in ("columns", "largest"))
+        begin = int(state["next"])
+    written = time.monotonic()
+    for first, rows in jacobian_rows(piece, image, begin=begin, at_once=at_once):
+        sizes = rows.abs()
+        for variant in range(1 + square):
+            if variant:  # only the diagonal changes
+                places = torch.arange(len(rows), device=rows.device)
+                sizes[places, first + places] = (rows[places, first + places] - 1).abs()
+            columns[variant] += sizes.sum(dim=0, dtype=torch.float64)
+            largest[variant] = torch.maximum(largest[variant], sizes.sum(dim=1, dtype=torch.float64).max())
+        done = first + len(rows)
+        if file is not None and (done == piece.outputs or time.monotonic() - written > _WRITE_S):
+            state = {"columns": columns.cpu().numpy(), "largest": largest.cpu().numpy(), "next": np.array(done)}
+            write_arrays(file, state, compressed=False)
+            written = time.monotonic()
+    found = [math.sqrt(float(columns[variant].max() * largest[variant])) for variant in (0, 1)]
+    return found[0], found[1] if square else math.nan

@@ -1,0 +1,210 @@
+"""The analysis `jacobian`: how strongly each piece of a network can stretch a small change of what goes in."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import AfterValidator, BeforeValidator, Field
+from torch import Tensor
+
+from hardtack import randomness
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.jacobian.asked import images_at_once, layers_of, pieces_of, require_apart, require_small
+from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
+from hardtack.analysis.jacobian.places import Piece
+from hardtack.analysis.jacobian.power import power
+from hardtack.analysis.jacobian.products import Jacobian
+from hardtack.analysis.jacobian.rows import bound, dense
+from hardtack.config import check
+from hardtack.errors import UserError, did_you_mean
+from hardtack.registry import analyses
+
+KINDS = ("block", "residual", "branch", "attention", "mlp", "convolution", "stretch", "features", "network")
+
+
+def _several(value: Any) -> Any:
+    """`block,network` is a list of two."""
+    return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
+
+
+def _known(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    for kind in kinds:
+        if kind not in KINDS:
+            raise UserError(f"no piece is called '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}")
+    return kinds
+
+
+Kinds = Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_known), Field(min_length=1)]
+Stretch = Annotated[tuple[int, int], BeforeValidator(_several)]
+
+
+@analyses.register("jacobian", papers=("cauchy",))
+@dataclass(frozen=True, kw_only=True)
+class Spectra(OverImages):
+    """Largest singular values of the Jacobian of every block, or of other pieces, at each image's own features.
+
+    `of` names the pieces: `block` (residual additions and all, as paper 4 measured), `residual` (the block less its
+    input, as its theory wants), `branch` (each branch alone; `attention`, `mlp` or `convolution`: only those),
+    `stretch` (blocks `stretch=FIRST,LAST`, numbered from 0), `features` (pixels to the last block) and `network`
+    (pixels to logits). `top`: how many singular values; `vectors` keeps theirs. `tolerance` is relative, `most` the
+    number of products with J and Jᵀ after which an image is given up. `bound` adds √(‖J‖₁‖J‖∞), which takes as many
+    backward passes as the piece has outputs, `rows` of them at a time.
+    """
+
+    n: Annotated[int, Field(ge=1)] = 100
+    of: Kinds = ("block", "residual")
+    stretch: Stretch | None = None
+    top: Annotated[int, Field(ge=1, le=50)] = 1
+    vectors: bool = False
+    method: Literal["lanczos", "power", "dense"] = "lanczos"
+    tolerance: Annotated[float, Field(ge=1e-6, lt=1)] = 1e-3
+    most: Annotated[int, Field(ge=4)] = 100
+    bound: bool = False
+    rows: Annotated[int, Field(ge=1)] = 64
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.stretch is not None and "stretch" not in self.of:
+            raise UserError("stretch is measured where of=stretch asks for it")
+
+    def begin(self, scene: Scene) -> Work:
+        return _Spectra(self, scene)
+
+
+class _Spectra:
+    """A row for each image."""
+
+    def __init__(self, settings: Spectra, scene: Scene) -> None:
+        self.settings, self.scene = settings, scene
+        images, _, _ = scene.images(0, min(2, scene.count))
+        self.layers = [] if set(settings.of) == {"network"} else layers_of(scene, images)
+        self.pieces = list(pieces_of(settings.of, settings.stretch, scene, self.layers, images))
+        require_apart(scene, images)
+        if settings.method == "dense":
+            require_small(self.pieces)
+            return
+        for piece in self.pieces:
+            Jacobian(*piece.trace(images[:1]), count=1, name=piece.name).check()
+
+    @property
+    def length(self) -> int:
+        return self.scene.count
+
+    @property
+    def at_once(self) -> int:
+        if self.settings.bound:  # so that a finished image is kept; within one, `bound` keeps what it has
+            return 1
+        return self.settings.batch_size or images_at_once(self.scene, self.pieces, self.layers, self.settings.most)
+
+    @property
+    def kinds(self) -> dict[str, list[tuple[Piece, bool]]]:
+        """What is measured, by name: pieces, and whether less the identity."""
+        found: dict[str, list[tuple[Piece, bool]]] = {}
+        for piece in self.pieces:
+            if piece.kind != "block" or "block" in self.settings.of:
+                found.setdefault(piece.kind, []).append((piece, False))
+            if piece.bare and "residual" in self.settings.of:
+                found.setdefault(piece.bare, []).append((piece, True))
+        return found
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        x, y, index = self.scene.images(start, stop)
+        arrays: Arrays = {"index": index.cpu().numpy(), "label": y.cpu().numpy()}
+        bounds = {
+            (piece.kind, piece.name): self._bounds(piece, x, index) for piece in self.pieces if self.settings.bound
+        }
+        for kind, pieces in self.kinds.items():
+            spectra = [self._spectrum(piece, kind, bare, x, index) for piece, bare in pieces]
+            arrays |= {
+                f"sigma_{kind}": _stacked([spectrum.sigma for spectrum in spectra]),
+                f"error_{kind}": np.stack([spectrum.error[:, 0] for spectrum in spectra], 1),
+                f"products_{kind}": np.stack([spectrum.products for spectrum in spectra], 1),
+                f"converged_{kind}": np.stack([spectrum.converged for spectrum in spectra], 1),
+            }
+            if self.settings.bound:
+                arrays[f"bound_{kind}"] = np.stack(
+                    [bounds[piece.kind, piece.name][:, int(bare)] for piece, bare in pieces], 1
+                )
+            for number, spectrum in enumerate(spectra):
+                if spectrum.left is not None and spectrum.right is not None:
+                    arrays |= {f"left_{kind}_{number}": spectrum.left, f"right_{kind}_{number}": spectrum.right}
+        return arrays
+
+    def _spectrum(self, piece: Piece, kind: str, bare: bool, x: Tensor, index: Tensor) -> Spectrum:
+        settings, find = self.settings, power if self.settings.method == "power" else lanczos
+        if settings.method == "dense":
+            return dense(piece, x, top=settings.top, bare=bare, vectors=settings.vectors)
+        keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{kind}/{piece.name}".encode()))
+        try:
+            traced = Jacobian(*piece.trace(x), count=len(x), name=piece.name, bare=bare)
+            return find(
+                traced, keys, top=settings.top, tolerance=settings.tolerance, most=settings.most,
+                vectors=settings.vectors,
+            )  # fmt: skip
+        except torch.OutOfMemoryError:
+            raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
+
+    def _bounds(self, piece: Piece, x: Tensor, index: Tensor) -> np.ndarray:
+        """N×2: of the piece, and less the identity."""
+        found = []
+        for image, number in zip(x, index.tolist(), strict=True):
+            name = f"bound-{number}-{zlib.crc32(f'{piece.kind}/{piece.name}'.encode())}.npz"
+            file = self.scene.scratch / name if self.scene.scratch else None
+            found.append(bound(piece, image, at_once=self.settings.rows, file=file))
+        return np.array(found)
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        scores: list[Score] = []
+        notes, facts = [], {"layers": {}, "sizes": {}, "spread": {}, "products": {}, "converged": {}}  # type: ignore[var-annotated]
+        for kind, pieces in self.kinds.items():
+            sigma, converged = arrays[f"sigma_{kind}"][:, :, 0], arrays[f"converged_{kind}"]
+            names = [piece.name for piece, _ in pieces]
+            scores += _scores("sigma_max", kind, names, sigma)
+            facts["layers"][kind] = names
+            facts["sizes"][kind] = [[piece.inputs, piece.outputs] for piece, _ in pieces]
+            facts["spread"][kind] = {"mean": float(sigma.mean()), "std": float(sigma.std())}
+            products = arrays[f"products_{kind}"]
+            facts["products"][kind] = {"mean": float(products.mean()), "most": int(products.max())}
+            facts["converged"][kind] = float(converged.mean())
+            if not converged.all():
+                notes.append(_unsure(kind, arrays, self.settings))
+            if self.settings.bound:
+                upper = arrays[f"bound_{kind}"]
+                scores += _scores("sigma_bound", kind, names, upper)
+                scores.append(mean_score("looseness", (upper / sigma).mean(axis=1), column=kind))
+        notes += self._left_out()
+        return Conclusion(scores=scores, facts=facts, notes=notes)
+
+    def _left_out(self) -> list[str]:
+        changing = [layer.name for layer in self.layers if not layer.square]
+        if "residual" not in self.settings.of or not changing:
+            return []
+        return [f"residual: without {', '.join(changing)}, whose output has another size than its input"]
+
+
+def _scores(metric: str, kind: str, names: list[str], values: np.ndarray) -> Iterator[Score]:
+    """The mean over layers and images, then layer by layer; `values` N×layers."""
+    yield mean_score(metric, values.mean(axis=1), column=kind)
+    for number, name in enumerate(names):
+        if len(names) > 1:
+            yield mean_score(metric, values[:, number], column=f"{kind} {name}")
+
+
+def _unsure(kind: str, arrays: Arrays, settings: Spectra) -> str:
+    share, worst = 1 - arrays[f"converged_{kind}"].mean(), float(np.max(arrays[f"error_{kind}"]))
+    return (
+        f"{kind}: {share:.1%} of the spectra did not reach {settings.tolerance:g} within {settings.most} products "
+        f"(largest residual {worst:.2g} of σ_max): raise jacobian.most"
+    )
+
+
+def _stacked(parts: list[np.ndarray]) -> np.ndarray:
+    """N×layers×top; a piece with fewer singular values than were asked for has nan in their place."""
+    top = max(part.shape[1] for part in parts)
+    padded = [np.pad(part, ((0, 0), (0, top - part.shape[1])), constant_values=np.nan) for part in parts]
+    return np.stack(padded, 1)
