@@ -20,7 +20,7 @@ from hardtack.analysis.jacobian.places import Piece
 from hardtack.errors import UserError
 from hardtack.results.store import read_arrays, write_arrays
 
-MOST_NUMBERS = 1 << 25  # of a matrix that is decomposed as a whole: 5792 × 5792
+MOST_NUMBERS = 1 << 26  # of a matrix that is decomposed as a whole: 8192 × 8192
 _WRITE_S = 20  # seconds of work that a kill may cost
 
 
