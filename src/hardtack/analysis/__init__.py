@@ -7,6 +7,7 @@ from hardtack.analysis import (  # noqa: F401  # entered in the registry
     jacobian,
     landscape,
     perturbations,
+    saliency,
     sparsity,
     visions,
 )

@@ -138,7 +138,10 @@ class Work(Protocol):
 
 
 class Analysis(Protocol):
-    """A frozen dataclass of settings, entered in the registry `analyses`."""
+    """A frozen dataclass of settings, entered in the registry `analyses`.
+
+    One that reads other files too has `fingerprints() -> tuple[str, ...]`, which change with them.
+    """
 
     def begin(self, scene: Scene) -> Work:
         """Refuses what this model cannot be asked, by name, before anything is computed."""

@@ -88,8 +88,9 @@ def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:
     """A name that changes with everything that could change the arrays."""
     settings = plain(analysis)
     name = settings.get("name") or type(analysis).__name__.lower()
+    files = analysis.fingerprints() if hasattr(analysis, "fingerprints") else ()
     decisive = [
-        settings, _described(scene), scene.seed, hardtack.__version__,
+        settings, _described(scene), scene.seed, hardtack.__version__, *files,
         *(contents(scene.model, scene.data if scene.data is not None else _NOTHING) if kept else ()),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -19,6 +19,8 @@ from hardtack.data.corruptions import constants_for, corrupt
 from hardtack.errors import UserError
 from hardtack.evaluation.masks import PatchConfig, patch_sights
 from hardtack.evaluation.views import chosen_types
+from hardtack.models import find_occluder
+from hardtack.models.files import sha256
 from hardtack.threats import Threat
 
 Disturb = Literal["occlude", "noise", "corrupt", "attack"]
@@ -67,6 +69,9 @@ class Disturbed:
             raise UserError(f"type is one corruption, found the group '{self.type}'")
         if self.disturb == "attack":
             self._adversary()
+
+    def fingerprints(self) -> tuple[str, ...]:
+        return (sha256(find_occluder(self.occluder))[:12],) if self.occluder else ()
 
     def _patches(self) -> PatchConfig:
         if self.occluder is not None:

@@ -1,0 +1,223 @@
+"""Which pixels the answer hangs on, and whether attention and a trained occluder point at the same patches.
+
+Saliency is the gradient of the class's logit with respect to the image, in size (Simonyan et al. 2014); smooth, it is
+the mean over noisy copies (Smilkov et al. 2017). An occluder is RSPC's: which patches it hides is compared with the
+patches that the answer hangs on and with those that are attended to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
+from hardtack.attacks.patches import grid, per_patch, pick, stated_patch_size, usual_patch_size
+from hardtack.config import Number, check
+from hardtack.errors import UserError
+from hardtack.evaluation.trials import default_batch
+from hardtack.models import Occluder, find_occluder, load_occluder
+from hardtack.models.files import sha256
+from hardtack.registry import analyses
+
+CHOICES = {"saliency": "saliency", "attention": "attention", "occluder": "the occluder"}
+
+
+@analyses.register("saliency", papers=("rspc",))
+@dataclass(frozen=True, kw_only=True)
+class Saliency(OverImages):
+    """Which pixels the answer hangs on, and how far attention and a trained occluder choose the same patches.
+
+    of          the class whose logit is followed: label, or predicted
+    smooth      noisy copies that the gradient is averaged over; 0: the image alone
+    sigma       standard deviation of their noise
+    share       of the patches that are compared (None: 0.1)
+    patch_size  in pixels (None: the model's own where it states one, else the usual one)
+    occluder    a file or run with a trained occluder, which brings its own share and patch size
+    shown       of how many images maps are kept
+    """
+
+    of: Literal["label", "predicted"] = "label"
+    smooth: Annotated[int, Field(ge=0)] = 0
+    sigma: Annotated[float, Field(gt=0)] = 0.1
+    share: Number | None = None
+    patch_size: Annotated[int, Field(ge=1)] | None = None
+    occluder: str | None = None
+    shown: Annotated[int, Field(ge=0)] = 6
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.share is not None and not 0 < self.share <= 1:
+            raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
+        for name in ("share", "patch_size") if self.occluder is not None else ():
+            if getattr(self, name) is not None:
+                raise UserError(f"an occluder brings its own share and patch size; leave out {name}")
+
+    def fingerprints(self) -> tuple[str, ...]:
+        return (sha256(find_occluder(self.occluder))[:12],) if self.occluder else ()
+
+    def begin(self, scene: Scene) -> Work:
+        return _Saliency(self, scene)
+
+
+class _Saliency:
+    """A row for each image."""
+
+    def __init__(self, settings: Saliency, scene: Scene) -> None:
+        self.settings, self.scene = settings, scene
+        self.length = scene.count
+        self.at_once = settings.batch_size or min(64, default_batch(scene.shape, scene.device.type))
+        x, y, _ = scene.images(0, 1)
+        self.occluder = _load(settings.occluder, x)
+        self.size = settings.patch_size or stated_patch_size(scene.model) or usual_patch_size(x)
+        self.size = self.occluder.patch_size if self.occluder else self.size
+        self.cells = math.prod(grid(x, self.size))
+        share = settings.share or 0.1
+        self.count = self.occluder.count if self.occluder else math.floor(share * (self.cells - 1) + 1e-9) + 1
+        self.kind, self.layers, self.silent = _heard(scene.model, x)
+        if not saliency(scene.model, x, y).isfinite().all():
+            raise UserError("the gradient of this model with respect to its input is not finite")
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        x, y, index = self.scene.images(start, stop)
+        maps = self._saliency(x, y, index)
+        found = {"index": index, "label": y, "concentration": concentration(maps)}
+        scores = self._patch_scores(x, maps)
+        found |= {f"patches_{name}": values for name, values in scores.items()}
+        for a, b in combinations(scores, 2):
+            found[f"overlap_{a}_{b}"] = overlap(self._chosen(scores[a]), self._chosen(scores[b]))
+        return {name: _numpy(value) for name, value in found.items()}
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        known = [name for name in CHOICES if f"patches_{name}" in arrays]
+        chance = self.count / self.cells
+        scores = [mean_score("saliency_concentration", arrays["concentration"])]
+        for a, b in combinations(known, 2):
+            scores.append(mean_score("patch_overlap", arrays[f"overlap_{a}_{b}"], column=f"{a}, {b}"))
+        scores.append(Score(metric="patch_overlap", value=chance, n=0, column="chance"))
+        facts = {
+            "patches": self.count, "of": self.cells, "patch_size": self.size, "chance": chance, "choices": known,
+            "attention": self.kind, "smooth": self.settings.smooth, "class": self.settings.of,
+            "occluder": next(iter(self.settings.fingerprints()), None),
+        }  # fmt: skip
+        return Conclusion(scores=scores, facts=facts, arrays=self._pictures(), notes=[self.silent] * bool(self.silent))
+
+    def _saliency(self, x: Tensor, y: Tensor, index: Tensor) -> Tensor:
+        if self.settings.of == "predicted":
+            with torch.no_grad():
+                y = self.scene.model(x).argmax(dim=1)
+        noise = self.settings.sigma if self.settings.smooth else 0.0
+        copies = noisy(x, index, count=max(1, self.settings.smooth), sigma=noise, seed=self.scene.seed)
+        return torch.stack([saliency(self.scene.model, copy, y) for copy in copies]).mean(dim=0)
+
+    def _patch_scores(self, x: Tensor, maps: Tensor) -> dict[str, Tensor]:
+        """N×rows×columns for each who points: the higher, the more."""
+        scores = {"saliency": per_patch(maps[:, None], self.size)}
+        if self.layers:
+            heard = listen(self.scene.model, x, self.kind)  # type: ignore[arg-type]
+            scores["attention"] = received(heard, self.layers, grid(x, self.size))
+        if self.occluder is not None:
+            with torch.no_grad():
+                side = self.occluder.side  # what scores low is hidden
+                scores["occluder"] = -self.occluder.to(x.device).scores(x).reshape(-1, side, side)
+        return scores
+
+    def _chosen(self, scores: Tensor) -> Tensor:
+        return pick(scores, self.count)
+
+    def _pictures(self) -> Arrays:
+        """The first images with their saliency, between nothing and the image's most."""
+        count, found = min(self.settings.shown, self.length), {"shown_x": [], "shown_saliency": []}  # type: ignore[var-annotated]
+        for start in range(0, count, self.at_once):
+            x, y, index = self.scene.images(start, min(count, start + self.at_once))
+            maps = self._saliency(x, y, index)
+            most = maps.flatten(1).quantile(0.995, dim=1).clamp_min(1e-30)[:, None, None]
+            found["shown_x"].append((255 * x).round().to(torch.uint8).permute(0, 2, 3, 1))
+            found["shown_saliency"].append((255 * (maps / most).clamp(0, 1)).round().to(torch.uint8))
+        return {name: _numpy(torch.cat(parts)) for name, parts in found.items()} if count else {}
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def saliency(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """|∂ logit of y / ∂ x|, of the channels the largest: N×H×W."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        logit = model(x).gather(1, y[:, None]).sum()
+        if not logit.requires_grad:
+            raise UserError("this model passes no gradient to its input, so that it has no saliency")
+        (gradient,) = torch.autograd.grad(logit, x)
+    return gradient.abs().amax(dim=1)
+
+
+def noisy(x: Tensor, index: Tensor, *, count: int, sigma: float, seed: int) -> Iterator[Tensor]:
+    """`count` copies with Gaussian noise of their own, which may leave [0,1]; for `sigma` 0 the images themselves."""
+    for number in range(count):
+        keys = randomness.make_keys(index, seed, number)
+        yield x + sigma * randomness.normal(keys, tuple(x.shape[1:]), stream=4) if sigma else x
+
+
+def concentration(maps: Tensor, share: float = 0.1) -> Tensor:
+    """How much of all saliency lies in the tenth of the pixels that has most of it: N. Spread evenly, it is a tenth."""
+    flat = maps.flatten(1)
+    most = flat.topk(max(1, round(share * flat.shape[1])), dim=1).values.sum(dim=1)
+    return most / flat.sum(dim=1).clamp_min(1e-30)
+
+
+def overlap(a: Tensor, b: Tensor) -> Tensor:
+    """The share of the chosen patches of `a` that `b` chooses too (bool, N×rows×columns): N."""
+    return (a & b).flatten(1).sum(dim=1) / a.flatten(1).sum(dim=1).clamp_min(1)
+
+
+def received(maps: list[Tensor], layers: list[Layer], shape: tuple[int, int]) -> Tensor:
+    """Attention that each patch receives, mean over layers, heads and queries, on a grid of this shape."""
+    found = []
+    for weights, layer in zip(maps, layers, strict=True):
+        if layer.place is None or layer.place.windows > 1:
+            continue
+        keys = layer.place.keys
+        seen = weights.mean(dim=(1, 2, 3))[:, keys.prefix :].reshape(-1, 1, keys.rows, keys.columns)
+        found.append(_resized(seen, shape)[:, 0])
+    return torch.stack([map_ / map_.sum(dim=(1, 2), keepdim=True) for map_ in found]).mean(dim=0)
+
+
+def _resized(seen: Tensor, shape: tuple[int, int]) -> Tensor:
+    coarser = seen.shape[-2] < shape[0] or seen.shape[-1] < shape[1]
+    return F.interpolate(seen, shape, mode="nearest") if coarser else F.adaptive_avg_pool2d(seen, shape)
+
+
+def _heard(model: nn.Module, x: Tensor) -> tuple[Kind | None, list[Layer], str]:
+    """The attention that lies over the image: between tokens, else from the class token; and a word where none does."""
+    for kind in ("token", "class"):
+        try:
+            layers = find_layers(model, x, kind)
+        except UserError:
+            continue
+        if any(layer.place is not None and layer.place.windows == 1 for layer in layers):
+            return kind, layers, ""
+    return None, [], "this network has no attention over the whole image: saliency is not compared with it"
+
+
+def _load(path: str | None, x: Tensor) -> Occluder | None:
+    if path is None:
+        return None
+    occluder = load_occluder(path).eval()
+    if x.shape[2:] != (occluder.image_size, occluder.image_size):
+        made_for = f"{occluder.image_size}×{occluder.image_size}"
+        raise UserError(f"{path}: its occluder is made for images of {made_for}, found {x.shape[2]}×{x.shape[3]}")
+    return occluder.requires_grad_(False)
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy()

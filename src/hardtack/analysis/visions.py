@@ -1,0 +1,224 @@
+"""What a model sees in noise: images on which it is sure of a class, or on which one of its units is most active.
+
+Class gradients are Debenedetti's ("Adversarially robust vision transformers", 2022): targeted PGD of 100 steps from
+noise towards a class, within a radius of 15, which makes sense in l2 alone. What comes out of a robust model resembles
+the class; of one that is not it stays noise. Units are driven in the same way, by their mean activation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor, nn
+
+from hardtack import randomness
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work, mean_score
+from hardtack.attacks import Ascent, ascent_step
+from hardtack.attacks.outcome import Step
+from hardtack.config import check
+from hardtack.errors import UserError, did_you_mean
+from hardtack.evaluation.trials import default_batch
+from hardtack.models import tap
+from hardtack.registry import analyses
+from hardtack.threats import Threat
+
+THESIS = (15, 224)  # the radius, and the side of the images it was meant for
+
+
+def _several(value: Any) -> Any:
+    """One word or number stands for a list of one; classes are words even where they look like numbers."""
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+Classes = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _several(value)))), Field(min_length=1)
+]
+Channels = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_several), Field(min_length=1)]
+
+
+@analyses.register("visions", papers=("xcit",))
+@dataclass(frozen=True, kw_only=True)
+class Visions(OverImages):
+    """Images made from noise, or from images, on which the model is sure of a class or a unit is most active.
+
+    n         how many
+    start     noise (uniform; one image for each class or unit), or image: the first n images of the data
+    classes   towards which: names or numbers (None: from noise the first n, from an image another one at random)
+    block     instead of classes, units of this block: its name, or its number from 0
+    channels  of the block (None: the first n)
+    threat    how far from the start (None: l2 of 15 at 224 pixels, in proportion to the side elsewhere)
+    steps     of gradient ascent, together 1.5 times the radius long
+    """
+
+    n: Annotated[int, Field(ge=1)] = 10
+    start: Literal["noise", "image"] = "noise"
+    classes: Classes | None = None
+    block: str | int | None = None
+    channels: Channels | None = None
+    threat: Threat | None = None
+    steps: Annotated[int, Field(ge=1)] = 100
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.channels is not None and self.block is None:
+            raise UserError("channels are those of a block: give block=NAME too")
+        if self.classes is not None and self.block is not None:
+            raise UserError("give classes, or a block with channels, not both")
+
+    def begin(self, scene: Scene) -> Work:
+        return _Visions(self, scene)
+
+
+class _Visions:
+    """A row for each picture."""
+
+    def __init__(self, settings: Visions, scene: Scene) -> None:
+        self.settings, self.scene = settings, scene
+        x, _, _ = scene.images(0, 1)
+        self.driven: nn.Module = scene.model
+        self.block = ""
+        if settings.block is not None:
+            self.driven = _Units(scene.model, x, settings.block)
+            self.block = self.driven.name
+        with torch.no_grad():
+            self.outputs = self.driven(x).shape[1]
+        self.goals = self._goals()
+        self.length = scene.count if settings.start == "image" else min(settings.n, len(self.goals))
+        self.at_once = settings.batch_size or default_batch(scene.shape, scene.device.type)
+        radius = THESIS[0] * max(scene.shape[1:]) / THESIS[1]
+        threat = settings.threat or Threat("l2", Fraction(f"{radius:.2f}"))
+        self.attack = Ascent(
+            threat=threat, steps=settings.steps, relative_step=1.5 / settings.steps, start="clean", seed=scene.seed,
+            keep="last",
+        )  # fmt: skip
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        x, y, index, goal = self._starts(start, stop)
+        with torch.no_grad():
+            before = self._driven_at(x, goal)
+        if self.block:
+            seen = self.attack.search(self.driven, x, goal, step=_towards_the_unit).x_adv
+        else:
+            seen = self.attack.search(self.driven, x, y, target=goal).x_adv
+        with torch.no_grad():
+            after, predicted = self._driven_at(seen, goal), self.scene.model(seen).argmax(dim=1)
+        change = seen - x
+        largest = change.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
+        found = {
+            "index": index, "label": y, "goal": goal, "before": before, "after": after, "predicted": predicted,
+            "size": self.attack.threat.size(change), "start": _bytes(x), "vision": _bytes(seen),
+            "change": _bytes(0.5 + change / largest / 2),
+        }  # fmt: skip
+        return {name: value.detach().cpu().numpy() for name, value in found.items()}
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        threat = str(self.attack.threat)
+        metric = "vision_activation" if self.block else "vision_confidence"
+        facts = {
+            "of": "unit" if self.block else "class", "block": self.block, "threat": threat,
+            "steps": self.settings.steps, "start": self.settings.start,
+            "goals": [self._name(int(goal)) for goal in arrays["goal"]],
+        }  # fmt: skip
+        scores = [mean_score(metric, arrays["after"].astype(np.float64), threat=threat)]
+        if not self.block:
+            hit = (arrays["predicted"] == arrays["goal"]).astype(np.float64)
+            scores.append(mean_score("vision_success", hit, threat=threat))
+        return Conclusion(scores=scores, facts=facts)
+
+    def _starts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """x, labels, numbers and goals of these rows."""
+        device, seed = self.scene.device, self.scene.seed
+        if self.settings.start == "noise":
+            goal = torch.tensor(self.goals[start:stop], device=device)
+            keys = randomness.make_keys(goal, seed)  # a class has the same noise, whichever others are asked for
+            return randomness.uniform(keys, self.scene.shape), goal, goal, goal
+        x, y, index = self.scene.images(start, stop)
+        if self.settings.classes is None and not self.block:
+            away = 1 + randomness.integers(randomness.make_keys(index, seed), self.outputs - 1)
+            return x, y, index, (y + away) % self.outputs
+        goal = torch.tensor([self.goals[row % len(self.goals)] for row in range(start, stop)], device=device)
+        return x, y, index, goal
+
+    def _driven_at(self, x: Tensor, goal: Tensor) -> Tensor:
+        """The probability of the class, or the activation of the unit."""
+        found = self.driven(x).float()
+        return (found if self.block else found.softmax(dim=1)).gather(1, goal[:, None])[:, 0]
+
+    def _goals(self) -> list[int]:
+        if self.block:
+            wanted = list(self.settings.channels or range(min(self.settings.n, self.outputs)))
+            if beyond := [one for one in wanted if one >= self.outputs]:
+                raise UserError(f"{self.block} has channels 0 to {self.outputs - 1}, found {beyond[0]}")
+            return wanted
+        if self.outputs < 2:
+            raise UserError("a model with one output has no classes to be driven towards; give block=NAME")
+        if self.settings.classes is None:
+            return list(range(self.outputs))
+        return [self._number(one) for one in self.settings.classes]
+
+    def _number(self, name: str) -> int:
+        known = list(self.scene.classes)
+        if name in known:
+            return known.index(name)
+        if name.isdecimal() and int(name) < self.outputs:
+            return int(name)
+        hint = did_you_mean(name, known) or f"; classes are numbered from 0 to {self.outputs - 1}"
+        raise UserError(f"there is no class '{name}'{hint}")
+
+    def _name(self, goal: int) -> str:
+        if self.block:
+            return f"channel {goal}"
+        known = self.scene.classes
+        return str(known[goal]) if goal < len(known) else str(goal)
+
+
+class _Units(nn.Module):
+    """A model whose outputs are the mean activations of a block's channels over the patches of the image: N×D."""
+
+    def __init__(self, model: nn.Module, x: Tensor, block: str | int) -> None:
+        super().__init__()
+        self.model = model
+        with tap(model, attention=False) as taps, torch.no_grad():
+            model(x)
+        names = [name.removeprefix("model.").removeprefix("body.") for name in taps.feature_names]
+        if not names:
+            raise UserError(f"{taps.note}; units are those of blocks")
+        self.place = _find(block, names)
+        self.name, self.prefix = names[self.place], taps.prefixes[self.place]
+        if taps.features[self.place].shape[1] <= self.prefix:
+            self.prefix = 0  # class attention blocks hold nothing but the class token
+
+    def forward(self, x: Tensor) -> Tensor:
+        with tap(self.model, attention=False) as taps:
+            self.model(x)
+        mean: Tensor = taps.features[self.place][:, self.prefix :].mean(dim=1)
+        return mean
+
+
+def _find(block: str | int, names: list[str]) -> int:
+    written = str(block).removeprefix("body.")
+    if written in names:
+        return names.index(written)
+    if written.lstrip("-").isdecimal() and -len(names) <= int(written) < len(names):
+        return int(written) % len(names)
+    hint = did_you_mean(written, names) or f"; the model has {len(names)}: {names[0]} to {names[-1]}"
+    raise UserError(f"there is no block '{block}'{hint}")
+
+
+def _towards_the_unit(*args: Any, **settings: Any) -> Step:
+    """A step that climbs the goal's output itself instead of a loss of all outputs."""
+    return ascent_step(*args, **{**settings, "loss": _output})
+
+
+def _output(outputs: Tensor, goal: Tensor, reference: Tensor | None) -> Tensor:
+    return outputs.gather(1, goal[:, None])[:, 0]
+
+
+def _bytes(x: Tensor) -> Tensor:
+    """N×C×H×W in [0,1] to N×H×W×C uint8."""
+    return (255 * x).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)

@@ -1,0 +1,116 @@
+"""Visions climb: towards their class, in their ball, from the same noise whatever else is asked for."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hardtack as ht
+from hardtack.analysis.visions import Visions, _Units
+from hardtack.errors import UserError
+from hardtack.models import tap
+from hardtack.runtime import Runtime
+
+CPU = Runtime(device="cpu")
+
+
+def images(n=4, side=32):
+    return torch.rand(n, 3, side, side, generator=torch.Generator().manual_seed(0)), torch.arange(n) % 10
+
+
+@pytest.fixture(scope="module")
+def vit():
+    return ht.load_model("vit_digits", num_classes=10, seed=0)
+
+
+def look(model, data, **settings):
+    return ht.analyze(model, data, "visions", runtime=CPU, quiet=True, **{"steps": 4, **settings})
+
+
+class Linear(nn.Module):
+    def __init__(self, side=8):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 3 * side * side, generator=torch.Generator().manual_seed(1)))
+
+    def forward(self, x):
+        return x.flatten(1) @ self.weight.T
+
+
+def test_from_noise_every_class_is_reached_inside_the_ball():
+    found = look(Linear(), images(2, 8), threat="l2:2")
+    assert found.arrays["goal"].tolist() == [0, 1, 2, 3] and found.facts["goals"] == ["0", "1", "2", "3"]
+    assert (found.arrays["after"] > found.arrays["before"]).all()
+    assert (found.arrays["size"] <= 2 * (1 + 1e-5)).all() and (found.arrays["size"] > 1).all()
+    assert found.of("vision_success").value == 1 and found.of("vision_success").threat == "l2:2"
+
+
+def test_the_change_in_a_linear_model_is_the_template_of_the_class():
+    """One step from the middle of the box towards class 2 is along what its weights are above the others'."""
+    model = Linear()
+    x = torch.full((1, 3, 8, 8), 0.5)
+    found = look(model, (x, torch.tensor([0])), start="image", classes=["2"], threat="l2:0.1", steps=1)
+    with torch.no_grad():
+        away = model.weight[2] - model(x).softmax(dim=1)[0] @ model.weight
+    change = found.arrays["change"][0].transpose(2, 0, 1).ravel().astype(float) - 127.5
+    assert np.corrcoef(change, away.numpy())[0, 1] > 0.999
+
+
+def test_the_radius_follows_the_size_of_the_images(vit):
+    assert look(vit, images(), n=1).facts["threat"] == "l2:2.14"
+
+
+def test_from_images_each_goes_to_another_class(vit):
+    x, y = images()
+    found = look(vit, (x, y), start="image")
+    assert (found.arrays["goal"] != y.numpy()).all() and found.arrays["label"].tolist() == y.tolist()
+    assert found.arrays["start"] == pytest.approx((255 * x).round().permute(0, 2, 3, 1).numpy())
+    fixed = look(vit, (x, y), start="image", classes=[3, 5])
+    assert fixed.arrays["goal"].tolist() == [3, 5, 3, 5]
+
+
+def test_units_climb_by_their_mean_activation(vit):
+    x, _ = images()
+    found = look(vit, images(), block=2, channels=[3, 5])
+    assert found.facts["goals"] == ["channel 3", "channel 5"] and found.facts["block"] == "blocks.2"
+    assert (found.arrays["after"] > found.arrays["before"] + 0.1).all()
+    with tap(vit.eval()) as taps, torch.no_grad():
+        vit(x)
+    units = _Units(vit, x, "blocks.2")
+    with torch.no_grad():
+        assert torch.allclose(units(x), taps.features[2][:, taps.prefixes[2] :].mean(dim=1), atol=1e-6)
+
+
+def test_convolutions_have_units_too():
+    model = ht.load_model("timm:resnet18", num_classes=10, seed=0)
+    found = look(model, images(1), block=-1, channels=7, steps=2)
+    assert found.facts["block"] == "layer4.1" and found.arrays["after"][0] > found.arrays["before"][0]
+
+
+def test_nothing_depends_on_the_batch_or_on_the_other_classes(vit):
+    one, many, alone = (look(vit, images(), **more) for more in ({"batch_size": 1}, {}, {"classes": ["3"]}))
+    for name, values in one.arrays.items():
+        assert np.allclose(values, many.arrays[name], atol=2 if values.dtype == np.uint8 else 1e-3), name
+    assert np.allclose(alone.arrays["vision"][0], many.arrays["vision"][3], atol=2)
+
+
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"channels": [1]}, "give block=NAME too"),
+        ({"classes": ["1"], "block": 0}, "not both"),
+        ({"block": "blocks.9"}, "there is no block 'blocks.9'.*did you mean"),
+        ({"block": 9}, "the model has 4: blocks.0 to blocks.3"),
+        ({"block": 0, "channels": 64}, "channels 0 to 63, found 64"),
+        ({"classes": "frog"}, "there is no class 'frog'; classes are numbered from 0 to 9"),
+        ({"steps": 0}, "steps"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(vit, settings, said):
+    with pytest.raises(UserError, match=said):
+        look(vit, images(), **settings)
+
+
+def test_names_of_classes_are_known(vit):
+    data = ht.load_data("digits", "test")
+    assert look(vit, data, n=2, classes=["4"]).facts["goals"] == ["4"]
+    assert Visions(classes=4).classes == ("4",)
