@@ -41,7 +41,7 @@ def load(name: str, **options: Any) -> nn.Module:
 def images(count: int, size: int, data: str | None, root: str | None) -> tuple[Tensor, Tensor]:
     if data is not None:
         source = ht.load_data(data, "test", image_size=size, root=root).first(count)
-        batch = next(batches(source, count))
+        batch = next(batches(source, count, device=torch.device("cpu"), workers=0))
         return batch.x, batch.y
     coarse = torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     return nn.functional.interpolate(coarse, (size, size), mode="bicubic").clamp(0, 1), torch.zeros(count).long()

@@ -4,6 +4,7 @@ from hardtack.analysis import (  # noqa: F401  # entered in the registry
     attention,
     complexity,
     curvature,
+    growth,
     jacobian,
     landscape,
     perturbations,

@@ -68,6 +68,8 @@ def survey(model: nn.Module, images: Tensor) -> list[Layer]:
     last: list[Tensor] = []
 
     def look(block: Block, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        if any(layer.block is block for layer in found):  # a block that runs twice counts once
+            return
         out = first_of(output)
         carrier = _carrier(args, kwargs, out)
         if carrier is None:
@@ -133,6 +135,14 @@ def stretch_piece(model: nn.Module, layers: list[Layer], first: int, last: int) 
     )
 
 
+def between_piece(model: nn.Module, before: Layer, after: Layer) -> Piece:
+    """What happens to a feature between two blocks: a stage's embedding, a merging of patches."""
+    return Piece(
+        f"{before.name} → {after.name}", "between", _size(before.outputs), _size(after.inputs),
+        lambda images: cut(model, images, before, after, after=True, before=True),
+    )  # fmt: skip
+
+
 def network_piece(model: nn.Module, image: tuple[int, ...], classes: int) -> Piece:
     """Pixels to logits."""
     return Piece("network", "network", _size(image), classes, lambda images: cut(model, images, None, None))
@@ -183,25 +193,41 @@ class _Arrived(Exception):
     """The pass has come to the end of the piece."""
 
 
-def cut(model: nn.Module, images: Tensor, start: Layer | None, stop: Layer | None) -> tuple[Tensor, Tensor]:
+def cut(
+    model: nn.Module,
+    images: Tensor,
+    start: Layer | None,
+    stop: Layer | None,
+    *,
+    after: bool = False,
+    before: bool = False,
+) -> tuple[Tensor, Tensor]:
     """x, a leaf in the place of what goes into `start` (None: the images), and what comes out of `stop` (the logits).
 
-    Attention is computed the plain way, the only one whose derivative has a derivative.
+    `after`: x is what comes out of `start`; `before`: y is what goes into `stop`. Attention is computed the plain way,
+    the only one whose derivative has a derivative.
     """
     held: dict[str, Tensor] = {}
 
-    def replace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def leaf(value: Tensor) -> Tensor:
+        held["x"] = value.detach().requires_grad_()
+        return held["x"].clone()  # a leaf must not be written to, and some blocks work in place
+
+    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        assert start is not None
+        return replaced(args, kwargs, start.carrier, leaf) if "x" not in held else None
+
+    def follow(module: nn.Module, args: Any, output: Any) -> Any:
         if "x" in held:
             return None
-        assert start is not None
-        args_, key = list(args), start.carrier
-        value = args_[key] if isinstance(key, int) else kwargs[key]
-        held["x"] = value.detach().requires_grad_()
-        copied = held["x"].clone()  # a leaf must not be written to, and some blocks work in place
-        if isinstance(key, int):
-            args_[key] = copied
-            return tuple(args_), kwargs
-        return args, {**kwargs, key: copied}
+        made = leaf(first_of(output))
+        return type(output)([made, *output[1:]]) if isinstance(output, tuple | list) else made
+
+    def arrive(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        assert stop is not None
+        if "x" in held:
+            held["y"] = args[stop.carrier] if isinstance(stop.carrier, int) else kwargs[stop.carrier]
+            raise _Arrived
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         if "x" in held:
@@ -211,18 +237,29 @@ def cut(model: nn.Module, images: Tensor, start: Layer | None, stop: Layer | Non
     with contextlib.ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if start is None:
-            held["x"] = images.detach().requires_grad_()
-            images = held["x"].clone()
+            images = leaf(images)
+        elif after:
+            stack.callback(start.block.module.register_forward_hook(follow).remove)
         else:
-            hook = start.block.module.register_forward_pre_hook(replace, with_kwargs=True)
-            stack.callback(hook.remove)
-        if stop is not None:
+            stack.callback(start.block.module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+        if stop is not None and before:
+            stack.callback(stop.block.module.register_forward_pre_hook(arrive, with_kwargs=True).remove)
+        elif stop is not None:
             stack.callback(stop.block.module.register_forward_hook(leave).remove)
         try:
             out = first_of(model(images))
         except _Arrived:
             out = held["y"]
     return held["x"], out
+
+
+def replaced(
+    args: tuple[Any, ...], kwargs: dict[str, Any], key: int | str, make: Callable[[Tensor], Tensor]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A block's arguments with another one in the place of what it carries on."""
+    if isinstance(key, str):
+        return args, {**kwargs, key: make(kwargs[key])}
+    return (*args[:key], make(args[key]), *args[key + 1 :]), kwargs
 
 
 def _size(shape: tuple[int, ...]) -> int:

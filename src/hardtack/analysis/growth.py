@@ -1,0 +1,220 @@
+"""The Cauchy picture: how far perturbations grow on their way through a network, and how far they could.
+
+Paper 4 likens a residual network to the equation x′ = F(x, t), whose perturbations grow at most by exp ∫‖J_F‖dt. Of
+the network itself, x ↦ x + F(x) block by block, the limit to first order is the product of the blocks' own σ_max; it is
+at most Π(1 + σ_max(J_F)), which is at most exp Σσ_max(J_F).
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from hardtack import randomness
+from hardtack.analysis.adversary import make_adversary, moved
+from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.jacobian.asked import images_at_once, require_apart
+from hardtack.analysis.jacobian.chain import Chain, find_chain, stations
+from hardtack.analysis.jacobian.euler import euler_errors
+from hardtack.analysis.jacobian.lanczos import lanczos
+from hardtack.analysis.jacobian.places import Piece
+from hardtack.analysis.jacobian.products import Jacobian
+from hardtack.config import check
+from hardtack.data.corruptions import constants_for, corrupt
+from hardtack.errors import UserError
+from hardtack.evaluation.views import chosen_types
+from hardtack.registry import analyses
+from hardtack.threats import Threat
+
+PERTURBED = ("adversarial", "random", "corrupted")
+USUAL = Threat("linf", Fraction(8, 255))
+_TINY = 1e-12
+
+
+@analyses.register("growth", papers=("cauchy",))
+@dataclass(frozen=True, kw_only=True)
+class Growth(OverImages):
+    """Growth of adversarial, random and corruption perturbations layer by layer, beside what the spectra allow.
+
+    `threat` and `attack` make the adversarial perturbation (PGD of 20 steps unless told); the random one is Gaussian
+    and as long in l2, image by image; the third is the corruption `type` at `severity`. `tolerance` and `most` are of
+    σ_max, as for `jacobian`. `substeps`: into how many parts a block's Euler step is cut to see its error (0: not).
+    """
+
+    n: Annotated[int, Field(ge=1)] = 50
+    threat: Threat = USUAL
+    attack: Any = field(default_factory=dict)
+    type: str = "gaussian_noise"
+    severity: Annotated[int, Field(ge=1, le=5)] = 3
+    tolerance: Annotated[float, Field(ge=1e-6, lt=1)] = 1e-3
+    most: Annotated[int, Field(ge=4)] = 100
+    substeps: Annotated[int, Field(ge=0, le=1000)] = 8
+
+    def __post_init__(self) -> None:
+        check(self)
+        make_adversary(self.attack, self.threat)
+        if len(chosen_types((self.type,))) != 1:
+            raise UserError(f"type is one corruption, found the group '{self.type}'")
+        if self.substeps == 1:
+            raise UserError("one substep is the block itself; give 2 or more, or 0 to leave Euler's error out")
+
+    def begin(self, scene: Scene) -> Work:
+        return _Growth(self, scene)
+
+
+class _Growth:
+    """A row for each image."""
+
+    def __init__(self, settings: Growth, scene: Scene) -> None:
+        self.settings, self.scene = settings, scene
+        self.attack = make_adversary(settings.attack, settings.threat)
+        images, _, _ = scene.images(0, min(2, scene.count))
+        self.chain = _chain(scene, images)
+        require_apart(scene, images)
+        for piece in self.chain.steps:
+            Jacobian(*piece.trace(images[:1]), count=1, name=piece.name).check()
+
+    @property
+    def length(self) -> int:
+        return self.scene.count
+
+    @property
+    def at_once(self) -> int:
+        most = images_at_once(self.scene, list(self.chain.steps), list(self.chain.layers), self.settings.most)
+        return self.settings.batch_size or most
+
+    def rows(self, start: int, stop: int) -> Arrays:
+        x, y, index = self.scene.images(start, stop)
+        arrays: Arrays = {"index": index.cpu().numpy(), "label": y.cpu().numpy()}
+        clean = stations(self.scene.model, self.chain, x)
+        for name, other in zip(PERTURBED, self._perturbed(x, y, index), strict=True):
+            there = stations(self.scene.model, self.chain, other)
+            sizes = [(a - b).norm(dim=1) for a, b in zip(there, clean, strict=True)]
+            arrays[f"size_{name}"] = torch.stack(sizes, dim=1).double().cpu().numpy()
+            arrays[f"pixels_{name}"] = (other - x).flatten(1).norm(dim=1).double().cpu().numpy()
+        for name, bare in (("block", False), ("residual", True)):
+            found = [self._sigma(piece, bare, x, index) for piece in self.chain.steps]
+            arrays[f"sigma_{name}"] = np.stack([sigma for sigma, _ in found], 1)
+            arrays[f"converged_{name}"] = np.stack([converged for _, converged in found], 1)
+        if self.settings.substeps:
+            errors = euler_errors(self.scene.model, self.chain, x, self.settings.substeps)
+            arrays |= dict(
+                zip(("euler_error", "euler_drift"), (one.double().cpu().numpy() for one in errors), strict=True)
+            )
+        return arrays
+
+    def _perturbed(self, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The images, disturbed in each of the three ways."""
+        scene, settings = self.scene, self.settings
+        attacked = moved(self.attack, scene.model, x, y, index, scene.seed)
+        direction = randomness.normal(randomness.make_keys(index, scene.seed), tuple(x.shape[1:]), stream=5)
+        length = (attacked - x).flatten(1).norm(dim=1) / direction.flatten(1).norm(dim=1)
+        constants = constants_for(max(scene.shape[1:]))
+        corrupted = corrupt(x, index, settings.type, settings.severity, constants=constants, seed=scene.seed)
+        return attacked, (x + length.view(-1, 1, 1, 1) * direction).clamp(0, 1), corrupted
+
+    def _sigma(self, piece: Piece, bare: bool, x: Tensor, index: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        """σ_max of a step at every image, and whether it is sure; of one without a residual, nan."""
+        if bare and not piece.bare:
+            return np.full(len(x), np.nan), np.ones(len(x), bool)
+        keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{bare}/{piece.name}".encode()))
+        try:
+            traced = Jacobian(*piece.trace(x), count=len(x), name=piece.name, bare=bare)
+            found = lanczos(traced, keys, tolerance=self.settings.tolerance, most=self.settings.most)
+        except torch.OutOfMemoryError:
+            raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
+        return found.sigma[:, 0], found.converged
+
+    # ------------------------------------------------------------ what the rows say
+
+    def conclude(self, arrays: Arrays) -> Conclusion:
+        grown = {name: log_growth(arrays[f"size_{name}"]) for name in PERTURBED} | limits(arrays)
+        threat = {"adversarial": str(self.settings.threat)}
+        scores = [
+            mean_score("log10_growth", values[:, -1], column=name, threat=threat.get(name))
+            for name, values in grown.items()
+        ]
+        names = [piece.name for piece in self.chain.steps]
+        factors = arrays["size_adversarial"].clip(_TINY)
+        amplified = factors[:, 1:] / factors[:, :-1]
+        scores += [
+            mean_score("amplification", amplified[:, number], column=name, threat=threat["adversarial"])
+            for number, name in enumerate(names)
+        ]
+        scores += _euler_scores(arrays, [layer.name for layer in self.chain.layers])
+        facts = {
+            "steps": names,
+            "blocks": [layer.name for layer in self.chain.layers],
+            "depth": len(self.chain.layers),
+            "most_amplifying": names[int(amplified.mean(axis=0).argmax())],
+            "used": float(np.mean(amplified / arrays["sigma_block"])),  # of what each step could do at most
+            "above_limit": float(np.mean(grown["adversarial"][:, -1] > grown["first order"][:, -1])),
+        }
+        return Conclusion(
+            scores=scores, facts=facts, notes=self._notes(arrays), arrays={f"log10_{k}": v for k, v in grown.items()}
+        )
+
+    def _notes(self, arrays: Arrays) -> list[str]:
+        notes = []
+        unsure = 1 - min(arrays[f"converged_{kind}"].mean() for kind in ("block", "residual"))
+        if unsure:
+            notes.append(
+                f"{unsure:.1%} of the spectra did not converge in {self.settings.most} products: raise growth.most"
+            )
+        if self.chain.lost:
+            notes.append(
+                f"the chain ends before {self.chain.lost}: what goes into it does not come from the block before"
+            )
+        other = [piece.name for piece in self.chain.steps if not piece.bare]
+        if other:
+            notes.append(f"no residual steps, counted with their own σ_max in all limits: {', '.join(other)}")
+        return notes
+
+
+def _chain(scene: Scene, images: Tensor) -> Chain:
+    chain = find_chain(scene.model, images)
+    if not chain.steps:
+        body = type(getattr(scene.model, "body", scene.model)).__name__
+        raise UserError(f"no blocks are known in {body}: growth follows a perturbation from block to block")
+    return chain
+
+
+def log_growth(sizes: np.ndarray) -> np.ndarray:
+    """log₁₀ ‖Δx_k‖/‖Δx_0‖ at every station, N×(steps+1), from the sizes of a perturbation there."""
+    sizes = sizes.clip(_TINY)
+    return np.log10(sizes / sizes[:, :1])
+
+
+def limits(arrays: Arrays) -> dict[str, np.ndarray]:
+    """log₁₀ of what the spectra allow, N×(steps+1): three limits, each at most as large as the next.
+
+    `first order`: Π σ_max(I + J_F); `one plus`: Π (1 + σ_max(J_F)); `exponential`: exp Σ σ_max(J_F), the paper's. A
+    step without a residual counts with its own σ_max in each.
+    """
+    own, residual = arrays["sigma_block"], arrays["sigma_residual"]
+    plain = np.log(own.clip(_TINY))
+    parts = {
+        "first order": plain,
+        "one plus": np.where(np.isnan(residual), plain, np.log1p(residual)),
+        "exponential": np.where(np.isnan(residual), plain, residual),
+    }
+    return {name: np.pad(np.cumsum(part, axis=1), ((0, 0), (1, 0))) / np.log(10) for name, part in parts.items()}
+
+
+def _euler_scores(arrays: Arrays, names: list[str]) -> list[Score]:
+    if "euler_error" not in arrays:
+        return []
+    errors = arrays["euler_error"]
+    known = [number for number in range(len(names)) if np.isfinite(errors[:, number]).all()]
+    if not known:
+        return []
+    each = [mean_score("euler_error", errors[:, number], column=names[number]) for number in known]
+    drift = mean_score("euler_drift", arrays["euler_drift"][:, -1])
+    return [mean_score("euler_error", errors[:, known].mean(axis=1)), *each, drift]
