@@ -16,6 +16,7 @@ from hardtack.analysis.analysis import needs_images
 from hardtack.config import build, choose, flat, parse_words, plain
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation import Subject
+from hardtack.evaluation.sanity import UNTRAINED
 from hardtack.models import ModelConfig, find_weights, load_model, rebuild
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of
@@ -46,14 +47,17 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False) -> list[Finding]
 def _named(bare: list[str]) -> tuple[str | None, list[str]]:
     """The run, if one is named, and the analyses."""
     known = analyses.names()
-    run = bare.pop(0) if bare and bare[0] not in known else None
-    for name in bare:
-        analyses.get(name)  # a misspelt one is refused with the nearest right name
-    if not bare:
-        if run is not None and not Path(run).expanduser().exists():
-            analyses.get(run)
+    names = [word for word in dict.fromkeys(bare) if word in known]
+    others = [word for word in bare if word not in known]
+    runs = [word for word in others if Path(word).expanduser().exists()]
+    for word in others:
+        if word not in runs and (runs or word != bare[0] or not names):
+            analyses.get(word)  # a misspelt one is refused with the nearest right name
+    if len(others) > 1:
+        raise UserError(f"one run at a time: found {' and '.join(others)}")
+    if not names:
         raise UserError(f"name an analysis: {', '.join(known)} (hardtack analyze runs/x {known[0]})")
-    return run, list(dict.fromkeys(bare))
+    return (others[0] if others else None), names
 
 
 def _analysis(name: str, values: dict[str, Any]) -> Any:
@@ -121,6 +125,7 @@ def _model_alone(job: Any, values: dict[str, Any]) -> _Alone:
     subject = Subject(
         run=folder.name, model=model.architecture["name"], checkpoint=file.stem if file else None,
         weights_sha256=sha256(file) if file else None,
+        flags=() if file or asked.pretrained or place else (UNTRAINED,),
     )  # fmt: skip
     return _Alone(model=model, folder=folder, subject=subject)
 

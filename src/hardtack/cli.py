@@ -94,8 +94,9 @@ def analyze(
     """Say why a model is robust or not: [bold]hardtack analyze runs/x jacobian attention n=100[/bold].
 
     Or [bold]hardtack analyze model=timm:vit_small_patch16_224 data=folder:images jacobian jacobian.top=3[/bold].
-    Which there are: [bold]hardtack list analyses[/bold]. Arrays and numbers go to the run folder, and
-    [bold]hardtack report[/bold] draws them. Repeated after a kill, it goes on where it stopped.
+    Which there are: [bold]hardtack list analyses[/bold]; their settings: [bold]hardtack list settings jacobian[/bold].
+    Arrays and numbers go to the run folder, and [bold]hardtack report[/bold] draws them. Repeated after a kill, it goes
+    on where it stopped.
     """
     from hardtack.analyzing import analyze_words
 

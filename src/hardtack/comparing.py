@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from hardtack.errors import UserError, did_you_mean
+from hardtack.report.wording import is_share
 from hardtack.results import ONE_VIEW, Result, Run, bootstrap, comparable, paired, per_image, read_run, read_verdicts
 from hardtack.results.leaderboard import CLEAN
 
@@ -33,9 +34,13 @@ class Difference:
     high: float
     p_value: float
     n: int
+    share: bool = True  # reads best as a percentage
 
     def __str__(self) -> str:
-        numbers = f"{self.first:8.2%} {self.second:8.2%} {self.value:+8.2%}  [{self.low:+.2%}, {self.high:+.2%}]"
+        kind = ".2%" if self.share else ".4g"
+        first, second, value = (f"{one:{kind}}" for one in (self.first, self.second, self.value))
+        value = value if value.startswith("-") else f"+{value}"
+        numbers = f"{first:>8} {second:>8} {value:>8}  [{self.low:+{kind}}, {self.high:+{kind}}]"
         return f"{numbers}  {_p(self.p_value):<10} n={self.n:<6} {self.about}"
 
 
@@ -106,7 +111,7 @@ def _difference(runs: list[Run], results: list[Result]) -> Difference | None:
     return Difference(
         about=" ".join(part for part in (*parts, result.data) if part), first=float(a.mean()), second=float(b.mean()),
         value=float((a - b).mean()), low=low, high=high, n=len(images),
-        p_value=paired(a > 0.5, b > 0.5).p_value if binary else turned(a - b),
+        p_value=paired(a > 0.5, b > 0.5).p_value if binary else turned(a - b), share=is_share(result.metric),
     )  # fmt: skip
 
 

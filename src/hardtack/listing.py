@@ -105,10 +105,13 @@ def _recipes() -> Rows:
 
 
 def _settings() -> Rows:
-    from hardtack.config import flat, plain
+    from hardtack.config import choose, flat, plain
     from hardtack.training import Recipe
 
-    return ("setting", "default"), [(path, _written(value)) for path, value in flat(plain(Recipe())).items()]
+    chosen = {name: plain(choose(registry.analyses, name)) for name in registry.analyses.names()}
+    own = {name: {key: value for key, value in settings.items() if key != "name"} for name, settings in chosen.items()}
+    known = {**flat(plain(Recipe())), **flat(own)}
+    return ("setting", "default"), [(path, _written(value)) for path, value in known.items()]
 
 
 def _written(value: object) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,9 @@ from hardtack.attacks import untouched
 from hardtack.config import choose, plain
 from hardtack.errors import UserError
 from hardtack.evaluation import Subject
-from hardtack.evaluation.chunks import check_pair
+from hardtack.evaluation.chunks import check_pair, head
 from hardtack.evaluation.outcome import contents, device_name, versions
+from hardtack.evaluation.sanity import check_inputs
 from hardtack.progress import Meter
 from hardtack.registry import analyses
 from hardtack.results import (
@@ -67,6 +69,7 @@ def analyze(
         with untouched(model), runtime.arithmetic("fp32"):
             whole = Scene(model=model, data=data, runtime=runtime, name=subject.model)
             scene = settled(whole, analysis)
+            _check_images(scene)
             id = _identify(scene, analysis, kept=folder is not None)
             store = FindingStore(folder, id) if folder is not None else None
             if store is not None:
@@ -77,11 +80,19 @@ def analyze(
                 scene = dataclasses.replace(scene, scratch=store.folder / "scratch")
             work = analysis.begin(scene)
             arrays = _run_pieces(work, store, runtime, title=f"analyze {id.rpartition('-')[0]}", quiet=quiet)
-            conclusion = work.conclude(arrays)
+            conclusion = _finite(work.conclude(arrays))
     finally:
         model.to(home)
     about = _about(scene, subject, seconds=time.monotonic() - began)
     return _keep(id, analysis, about, {**arrays, **conclusion.arrays}, conclusion, subject, store, runtime)
+
+
+def _check_images(scene: Scene) -> None:
+    """Tensors are looked at as a whole, of a data set the first images: it is in [0,1] as it comes."""
+    if scene.data is None:
+        return
+    x, y = scene.data if isinstance(scene.data, tuple) else head(scene.data, scene.device)
+    check_inputs(x, y, num_classes=getattr(scene.model, "num_classes", None))
 
 
 def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:
@@ -179,7 +190,7 @@ def _keep(
         for score in conclusion.scores
     ]  # fmt: skip
     record = {
-        "analysis": name, "settings": settings, "about": about, "facts": plain(conclusion.facts),
+        "analysis": name, "settings": settings, "about": about, "facts": dict(conclusion.facts),
         "notes": list(conclusion.notes),
     }  # fmt: skip
     if store is not None and runtime.is_main:
@@ -193,6 +204,28 @@ def _keep(
         id=id, analysis=name, settings=settings, about=about, facts=record["facts"], notes=tuple(conclusion.notes),
         arrays=arrays, results=tuple(results),
     )  # fmt: skip
+
+
+def _finite(conclusion: Conclusion) -> Conclusion:
+    """What can be written down: a score that is no number is left out, and said."""
+    kept = [score for score in conclusion.scores if math.isfinite(score.value)]
+    lost = [" ".join(filter(None, (s.metric, s.column))) for s in conclusion.scores if not math.isfinite(s.value)]
+    said = [f"{', '.join(lost)} came out as no finite number, and is left out"] if lost else []
+    known = [dataclasses.replace(score, low=_or_none(score.low), high=_or_none(score.high)) for score in kept]
+    facts = _without_nan(plain(conclusion.facts))
+    return dataclasses.replace(conclusion, scores=known, facts=facts, notes=[*conclusion.notes, *said])
+
+
+def _or_none(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return _or_none(value) if isinstance(value, float) else value
 
 
 def _per_image(vectors: dict[str, np.ndarray], arrays: Arrays) -> bool:

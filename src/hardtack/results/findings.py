@@ -48,6 +48,8 @@ class Finding:
         for name, one in zip(names, self.results, strict=True):
             sure = "" if one.low is None or one.high is None else f"  [{one.low:.4g}, {one.high:.4g}]"
             lines.append(f"{name:<{width}} {one.value:10.4g}{sure}" + (f"  n={one.n}" if one.n else ""))
+        flags = self.results[0].flags if self.results else ()
+        lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in flags]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
 

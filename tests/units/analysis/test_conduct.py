@@ -130,6 +130,32 @@ def test_no_images_is_said(toy):
         ht.analyze(toy[0], toy[1], "brightnes", runtime=CPU)
 
 
+def test_images_that_cannot_be_are_refused(toy):
+    model, (x, y) = toy
+    with pytest.raises(UserError, match=r"must lie in \[0,1\]"):
+        ht.analyze(model, (255 * x, y), "brightness", runtime=CPU, quiet=True)
+    with pytest.raises(UserError, match="labels must lie in 0 … 9"):
+        ht.analyze(model, (x, y + 5), "brightness", runtime=CPU, quiet=True)
+
+
+def test_what_is_no_number_is_left_out_and_said(toy, tmp_path, monkeypatch):
+    model, (x, y) = toy
+    nothing = Conclusion(
+        scores=[mean_score("lost", np.array([np.nan, 1.0])), mean_score("kept", np.array([1.0, 2.0]))],
+        facts={"rates": [float("inf"), 1.0]},
+    )
+    monkeypatch.setattr(_Brightness, "conclude", lambda self, arrays: nothing)
+    ht.analyze(model, (x, y), "brightness", folder=tmp_path, runtime=CPU, quiet=True)
+    (finding,) = read_run(tmp_path).findings
+    assert [one.metric for one in finding.results] == ["kept"] and finding.facts == {"rates": [None, 1.0]}
+    assert "lost came out as no finite number" in finding.notes[0]
+
+
+def test_settings_of_analyses_are_listed(capsys):
+    assert main(["list", "settings", "sparsity"]) == 0
+    assert "sparsity.threshold" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
@@ -140,10 +166,14 @@ def test_no_images_is_said(toy):
         (["model=vit_digits", "sparsity", "sparsity=1"], "sparsity.KEY"),
         (["nowhere", "sparsity"], "nowhere"),
         (["sparsity"], "name a run folder or a model"),
+        (["sparsity", "nowhere"], "there is no analysis 'nowhere'"),
+        (["a", "sparsity", "b"], "one run at a time: found a and b"),
     ],
 )
 def test_mistakes_are_one_line(words, said, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
     assert main(["analyze", *words]) == 2
     error = capsys.readouterr().err
     assert said in error and error.count("\n") == 1
@@ -152,7 +182,8 @@ def test_mistakes_are_one_line(words, said, capsys, tmp_path, monkeypatch):
 def test_the_command_keeps_what_it_finds(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["analyze", "model=vit_digits", "sparsity", "output=here"]) == 0
-    assert "sparsity global" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "sparsity global" in said and "FLAG untrained" in said
     (finding,) = read_run("here").findings
     assert finding.about["words"] == ["sparsity", "model=vit_digits"]
     assert main(["report", "here"]) == 0

@@ -35,8 +35,7 @@ class Perturbations(OverImages):
     `threat` and `attack` (its name and settings; unless told PGD with 100 steps of 1.5 ε/100) make them. `others` are
     models beside this one: run folders, weights files, names of published models. Each judges the moved images and the
     perturbation alone; with `makers=all` each makes perturbations too. `top` are the k of top-k accuracy on the
-    perturbation alone. Pictures of the first `pictures` images are kept. `weights` are fingerprints of the others,
-    filled in here.
+    perturbation alone. Pictures of the first `pictures` images are kept.
     """
 
     threat: Threat = THESIS
@@ -45,20 +44,17 @@ class Perturbations(OverImages):
     makers: Literal["all", "itself"] = "all"
     top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 5)
     pictures: Annotated[int, Field(ge=0)] = 8
-    weights: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check(self)
         if not self.threat.radius > 0:
             raise UserError(f"a perturbation needs room: threat={self.threat} allows none")
-        others = read_others(self.others)
-        weights = tuple(other.fingerprint() for other in others)
-        if self.weights and self.weights != weights:
-            named = ", ".join(map(str, others))
-            raise UserError(f"the weights of {named} are {', '.join(weights)}, not {', '.join(self.weights)}")
         object.__setattr__(self, "attack", make_adversary(self.attack, self.threat, steps=100, reach=1.5))
-        object.__setattr__(self, "others", others)
-        object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "others", read_others(self.others))
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """Of the others' weights."""
+        return tuple(other.fingerprint() for other in self.others)
 
     def begin(self, scene: Scene) -> Work:
         return _Perturbations(self, scene)

@@ -45,7 +45,8 @@ def conclude(
         scores.append(score("perturbation_frequency", arrays["frequency"][:, m], maker))
     scores.append(mean_score("image_frequency", arrays["frequency_images"]))
     facts = {
-        "makers": list(makers), "judges": list(judges), "classes": classes, "top": top, "threat": threat,
+        "makers": list(makers), "judges": list(judges), "weights": list(settings.fingerprints()), "classes": classes,
+        "top": top, "threat": threat,
         "attack": {key: value for key, value in plain(settings.attack).items() if key != "threat"},
     }  # fmt: skip
     return Conclusion(scores=scores, facts=facts, notes=_notes(settings, judges, classes))

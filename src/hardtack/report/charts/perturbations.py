@@ -69,9 +69,9 @@ class _Maker:
 def _names(one: Found, found: Sequence[Found]) -> list[str]:
     """What the models of a finding are called: those that are runs of this page by the run's name."""
     known = {other.weights[:12]: other.name for other in found if other.weights}
-    weights = one.finding.settings.get("weights", ())
-    labels = one.finding.facts["judges"][1:]
-    return [one.name, *(known.get(str(sha), label) for sha, label in zip(weights, labels, strict=True))]
+    facts = one.finding.facts
+    others = zip(facts["weights"], facts["judges"][1:], strict=True)
+    return [one.name, *(known.get(weights, label) for weights, label in others)]
 
 
 def _makers(found: Sequence[Found]) -> list[_Maker]:
