@@ -34,6 +34,7 @@ CHART_WORDS = {
     "gallery": "pictures",
     "histogram": "distributions",
     "scatter": "dots by run",
+    "surface": "surfaces",
 }
 
 

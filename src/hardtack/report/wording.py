@@ -54,7 +54,7 @@ def interval(result: Result) -> str:
         return ""
     if is_share(result.metric):
         return f"{100 * result.low:.1f}–{100 * result.high:.1f}%"
-    return f"{result.low:.4g}–{result.high:.4g}"
+    return f"{result.low:.4g}–{result.high:.4g}" if result.low >= 0 else f"{result.low:.4g} to {result.high:.4g}"
 
 
 def with_interval(result: Result) -> str:

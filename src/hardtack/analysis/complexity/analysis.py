@@ -90,7 +90,8 @@ class _Complexity:
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         wanted = self.settings
-        means = {kind: arrays[kind].mean(axis=0) for kind in ("clean", "attacked")}  # dimensions × norms
+        arrays = {**arrays, "added": arrays["attacked"] - arrays["clean"]}
+        means = {kind: found.mean(axis=0) for kind, found in arrays.items()}  # dimensions × norms
         wide = {kind: np.zeros_like(means[kind]) for kind in means}
         if not self.exact:
             wide = {kind: 1.96 * arrays[kind].std(axis=0, ddof=1) / math.sqrt(self.length) for kind in means}
@@ -106,9 +107,8 @@ class _Complexity:
             for one in self.vectors
         ]
         kept = {
-            "dims": np.array(self.dims), "clean": means["clean"], "attacked": means["attacked"],
-            "clean_error": wide["clean"], "attacked_error": wide["attacked"], "upper": upper,
-            "constant": 2 * means["attacked"] / np.maximum(upper, 1e-30), "closed": np.array(closed),
+            "dims": np.array(self.dims), **means, **{f"{kind}_error": half for kind, half in wide.items()},
+            "upper": upper, "constant": 2 * means["attacked"] / np.maximum(upper, 1e-30), "closed": np.array(closed),
         }  # fmt: skip
         blocks = block_norms(self.scene.model, eps=wanted.eps, n=self.n)
         facts: dict[str, Any] = {

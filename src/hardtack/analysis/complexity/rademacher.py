@@ -36,10 +36,13 @@ def signs(start: int, stop: int, n: int, *, seed: int) -> Tensor:
 
 
 def suprema(sums: Tensor, total: Tensor, *, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:
-    """Clean and attacked supremum over the class with Θ = 1, for each row u of `sums` and s of `total`."""
-    size, q = sums.double().abs(), DUAL[norm]
-    attacked = (size - eps * total.double()[:, None]).clamp_min(0)
-    return torch.linalg.vector_norm(size, q, dim=1), torch.linalg.vector_norm(attacked, q, dim=1)
+    """Clean and attacked supremum over the class with Θ = 1, for each row u of `sums` and s of `total`.
+
+    The attacked one is the mean of those for σ and −σ, which are as likely: |u| is the same, s turns.
+    """
+    size, q, shift = sums.double().abs(), DUAL[norm], eps * total.double()[:, None]
+    both = [torch.linalg.vector_norm((size + moved).clamp_min(0), q, dim=1) for moved in (-shift, shift)]
+    return torch.linalg.vector_norm(size, q, dim=1), (both[0] + both[1]) / 2
 
 
 def extra(norm: Norm, *, eps: float, bound: float, d: int, n: int) -> float:

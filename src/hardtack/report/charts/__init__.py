@@ -13,11 +13,14 @@ from hardtack.report.charts.attention import attention_charts
 from hardtack.report.charts.breakdown import breakdown_charts
 from hardtack.report.charts.calibration import calibration_charts
 from hardtack.report.charts.classes import class_charts
+from hardtack.report.charts.complexity import complexity_charts
 from hardtack.report.charts.corruptions import corruption_charts
 from hardtack.report.charts.flips import flip_charts
+from hardtack.report.charts.landscape import landscape_charts
 from hardtack.report.charts.lines import eps_charts
 from hardtack.report.charts.occlusion import occlusion_charts
 from hardtack.report.charts.perturbations import perturbation_charts
+from hardtack.report.charts.sparsity import sparsity_charts
 from hardtack.report.charts.training import training_charts
 from hardtack.results import Run
 
@@ -36,6 +39,9 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
         _section("calibration", "Calibration", "Calibration", calibration_charts(runs), layout="charts"),
         _section("attention", "Attention", "Attention under disturbance", attention_charts(runs), layout="charts two"),
         _section("perturbations", "Perturbations", "Adversarial perturbations", perturbation_charts(runs)),
+        _section("weights", "Weights", "Weights", sparsity_charts(runs), layout="charts two"),
+        _section("landscape", "Landscape", "Loss around the weights", landscape_charts(runs)),
+        _section("complexity", "Complexity", "Complexity and dimension", complexity_charts(runs), layout="charts two"),
     ]
     return [section for section in found if section["charts"]]
 

@@ -40,8 +40,11 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
     axes.set_ylabel(chart["y"]["label"] + (" (%)" if percent else ""))
     if chart["x"].get("whole"):  # layers, say, of which there is no first and a half
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    else:
+    elif not chart["x"].get("log") and all(point[0] >= 0 for one in chart["series"] for point in one["points"]):
         axes.set_xlim(left=0)
+    for which, put in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+        if chart[which].get("log"):
+            put("log")
     if percent:
         axes.set_ylim(0, 100)
     if len(chart["series"]) > palette.SOLID:  # a long legend would lie on the curves

@@ -23,6 +23,20 @@ function rounded(low, high, count) {
   return [Math.floor(low / step + 1e-9) * step, Math.ceil(high / step - 1e-9) * step];
 }
 
+// Where a value lies between two others, 0 … 1; `log`: by its ratio to them.
+function shareOf(log, low, high) {
+  const of = log ? Math.log : (value) => value;
+  return (value) => (of(value) - of(low)) / (of(high) - of(low));
+}
+
+function powers(low, high) {
+  const [from, to] = [Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9)];
+  const step = Math.max(1, Math.ceil((to - from) / 6));
+  const found = [];
+  for (let power = from; power <= to; power += step) found.push(10 ** power);
+  return found;
+}
+
 function apart(values, place, distance) {
   const kept = [];
   for (const value of values) if (!kept.length || place(value) - place(kept[kept.length - 1]) >= distance) kept.push(value);

@@ -1,0 +1,68 @@
+"""Rademacher complexity of linear classes against the dimension, with and without an adversary."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from hardtack.report import wording
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.subjects import numbers
+from hardtack.results import Finding, Run
+
+
+def complexity_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """One chart for each norm that bounds the weights."""
+    charts = []
+    for place, found in enumerate(findings_beside(runs, "complexity", _alike)):
+        charts += [_chart(place, norm, found) for norm in found[0].finding.facts["norms"]]
+    return charts
+
+
+def _alike(finding: Finding) -> Hashable:
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in ("n", "batch_size"))
+    return *where(finding), *settings
+
+
+def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
+    settings = found[0].finding.settings
+    pixels = settings["of"] == "pixels"
+    kinds = [("clean", "clean", False), ("added", "added by the adversary", True)]
+    series, rows = [], []
+    for one in found if not pixels else found[:1]:  # of pixels all models have the same
+        arrays, at = one.finding.arrays, one.finding.facts["norms"].index(norm)
+        dims = [int(d) for d in arrays["dims"]]
+        name = "" if pixels else f"{one.name}, "
+        for kind, word, dash in kinds:
+            values, errors = arrays[kind][:, at].tolist(), arrays[f"{kind}_error"][:, at].tolist()
+            points = [
+                [d, *(float(f"{v:.5g}") for v in (value, max(value - error, 0.1 * value), value + error))]
+                for d, value, error in zip(dims, values, errors, strict=True)
+                if value > 1e-6 * arrays["clean"][:, at].max()
+            ]
+            look = {"dash": dash, "band": True, "marks": True}
+            if points:
+                series.append({"run": one.run, "name": f"{name}{word}", **look, "points": points})
+        allowed = arrays["upper"] - arrays["clean"]
+        for place_of, d in enumerate(dims):
+            cells = [arrays["clean"], arrays["attacked"], arrays["added"], allowed, arrays["constant"]]
+            rows.append([f"{name}{d}", *(f"{float(values[place_of, at]):.4g}" for values in cells)])
+    eps = f"{255 * settings['eps']:.4g}/255" if pixels else f"{settings['eps']:g}"
+    how = "images resized" if settings["by"] == "resize" else "random coordinates"
+    facts = found[0].finding.facts
+    signs = "all signs" if facts["exact"] else f"{facts['signs']:,} random signs; bands: 95%"
+    return {
+        "id": f"complexity-{norm}-{place}",
+        "kind": "lines",
+        "file": file_of(found[0].finding, settings["of"], norm),
+        "title": f"Complexity of linear classes with bounded {wording.NORMS.get(norm, norm)} norm",
+        "x": {"label": f"dimension d, by {how}", "suffix": "", "word": "d", "log": True},
+        "y": {"label": "Rademacher complexity", "kind": "number", "log": True},
+        "series": series,
+        "choose": None,
+        "caption": described(
+            found[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs,
+            f"dashed: what an adversary of ℓ∞ ≤ {eps} adds",
+        ),
+        "numbers": [numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c that it leaves"], rows)],
+    }  # fmt: skip

@@ -1,0 +1,189 @@
+"""The loss as a function of the weights: its surface or its line around the trained ones, and how sharply it bends."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.surface import surface_chart
+from hardtack.results import Finding, Run
+
+
+def landscape_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each set of images and way to look: surfaces, lines, then curvatures."""
+    return [
+        *(_landscape(place, found) for place, found in enumerate(_groups(runs, "landscape"))),
+        *(_curvature(place, found) for place, found in enumerate(_groups(runs, "curvature"))),
+    ]
+
+
+def _groups(runs: Sequence[Run], analysis: str) -> list[list[Found]]:
+    """Surfaces before lines, clean before attacked."""
+    groups = findings_beside(runs, analysis, _alike)
+    return sorted(groups, key=lambda found: (_settings(found).get("dims") == 1, bool(_settings(found)["threat"])))
+
+
+def _settings(found: Sequence[Found]) -> Mapping[str, Any]:
+    return found[0].finding.settings
+
+
+def _landscape(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    return (_line if _settings(found)["dims"] == 1 else _surface)(place, found)
+
+
+def _alike(finding: Finding) -> Hashable:
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in ("n", "batch_size"))
+    return *where(finding), *settings
+
+
+def _loss(found: Found) -> str:
+    """`loss`, or `loss under pgd, ℓ∞ ≤ 8/255`."""
+    settings = found.finding.settings
+    if not settings.get("threat"):
+        return "clean loss"
+    attack = settings["attack"].get("name", "attack") if isinstance(settings["attack"], dict) else "attack"
+    steps = settings["attack"].get("steps") if isinstance(settings["attack"], dict) else None
+    once = ", made once" if settings.get("craft") == "once" else ""
+    return f"loss under {attack}{f'-{steps}' if steps else ''}, {wording.threat_name(settings['threat'])}{once}"
+
+
+def _file(found: Sequence[Found]) -> str:
+    first = found[0].finding
+    points = f"{first.settings['points']} points" if "points" in first.settings else ""
+    return file_of(first, str(first.settings.get("threat") or "clean"), points)
+
+
+def _models(found: Sequence[Found]) -> str:
+    return wording.listed(list(dict.fromkeys(str(one.finding.about.get("model")) for one in found)))
+
+
+def _numbers(found: Sequence[Found]) -> dict[str, Any]:
+    """Loss and accuracy at the weights, and how far the loss rises around them."""
+    rows = []
+    for one in found:
+        here, rise = one.finding.of("loss_at_weights"), one.finding.of("mean_loss_rise")
+        accuracy = one.finding.arrays["accuracy"]
+        rows.append(
+            [
+                one.name,
+                wording.with_interval(here) if here else "—",
+                f"{100 * float(accuracy[len(accuracy) // 2]):.1f}%",
+                wording.number(rise.value, rise.metric) if rise else "—",
+            ]
+        )
+    return numbers(["Run", "Loss at the weights", "Accuracy there", "Mean rise of the loss within reach"], rows)
+
+
+def _caption(found: Sequence[Found], *more: str) -> str:
+    settings = _settings(found)
+    norms = {one.finding.facts.get("batch_norms", 0) > 0 for one in found}
+    statistics = f"batch-norm statistics {settings['statistics']}" if True in norms else ""
+    grid = "×".join([str(settings["points"])] * settings["dims"])
+    return described(
+        found[0].finding, _models(found), _loss(found[0]), f"{grid} points",
+        "random directions, each filter as long as the trained one (1: as far as the weights are long)", statistics,
+        *more,
+    )  # fmt: skip
+
+
+def _surface(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    panels = []
+    for one in found:
+        points = one.finding.settings["points"]
+        here = one.finding.of("loss_at_weights")
+        panels.append(
+            {
+                "run": one.run,
+                "name": one.name,
+                "axis": one.finding.arrays["axis"],
+                "values": np.asarray(one.finding.arrays["loss"]).reshape(points, points),
+                "said": f"{here.value:.3g} at the weights" if here else "",
+            }
+        )
+    return surface_chart(
+        id=f"landscape-{place}",
+        file=_file(found),
+        title="Loss around the trained weights",
+        caption=_caption(found, "one scale for all; +: the weights"),
+        x="first direction",
+        y="second direction",
+        z="loss",
+        panels=panels,
+        numbers=[_numbers(found)],
+    )
+
+
+def _line(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    series = []
+    for one in found:
+        values = zip(one.finding.arrays["axis"].tolist(), one.finding.arrays["loss"].tolist(), strict=True)
+        points = [[round(x, 6), float(f"{y:.5g}")] for x, y in values if np.isfinite(y)]
+        series.append(
+            {"run": one.run, "name": one.name, "dash": False, "band": False, "marks": False, "points": points}
+        )
+    return {
+        "id": f"landscape-line-{place}",
+        "kind": "lines",
+        "file": _file(found),
+        "title": "Loss along a line through the trained weights",
+        "x": {"label": "distance, in lengths of the filters", "suffix": "", "word": "distance"},
+        "y": {"label": "loss", "kind": "number"},
+        "series": series,
+        "choose": None,
+        "caption": _caption(found),
+        "numbers": [_numbers(found)],
+    }
+
+
+def _curvature(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    """The largest eigenvalues as curves, trace and sharpness as a table."""
+    top = max(len(one.finding.arrays["eigenvalues"]) for one in found)
+    settings = _settings(found)
+    series = []
+    for one in found:
+        values, errors = one.finding.arrays["eigenvalues"].tolist(), one.finding.arrays["errors"].tolist()
+        points = [
+            [rank + 1, *(float(f"{v:.5g}") for v in (value, value - error, value + error))]
+            for rank, (value, error) in enumerate(zip(values, errors, strict=True))
+            if np.isfinite(value)
+        ]
+        series.append({"run": one.run, "name": one.name, "dash": False, "band": True, "marks": True, "points": points})
+    heads = {
+        "Largest eigenvalue": ("hessian_eigenvalue", "1"),
+        "Lowest": ("hessian_eigenvalue", "lowest"),
+        "Trace": ("hessian_trace", ""),
+        "Sharpness, one step": ("sharpness", "sam"),
+        f"Worst of {settings['ascent']}": ("sharpness", "worst"),
+    }
+    cells = {name: [one.finding.of(*which) for one in found] for name, which in heads.items()}
+    shown = {name: results for name, results in cells.items() if any(results)}
+    rows = [
+        [one.name, *(wording.with_interval(result) if (result := results[at]) else "—" for results in shown.values())]
+        for at, one in enumerate(found)
+    ]
+    sums = [{"run": one.run, "name": one.name, "cells": row[1:]} for one, row in zip(found, rows, strict=True)]
+    return {
+        "id": f"curvature-{place}",
+        "kind": "lines",
+        "file": _file(found),
+        "title": "Largest eigenvalues of the loss's Hessian",
+        "x": {"label": "rank", "suffix": "", "word": "rank", "whole": True, "ticks": list(range(1, top + 1))},
+        "y": {"label": "eigenvalue", "kind": "number"},
+        "series": series,
+        "choose": None,
+        "sums": {"head": [{"name": name, "flag": None} for name in shown], "rows": sums},
+        "caption": described(
+            found[0].finding, _models(found), _loss(found[0]), "in all weights, by Lanczos",
+            f"sharpness: rise of the loss within ρ = {settings['rho']:g} of the weights, as SAM sees it",
+        ),
+        "numbers": [numbers(["Run", *map(str, range(1, top + 1))], _ranked(series))],
+    }  # fmt: skip
+
+
+def _ranked(series: Sequence[dict[str, Any]]) -> list[list[str]]:
+    return [[str(one["name"]), *(f"{point[1]:.4g}" for point in one["points"])] for one in series]
