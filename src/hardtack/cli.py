@@ -311,7 +311,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--folder", help="where the runs and the report go")] = Path("runs/demo"),
     open_page: Annotated[bool, typer.Option("--open", help="open the report in a browser")] = False,
 ) -> None:
-    """Train, attack and compare three small vision transformers on the bundled digits: about two minutes."""
+    """Train, attack, compare and look into three small vision transformers on the bundled digits: about two minutes."""
     from hardtack.demo import run_demo
 
     page = run_demo(folder)

@@ -1,5 +1,7 @@
 """Perturbations in the report: every model once, under its run's name, whoever was analysed beside whom."""
 
+import shutil
+
 import numpy as np
 import pytest
 from perturbed import perturbed
@@ -36,6 +38,15 @@ def test_others_that_are_runs_go_by_the_runs_names(both):
     density, edges = (np.array(amplitudes["views"][0]["series"][0][key]) for key in ("density", "edges"))
     assert (density * np.diff(edges)).sum() == pytest.approx(1, abs=1e-3)
     assert "12 images" in seen["caption"] and "pgd with 2 steps" in seen["caption"] and "4/255" in seen["caption"]
+
+
+def test_a_run_that_others_were_analysed_beside_keeps_its_colour(tmp_path):
+    """Its weights, which any of its results name, tell that it is the same model."""
+    _, robust = perturbed(tmp_path, ("plain", "robust"))
+    shutil.rmtree(robust / "analysis")
+    pictures, seen, spectra, _ = perturbation_charts(read_runs(tmp_path))
+    assert [(row["name"], row.get("run")) for row in pictures["views"][0]["rows"][1:]] == [("plain", 0), ("robust", 1)]
+    assert seen["views"][0]["columns"] == ["plain", "robust"] and len(spectra["series"]) == 3
 
 
 def test_runs_analysed_alone_are_rows_of_one_column(tmp_path):

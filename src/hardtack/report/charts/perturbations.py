@@ -26,8 +26,9 @@ def perturbation_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images, threat and attack."""
     charts = []
     for place, found in enumerate(findings_beside(runs, "perturbations", _alike)):
-        makers = _makers(found)
-        charts += [*_pictures(place, found, makers), _seen(place, found), _spectra(place, found, makers)]
+        known = _known(runs, found)
+        makers = _makers(found, known)
+        charts += [*_pictures(place, found, makers), _seen(place, found, known), _spectra(place, found, makers)]
         charts.append(_amplitudes(place, found, makers))
     return charts
 
@@ -50,37 +51,45 @@ def _file(found: Sequence[Found]) -> str:
 # ---------------------------------------------------------------- who made what
 
 
+Known = dict[str, tuple[int, str]]  # weights: the run's place among all, and its name
+
+
 class _Maker:
     """One model's perturbations: the run's own, or those of another model that it was analysed beside."""
 
-    def __init__(self, found: Found, place: int, name: str) -> None:
-        self.found, self.place, self.name = found, place, name
-        self.arrays = found.finding.arrays
-
-    @property
-    def run(self) -> int | None:
-        return self.found.run if self.place == 0 else None
+    def __init__(self, finding: Finding, place: int, name: str, run: int | None) -> None:
+        self.arrays, self.place, self.name, self.run = finding.arrays, place, name, run
 
     def of(self, name: str) -> np.ndarray:
         """This maker's part of an array that has one for each maker."""
         return self.arrays[name][:, self.place]
 
 
-def _names(one: Found, found: Sequence[Found]) -> list[str]:
-    """What the models of a finding are called: those that are runs of this page by the run's name."""
-    known = {other.weights[:12]: other.name for other in found if other.weights}
+def _known(runs: Sequence[Run], found: Sequence[Found]) -> Known:
+    """Which weights are a run of this page."""
+    known = {
+        str(result.weights_sha256)[:12]: (place, run.label)
+        for place, run in enumerate(runs)
+        for result in run.results
+        if result.weights_sha256
+    }
+    return known | {one.weights[:12]: (one.run, one.name) for one in found if one.weights}
+
+
+def _models(one: Found, known: Known) -> list[tuple[int | None, str]]:
+    """Run and name of the models of a finding; one that is no run of this page goes by what it was called."""
     facts = one.finding.facts
     others = zip(facts["weights"], facts["judges"][1:], strict=True)
-    return [one.name, *(known.get(weights, label) for weights, label in others)]
+    return [(one.run, one.name), *(known.get(weights, (None, label)) for weights, label in others)]
 
 
-def _makers(found: Sequence[Found]) -> list[_Maker]:
-    """Every model once, the runs first."""
-    made = {one.name: _Maker(one, 0, one.name) for one in found}
+def _makers(found: Sequence[Found], known: Known) -> list[_Maker]:
+    """Every model once, the runs in their order first."""
+    made: dict[str, _Maker] = {one.name: _Maker(one.finding, 0, one.name, one.run) for one in found}
     for one in found:
-        for place, name in enumerate(_names(one, found)[: len(one.finding.facts["makers"])]):
-            made.setdefault(name, _Maker(one, place, name))
-    return list(made.values())
+        for place, (run, name) in enumerate(_models(one, known)[: len(one.finding.facts["makers"])]):
+            made.setdefault(name, _Maker(one.finding, place, name, run))
+    return sorted(made.values(), key=lambda maker: math.inf if maker.run is None else maker.run)
 
 
 # ---------------------------------------------------------------- pictures
@@ -140,7 +149,7 @@ def _bare(classes: Sequence[str], number: int) -> str:
 # ---------------------------------------------------------------- what models see
 
 
-def _seen(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _seen(place: int, found: Sequence[Found], known: Known) -> dict[str, Any]:
     top = found[0].finding.facts["top"]
     chance = {k: k / found[0].finding.facts["classes"] for k in top}
     asked = [("moved images", "moved_accuracy", ""), ("images as they are", "unmoved_accuracy", "")]
@@ -149,7 +158,7 @@ def _seen(place: int, found: Sequence[Found]) -> dict[str, Any]:
             (f"perturbation alone{word}, top-{k} (chance {wording.number(chance[k])})", f"alone_top{k}_accuracy", sign)
             for k in top
         ]
-    views = [(name, _cells(found, metric, sign)) for name, metric, sign in asked]
+    views = [(name, _cells(found, known, metric, sign)) for name, metric, sign in asked]
     return matrix_chart(
         id=f"perturbations-seen-{place}",
         file=_file(found),
@@ -162,11 +171,11 @@ def _seen(place: int, found: Sequence[Found]) -> dict[str, Any]:
     )
 
 
-def _cells(found: Sequence[Found], metric: str, sign: str) -> Cells:
+def _cells(found: Sequence[Found], known: Known, metric: str, sign: str) -> Cells:
     cells: Cells = {}
     alone = all(len(one.finding.facts["judges"]) == 1 for one in found)  # then every column would hold one number
     for one in found:
-        names, facts = _names(one, found), one.finding.facts
+        names, facts = [name for _, name in _models(one, known)], one.finding.facts
         for maker, maker_name in zip(facts["makers"], names, strict=False):
             for judge, judge_name in zip(facts["judges"], names, strict=True):
                 column = judge if metric == "unmoved_accuracy" else f"{maker} → {judge}{sign}"
