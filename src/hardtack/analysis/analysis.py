@@ -163,7 +163,7 @@ def needs_images(analysis: Any) -> bool:
 def settled(scene: Scene, analysis: Any) -> Scene:
     """The scene with as many images as the analysis wants."""
     if not needs_images(analysis):
-        return scene
+        return dataclasses.replace(scene, data=None)
     if scene.data is None or scene.count == 0:
         raise UserError("this analysis looks at images: give data=NAME, or images in Python")
     n = min(analysis.n, scene.count)

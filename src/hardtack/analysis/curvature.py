@@ -83,7 +83,7 @@ class _Curvature:
         wanted = self.settings
         spectrum = lanczos(
             self.hessian.product, lambda number: self._random(_START, number), top=wanted.top,
-            tolerance=wanted.tolerance, most=wanted.most,
+            tolerance=wanted.tolerance, most=wanted.most, folder=self.scene.scratch,
         )  # fmt: skip
         return self._row(spectrum=spectrum)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,8 +14,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hardtack.analysis.landscape.loss import Losses
 from hardtack.errors import UserError
+from hardtack.results.store import read_arrays, write_arrays
 
 Product = Callable[[Tensor], Tensor]
+_MOST_KEPT = 1 << 31  # bytes of vectors that may lie on the disk while Lanczos is at work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,32 +33,69 @@ class Spectrum:
 
 
 def lanczos(
-    product: Product, start: Callable[[int], Tensor], *, top: int, tolerance: float = 1e-3, most: int = 100
+    product: Product,
+    start: Callable[[int], Tensor],
+    *,
+    top: int,
+    tolerance: float = 1e-3,
+    most: int = 100,
+    folder: Path | None = None,
 ) -> Spectrum:
     """The `top` largest eigenvalues of a symmetric matrix, from at most `most` products with it.
 
     `start(i)` gives random vectors: the first to begin with, others should the products lead nowhere new before enough
     eigenvalues are found. (One that occurs several times, exactly, may be found once.) All vectors are kept orthogonal
     to each other; a Ritz value's error is the norm of its residual, and all is done when those of the `top` are below
-    `tolerance` times the largest |eigenvalue|.
+    `tolerance` times the largest |eigenvalue|. What it has so far is kept in `folder`, if there is one.
     """
-    vector = start(0)
-    basis, diagonal, beside = [vector / vector.norm()], list[float](), list[float]()
-    restarts, spectrum = 0, None
-    for products in range(1, min(most, len(vector)) + 1):
-        image = product(basis[-1])
-        diagonal.append(float(basis[-1] @ image))
-        rest = _orthogonal(image, basis)
-        beside.append(float(rest.norm()))
-        spectrum = _ritz(diagonal, beside, top, tolerance, products, of=len(vector))
-        if spectrum.converged or products == len(vector):
+    first = start(0)
+    size = len(first)
+    if folder is not None and 4 * size * most > _MOST_KEPT:
+        folder = None
+    state = _State.read(folder, first)
+    spectrum = None
+    for products in range(len(state.diagonal) + 1, min(most, size) + 1):
+        image = product(state.basis[-1])
+        state.diagonal.append(float(state.basis[-1] @ image))
+        rest = _orthogonal(image, state.basis)
+        state.beside.append(float(rest.norm()))
+        spectrum = _ritz(state.diagonal, state.beside, top, tolerance, products, of=size)
+        if spectrum.converged or products == size:
             break
-        if beside[-1] <= 1e-6 * max(map(abs, [*diagonal, *beside])):  # nothing new from here
-            restarts += 1
-            rest, beside[-1] = _orthogonal(start(restarts), basis), 0.0
-        basis.append(rest / rest.norm())
-    assert spectrum is not None
-    return spectrum
+        if state.beside[-1] <= 1e-6 * max(map(abs, [*state.diagonal, *state.beside])):  # nothing new from here
+            state.restarts += 1
+            rest, state.beside[-1] = _orthogonal(start(state.restarts), state.basis), 0.0
+        state.basis.append(rest / rest.norm())
+        state.write(folder)
+    return spectrum or _ritz(state.diagonal, state.beside, top, tolerance, len(state.diagonal), of=size)
+
+
+@dataclass
+class _State:
+    """What Lanczos has so far: orthonormal vectors, and the matrix between them, which has three diagonals."""
+
+    basis: list[Tensor]
+    diagonal: list[float]
+    beside: list[float]
+    restarts: int = 0
+
+    @classmethod
+    def read(cls, folder: Path | None, first: Tensor) -> _State:
+        """As it was left, or as it begins."""
+        state = cls([first / first.norm()], [], [])
+        while folder is not None and (file := folder / f"lanczos-{len(state.basis)}.npz").exists():
+            found = read_arrays(file)
+            state.basis.append(torch.from_numpy(found["vector"]).to(first))
+            state.diagonal, state.beside = found["diagonal"].tolist(), found["beside"].tolist()
+            state.restarts = int(found["restarts"])
+        return state
+
+    def write(self, folder: Path | None) -> None:
+        if folder is None:
+            return
+        arrays = {"vector": self.basis[-1].cpu().numpy(), "diagonal": np.array(self.diagonal),
+                  "beside": np.array(self.beside), "restarts": np.array(self.restarts)}  # fmt: skip
+        write_arrays(folder / f"lanczos-{len(self.basis) - 1}.npz", arrays, compressed=False)
 
 
 def _orthogonal(vector: Tensor, basis: Sequence[Tensor]) -> Tensor:

@@ -69,6 +69,22 @@ def test_too_few_products_are_admitted():
     assert found.values[0] < 1 <= found.values[0] + found.errors[0]
 
 
+def test_a_killed_lanczos_goes_on_where_it_stopped(tmp_path):
+    matrix = torch.diag(torch.linspace(0, 1, 80) ** 2)
+    whole, asked = lanczos(lambda v: matrix @ v, draws(80), top=2), []
+
+    def dying(vector):
+        asked.append(vector)
+        if len(asked) == 9:
+            raise KeyboardInterrupt
+        return matrix @ vector
+
+    with pytest.raises(KeyboardInterrupt):
+        lanczos(dying, draws(80), top=2, folder=tmp_path)
+    found = lanczos(dying, draws(80), top=2, folder=tmp_path)
+    assert np.array_equal(found.values, whole.values) and found.products == whole.products == len(asked) - 1
+
+
 def test_the_spectrum_of_a_network_is_that_of_its_dense_hessian():
     model, (x, y) = small_net(), (images(10), labels(10))
     exact = torch.linalg.eigvalsh(dense_hessian(copy.deepcopy(model).double(), x, y)).flip(0).numpy()
