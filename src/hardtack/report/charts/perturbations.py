@@ -184,7 +184,12 @@ def _cells(found: Sequence[Found], known: Known, metric: str, sign: str) -> Cell
                 at = made_by, ITSELF if alone else judge_name
                 if result is not None and (maker == ITSELF or at not in cells):
                     cells[at] = (rounded(result.value), rounded(result.low), rounded(result.high))
-    return cells
+    places = {name: place for place, name in known.values()}  # runs in their order, then the others
+
+    def order(at: tuple[str, str]) -> list[float]:
+        return [places.get(name, math.inf) for name in at]
+
+    return {at: cells[at] for at in sorted(cells, key=order)}
 
 
 # ---------------------------------------------------------------- how fine, how large
