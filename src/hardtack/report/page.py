@@ -19,7 +19,7 @@ from hardtack.results import read_runs
 # In this order they are one script: what all use, then who draws what, then what starts it.
 SCRIPTS = (
     "base", "tables", "scales", "lines", "heat", "rows", "bars", "strips", "stack", "dots", "reliability", "gallery",
-    "histogram", "scatter", "surface", "plots", "pair", "save",
+    "histogram", "scatter", "surface", "violin", "plots", "pair", "save",
 )  # fmt: skip
 IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no script needs
 

@@ -35,6 +35,7 @@ CHART_WORDS = {
     "histogram": "distributions",
     "scatter": "dots by run",
     "surface": "surfaces",
+    "violin": "distributions by layer",
 }
 
 

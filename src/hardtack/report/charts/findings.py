@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hardtack.report import wording
 from hardtack.results import Finding, Run
 
 
@@ -56,6 +57,12 @@ def described(finding: Finding, *more: str) -> str:
     """A caption: the images, and what else there is to say."""
     data, n = finding.about.get("data"), finding.about.get("n")
     return " · ".join(part for part in (f"{data}, {n:,} images" if data else "", *more) if part)
+
+
+def models_of(found: Sequence[Found], most: int = 3) -> str:
+    """The networks that were looked at, unless they are many."""
+    models = list(dict.fromkeys(str(one.finding.about["model"]) for one in found if one.finding.about.get("model")))
+    return wording.listed(models) if len(models) <= most else f"{len(models)} networks"
 
 
 def file_of(finding: Finding, *more: str) -> str:

@@ -22,6 +22,7 @@ from hardtack.report.figures.rows import bars_figure, dots_figure, stack_figure,
 from hardtack.report.figures.scatter import scatter_figure
 from hardtack.report.figures.sheet import STYLE, caption, file_name, save
 from hardtack.report.figures.surface import surface_figure
+from hardtack.report.figures.violin import violin_figure
 from hardtack.report.masks import strips
 from hardtack.results import Gallery, read_runs
 
@@ -38,6 +39,7 @@ DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views wh
     "histogram": histogram_figure,
     "scatter": scatter_figure,
     "surface": surface_figure,
+    "violin": violin_figure,
 }
 
 

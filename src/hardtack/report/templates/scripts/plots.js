@@ -1,6 +1,6 @@
 // Every chart on the page: drawn to its width, read by pointer and arrow keys, its runs hidden, its choice switched.
 
-const PAINTERS = { lines: paintLines, heat: paintHeat, bars: paintBars, strips: paintStrips, stack: paintStack, dots: paintDots, reliability: paintReliability, gallery: paintGallery, histogram: paintHistogram, scatter: paintScatter, surface: paintSurface };
+const PAINTERS = { lines: paintLines, heat: paintHeat, bars: paintBars, strips: paintStrips, stack: paintStack, dots: paintDots, reliability: paintReliability, gallery: paintGallery, histogram: paintHistogram, scatter: paintScatter, surface: paintSurface, violin: paintViolin };
 
 function paint(plot) {
   const chart = charts[plot.dataset.chart];

@@ -1,0 +1,190 @@
+"""The Cauchy picture: perturbations on their way through the networks, what the spectra allow, and Euler's error."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, models_of, where
+from hardtack.report.charts.scatter import scatter_chart, scatter_view
+from hardtack.report.charts.subjects import numbers
+from hardtack.results import Finding, Run
+
+LIMIT = "first order"
+FACTOR = "times its size before the first block"
+
+
+def growth_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    charts = []
+    for place, found in enumerate(findings_beside(runs, "growth", _alike)):
+        charts += [_adversarial(place, found), _others(place, found), _steps(place, found)]
+        charts += _euler(place, found)
+    return charts
+
+
+def _said(found: Sequence[Found], *more: str) -> str:
+    return described(found[0].finding, models_of(found), *more)
+
+
+def _alike(finding: Finding) -> Hashable:
+    settings = finding.settings
+    return (*where(finding), *(str(settings[name]) for name in ("threat", "attack", "type", "severity")))
+
+
+def _adversarial(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    series = []
+    for one in found:
+        series.append(_curve(one, one.name, one.finding.arrays["log10_adversarial"], powers=True))
+        limit = one.finding.arrays[f"log10_{LIMIT}"]
+        series.append(_curve(one, f"{one.name}, limit", limit, powers=True, dash=True))
+    settings = found[0].finding.settings
+    return _lines(
+        f"growth-adversarial-{place}", found, "Growth of adversarial perturbations", "times its size at first", series,
+        _said(found, FACTOR, f"attack in {settings['threat']}", "dashed: what σ_max of each block allows"),
+        tables=[_summed(found)], log=True,
+    )  # fmt: skip
+
+
+def _others(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    series = []
+    for one in found:
+        series.append(_curve(one, f"{one.name}, random", one.finding.arrays["log10_random"], powers=True))
+        corrupted = one.finding.arrays["log10_corrupted"]
+        series.append(_curve(one, f"{one.name}, corrupted", corrupted, powers=True, dash=True))
+    settings = found[0].finding.settings
+    corruption = f"dashed: {settings['type'].replace('_', ' ')} of severity {settings['severity']}"
+    return _lines(
+        f"growth-random-{place}", found, "Growth of random perturbations and of a corruption",
+        "times its size at first", series,
+        _said(found, FACTOR, "random: Gaussian, as long as the adversarial one", corruption), log=_long(series),
+    )  # fmt: skip
+
+
+def _steps(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    """What each step does to the adversarial perturbation, beside the most it could."""
+    series, rows = [], []
+    for one in found:
+        sizes = np.maximum(one.finding.arrays["size_adversarial"], 1e-12)
+        factors, most = sizes[:, 1:] / sizes[:, :-1], one.finding.arrays["sigma_block"]
+        series.append(_curve(one, one.name, factors, first=1))
+        series.append(_curve(one, f"{one.name}, most", most, first=1, dash=True))
+        for number, name in enumerate(one.finding.facts["steps"]):
+            rows.append([one.name, name, f"{factors[:, number].mean():.3g}", f"{most[:, number].mean():.3g}"])
+    return _lines(
+        f"growth-steps-{place}", found, "Which layers amplify", "factor", series,
+        _said(found, f"adversarial perturbations in {found[0].finding.settings['threat']}", "dashed: σ_max"),
+        tables=[numbers(["Run", "Layer", "Factor", "σ_max"], rows)], first=1, log=_long(series),
+    )  # fmt: skip
+
+
+def _euler(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    known = [one for one in found if "euler_error" in one.finding.arrays and one.finding.of("euler_error")]
+    if not known:
+        return []
+    series, rows = [], []
+    for one in known:
+        series.append(_curve(one, one.name, one.finding.arrays["euler_error"], first=1))
+        error, drift = one.finding.of("euler_error"), one.finding.of("euler_drift")
+        said = [f"{result.value:.3g}" if result else "—" for result in (error, drift)]
+        rows.append([one.name, str(one.finding.facts["depth"]), *said])
+    steps = known[0].finding.settings["substeps"]
+    caption = _said(known, f"‖{steps} Euler steps − one‖ / ‖F(x)‖ of each block")
+    tables = [numbers(["Run", "Blocks", "Mean error of a step", "Drift at the end"], rows)]
+    charts = [
+        _lines(
+            f"growth-euler-{place}", known, "Error of a block as one Euler step", "relative error", series, caption,
+            tables=tables, first=1,
+        )
+    ]  # fmt: skip
+    return charts + _against_depth(place, known, caption)
+
+
+def _against_depth(place: int, found: Sequence[Found], caption: str) -> list[dict[str, Any]]:
+    """Where three networks or more have at least two depths."""
+    depths = [one.finding.facts["depth"] for one in found]
+    if len(found) < 3 or len(set(depths)) < 2:
+        return []
+    views = []
+    for metric, name in (("euler_error", "mean error of a step"), ("euler_drift", "drift at the end")):
+        results = [one.finding.of(metric) for one in found]
+        points = [
+            {"run": one.run, "name": one.name, "x": depth, "y": result.value, "low": result.low, "high": result.high}
+            for one, depth, result in zip(found, depths, results, strict=True)
+            if result
+        ]
+        views.append(scatter_view(name, points, x="blocks", y=name, file=metric))
+    return [
+        scatter_chart(
+            id=f"growth-depth-{place}", file=file_of(found[0].finding), title="Euler's error against depth",
+            caption=caption, views=views, label="Show",
+        )
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- curves
+
+
+def _curve(
+    one: Found, name: str, values: np.ndarray, *, powers: bool = False, dash: bool = False, first: int = 0
+) -> dict[str, Any]:
+    """Means over images with 95 % intervals, along the steps; `powers`: values are exponents of ten."""
+    values = np.asarray(values, dtype=float)
+    mean, half = values.mean(axis=0), 1.959964 * values.std(axis=0) / np.sqrt(max(1, len(values)))
+    points = []
+    for step, (middle, around) in enumerate(zip(mean, half, strict=True)):
+        if np.isfinite(middle):
+            three = [middle, middle - around, middle + around]
+            three = [10**value for value in three] if powers else [three[0], max(0.0, three[1]), three[2]]
+            points.append([step + first, *(float(f"{value:.5g}") for value in three)])
+    return {"run": one.run, "name": name, "dash": dash, "band": not dash, "marks": not dash, "points": points}
+
+
+def _long(series: Sequence[dict[str, Any]]) -> bool:
+    values = [point[1] for one in series for point in one["points"]]
+    return min(values) > 0 and max(values) > 30 * min(values)
+
+
+def _lines(
+    id: str,
+    found: Sequence[Found],
+    title: str,
+    y: str,
+    series: list[dict[str, Any]],
+    caption: str,
+    *,
+    tables: Sequence[dict[str, Any]] = (),
+    first: int = 0,
+    log: bool = False,
+) -> dict[str, Any]:
+    last = max(int(point[0]) for one in series for point in one["points"])
+    word = "after step" if first == 0 else "step"
+    return {
+        "id": id,
+        "kind": "lines",
+        "file": file_of(found[0].finding),
+        "title": title,
+        "x": {"label": _axis(found), "suffix": "", "word": word, "whole": True, "ticks": list(range(first, last + 1))},
+        "y": {"label": y, "kind": "number", "log": log},
+        "series": series,
+        "choose": None,
+        "caption": caption,
+        "numbers": list(tables),
+    }
+
+
+def _axis(found: Sequence[Found]) -> str:
+    plain = all(len(one.finding.facts["steps"]) == one.finding.facts["depth"] for one in found)
+    return "block" if plain else "step: a block, or what lies between two stages"
+
+
+def _summed(found: Sequence[Found]) -> dict[str, Any]:
+    columns = ("adversarial", "random", "corrupted", "first order", "one plus", "exponential")
+    rows = []
+    for one in found:
+        results = [one.finding.of("log10_growth", column) for column in columns]
+        cells = ["—" if result is None else f"{10**result.value:.3g} ×" for result in results]
+        rows.append([one.name, *cells, one.finding.facts["most_amplifying"]])
+    head = ["Run", "Adversarial", "Random", "Corrupted", "Π σ(I+J)", "Π (1+σ(J))", "exp Σ σ(J)", "Amplifies most"]
+    return numbers(head, rows, "Growth from the first block's input to the last one's output (geometric mean)")

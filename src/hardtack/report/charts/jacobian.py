@@ -1,0 +1,154 @@
+"""Jacobian spectra: σ_max layer by layer (figure 3 of paper 4), and whether smooth networks are the robust ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.against_accuracy import said_of, with_accuracy
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, models_of, where
+from hardtack.report.charts.scatter import scatter_chart, scatter_view
+from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.violin import violin_chart, violin_view
+from hardtack.results import Run
+
+SPOKEN = {
+    "block": "blocks, residual additions and all",
+    "residual": "what blocks add to their input",
+    "attention": "attention branches",
+    "mlp": "MLP branches",
+    "stretch": "a stretch of blocks",
+    "features": "pixels to the last block",
+    "network": "pixels to logits",
+}
+
+
+def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    charts = []
+    for place, found in enumerate(findings_beside(runs, "jacobian", where)):
+        charts.append(_violins(place, found))
+        charts += _against(place, found, runs)
+    return charts
+
+
+def _kinds(found: Sequence[Found]) -> list[str]:
+    return list(dict.fromkeys(kind for one in found for kind in one.finding.facts["layers"]))
+
+
+def spoken(kind: str) -> str:
+    return SPOKEN.get(kind, f"{kind} branches")
+
+
+def _having(found: Sequence[Found], kind: str) -> list[Found]:
+    return [one for one in found if kind in one.finding.facts["layers"]]
+
+
+def _sigma(one: Found, kind: str) -> np.ndarray:
+    """σ_max of every image and layer, N×layers."""
+    values: np.ndarray = one.finding.arrays[f"sigma_{kind}"][:, :, 0]
+    return values
+
+
+def shared_rows(names: Sequence[Sequence[str]]) -> list[str]:
+    """The longest of several lists of layers, if the others begin alike; else layers by number."""
+    longest = max(names, key=len)
+    if all(list(one) == list(longest[: len(one)]) for one in names):
+        return list(longest)
+    return [f"layer {number + 1}" for number in range(len(longest))]
+
+
+def _violins(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    views, tables = [], [_summed(found)]
+    for kind in _kinds(found):
+        having = _having(found, kind)
+        rows = shared_rows([one.finding.facts["layers"][kind] for one in having])
+        series = []
+        for one in having:
+            sigma = _sigma(one, kind)
+            values = [sigma[:, number] if number < sigma.shape[1] else None for number in range(len(rows))]
+            series.append({"run": one.run, "name": one.name, "values": values})
+        views.append(violin_view(spoken(kind), rows, series, x="σ_max of the Jacobian", file=kind))
+        if len(rows) > 1:
+            tables.append(_by_layer(rows, having, kind))
+    return violin_chart(
+        id=f"jacobian-{place}",
+        file=file_of(found[0].finding),
+        title="How far each layer can stretch a small change",
+        caption=described(found[0].finding, models_of(found), _how(found), "box: middle half of the images, dot: mean"),
+        views=views,
+        numbers=tables,
+    )
+
+
+def _by_layer(rows: Sequence[str], found: Sequence[Found], kind: str) -> dict[str, Any]:
+    means = [_sigma(one, kind).mean(axis=0) for one in found]
+    lines = [
+        [row, *(f"{mean[number]:.3g}" if number < len(mean) else "—" for mean in means)]
+        for number, row in enumerate(rows)
+    ]
+    return numbers(["Layer", *(one.name for one in found)], lines, f"Mean σ_max: {spoken(kind)}")
+
+
+def _how(found: Sequence[Found]) -> str:
+    methods = {"lanczos": "Golub–Kahan", "power": "block power iteration", "dense": "exact"}
+    said = dict.fromkeys(
+        methods[settings["method"]] + ("" if settings["method"] == "dense" else f" to {settings['tolerance']:g}")
+        for settings in (one.finding.settings for one in found)
+    )
+    return f"largest singular values, {wording.listed(list(said))}"
+
+
+def _summed(found: Sequence[Found]) -> dict[str, Any]:
+    """Table 1 of paper 4: mean and standard deviation over layers and images together; and what it took."""
+    rows = []
+    for one in found:
+        facts = one.finding.facts
+        for kind in facts["layers"]:
+            spread, products = facts["spread"][kind], facts["products"][kind]
+            bound, loose = one.finding.of("sigma_bound", kind), one.finding.of("looseness", kind)
+            rows.append(
+                [
+                    one.name, spoken(kind), f"{spread['mean']:.4g} ({spread['std']:.3g})", f"{products['mean']:.1f}",
+                    f"{100 * facts['converged'][kind]:.1f}%", f"{bound.value:.4g}" if bound else "—",
+                    f"{loose.value:.3g} ×" if loose else "—",
+                ]
+            )  # fmt: skip
+    head = ["Run", "Of", "Mean σ_max (std)", "Products", "Converged", "√(‖J‖₁‖J‖∞)", "Bound over σ_max"]
+    return numbers(head, rows, "Over layers and images")
+
+
+def _against(place: int, found: Sequence[Found], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    pairs = with_accuracy(found, runs)
+    views = []
+    for kind in _kinds(found):
+        points = [
+            {
+                "run": one.run, "name": one.name, "x": one.finding.facts["spread"][kind]["mean"], "y": result.value,
+                "low": result.low, "high": result.high,
+            }
+            for one, result in pairs
+            if kind in one.finding.facts["layers"]
+        ]  # fmt: skip
+        if len(points) >= 3:
+            name = wording.metric_name(pairs[0][1].metric)
+            views.append(
+                scatter_view(
+                    spoken(kind), points, x="mean σ_max over layers and images", y=name, y_kind="percent", file=kind
+                )
+            )
+    if not views:
+        return []
+    result = pairs[0][1]
+    return [
+        scatter_chart(
+            id=f"jacobian-accuracy-{place}",
+            file=f"{result.metric} {result.suite}",
+            title=f"{wording.metric_name(result.metric)} against σ_max",
+            caption=f"{said_of(result)} · σ_max: {described(found[0].finding)}",
+            views=views,
+            label="σ_max of",
+        )
+    ]

@@ -1,0 +1,94 @@
+"""How one number is distributed, layer by layer and run by run: kind `violin`; the reader switches views.
+
+    violin_chart(
+        id="jacobian-0", file="digits 100", title="…", caption="…", numbers=[…],
+        views=[violin_view("block", ["first", "second"], [{"run": 0, "name": "plain", "values": [a, b]}], x="σ_max")],
+    )
+
+`values` has a vector for each row, or None. What is drawn of it: `at` and `density` (an outline, 1 at its widest),
+`quartiles`, `mean`, `low`, `high` and `n`; of few values `points` instead of an outline. `log`: the scale is in powers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+FEW = 6  # values of which an outline would say more than there is
+STEPS = 41
+LONG = 30  # times the smallest value that the largest is, from which on the scale is in powers
+
+
+def violin_chart(
+    *,
+    id: str,
+    file: str,
+    title: str,
+    caption: str,
+    views: Sequence[dict[str, Any]],
+    numbers: Sequence[dict[str, Any]],
+    label: str = "Of",
+) -> dict[str, Any]:
+    """`label` stands before the switch."""
+    return {
+        "id": id,
+        "kind": "violin",
+        "file": file,
+        "title": title,
+        "caption": caption,
+        "views": list(views),
+        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": 0},
+        "numbers": list(numbers),
+    }
+
+
+def violin_view(
+    name: str, rows: Sequence[str], found: Sequence[Mapping[str, Any]], *, x: str, file: str | None = None
+) -> dict[str, Any]:
+    known = [vector for one in found for vector in one["values"] if vector is not None]
+    finite = np.concatenate([np.asarray(vector, dtype=float) for vector in known])
+    finite = finite[np.isfinite(finite)]
+    log = bool(len(finite)) and finite.min() > 0 and finite.max() > LONG * finite.min()
+    series = [
+        {"run": one["run"], "name": one["name"], "values": [_shape(vector, log) for vector in one["values"]]}
+        for one in found
+    ]
+    return {"name": name, "file": file or name, "rows": list(rows), "x": x, "log": bool(log), "series": series}
+
+
+def _shape(vector: Any, log: bool) -> dict[str, Any] | None:
+    if vector is None:
+        return None
+    values = np.asarray(vector, dtype=float)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return None
+    found: dict[str, Any] = {
+        "quartiles": [_short(value) for value in np.percentile(values, [25, 50, 75])],
+        "mean": _short(values.mean()), "low": _short(values.min()), "high": _short(values.max()), "n": len(values),
+    }  # fmt: skip
+    if len(values) < FEW or values.min() == values.max():
+        return found | {"points": [_short(value) for value in values[:FEW]]}
+    at, density = outline(np.log(values) if log else values)
+    return found | {
+        "at": [_short(value) for value in (np.exp(at) if log else at)],
+        "density": [round(float(value), 4) for value in density],
+    }
+
+
+def outline(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A Gaussian kernel's density between the smallest and the largest value, 1 at its highest.
+
+    The kernel's width is Silverman's, by the smaller of the standard deviation and the quartiles' distance.
+    """
+    spread = min(values.std(), np.subtract(*np.percentile(values, [75, 25])) / 1.349 or np.inf)
+    width = 0.9 * spread * len(values) ** -0.2
+    at = np.linspace(values.min(), values.max(), STEPS)
+    density = np.exp(-0.5 * ((at[:, None] - values[None]) / width) ** 2).sum(axis=1)
+    return at, density / density.max()
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
