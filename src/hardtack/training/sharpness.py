@@ -45,16 +45,17 @@ class SharpnessConfig:
     def due(self, epoch: float) -> bool:
         return self.name != "none" and epoch >= self.from_epoch
 
-    def displacement(self, weights: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-        """What is added to each of the weights."""
+    @torch.no_grad()
+    def displacement(self, weights: list[Tensor], gradients: list[Tensor]) -> Sequence[Tensor]:
+        """What is added to each of the weights. All of them at once: a network has hundreds of small ones."""
         rho = _RHO[self.name] if self.rho is None else self.rho
         if self.name == "awp":
             return _along_layers(weights, gradients, rho)
         if not self.adaptive:
-            return [rho / (_length(gradients) + _TINY) * g for g in gradients]
-        scaled = [w.abs() * g for w, g in zip(weights, gradients, strict=True)]
-        factor = rho / (_length(scaled) + _TINY)
-        return [factor * w.abs() * s for w, s in zip(weights, scaled, strict=True)]
+            return torch._foreach_mul(gradients, rho / (_length(gradients) + _TINY))
+        sizes = torch._foreach_abs(weights)
+        scaled = torch._foreach_mul(sizes, gradients)
+        return torch._foreach_mul(torch._foreach_mul(sizes, scaled), rho / (_length(scaled) + _TINY))
 
     @contextlib.contextmanager
     def displaced(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
@@ -62,27 +63,25 @@ class SharpnessConfig:
 
         The gradients are used up on entry: they may lie in memory that the next backward pass overwrites.
         """
-        weights = [parameter for parameter in parameters if parameter.grad is not None]
+        weights: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
         before = [weight.detach().clone() for weight in weights]
         moves = self.displacement(before, [weight.grad for weight in weights if weight.grad is not None])
-        _set(weights, [old + move for old, move in zip(before, moves, strict=True)])
+        with torch.no_grad():
+            torch._foreach_add_(weights, list(moves))
         del moves
         try:
             yield
         finally:
-            _set(weights, before)
+            with torch.no_grad():
+                for weight, value in zip(weights, before, strict=True):
+                    weight.copy_(value)
 
 
-@torch.no_grad()
-def _set(weights: Sequence[nn.Parameter], values: Sequence[Tensor]) -> None:
-    for weight, value in zip(weights, values, strict=True):
-        weight.copy_(value)
-
-
-def _along_layers(weights: Sequence[Tensor], gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
+def _along_layers(weights: list[Tensor], gradients: list[Tensor], rho: float) -> list[Tensor]:
+    lengths = zip(torch._foreach_norm(weights), torch._foreach_norm(gradients), strict=True)
     return [
-        rho * _length([w]) / (_length([g]) + _TINY) * g if w.ndim > 1 else torch.zeros_like(w)
-        for w, g in zip(weights, gradients, strict=True)
+        rho * length / (steepness + _TINY) * g if g.ndim > 1 else torch.zeros_like(g)
+        for g, (length, steepness) in zip(gradients, lengths, strict=True)
     ]
 
 

@@ -8,7 +8,7 @@ from hardtack.config import build
 from hardtack.data import batches, load_data
 from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
-from hardtack.training import Trainer
+from hardtack.training import Trainer, sharpness
 from hardtack.training.sharpness import SharpnessConfig
 from tiny_runs import MODEL, Linear, tiny_recipe, write_data
 
@@ -210,3 +210,16 @@ def test_a_gradient_of_nan_leaves_the_weights_as_they_were(tmp_path, data):
 def test_impossible_settings_are_refused(settings, told):
     with pytest.raises(UserError, match=told):
         build(SharpnessConfig, settings, path="sharpness")
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_the_length_of_all_gradients_is_measured_once(adaptive, monkeypatch):
+    """It is a pass over all of them: once for each of hundreds of weights is what a step would wait for."""
+    seen = []
+    length_of = sharpness._length
+    monkeypatch.setattr(sharpness, "_length", lambda tensors: seen.append(len(tensors)) or length_of(tensors))
+    weights = [nn.Parameter(torch.ones(3)) for _ in range(20)]
+    for weight in weights:
+        weight.grad = torch.ones(3)
+    with SharpnessConfig(name="sam", adaptive=adaptive).displaced(weights):
+        assert seen == [20]
