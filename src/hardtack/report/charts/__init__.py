@@ -16,6 +16,8 @@ from hardtack.report.charts.classes import class_charts
 from hardtack.report.charts.complexity import complexity_charts
 from hardtack.report.charts.corruptions import corruption_charts
 from hardtack.report.charts.flips import flip_charts
+from hardtack.report.charts.growth import growth_charts
+from hardtack.report.charts.jacobian import jacobian_charts
 from hardtack.report.charts.landscape import landscape_charts
 from hardtack.report.charts.lines import eps_charts
 from hardtack.report.charts.occlusion import occlusion_charts
@@ -37,6 +39,8 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
         _section("occlusion", "Patches", "Sensitivity to patches", occlusion_charts(runs), layout="charts two"),
         _section("classes", "Classes", "Class by class", class_charts(runs)),
         _section("calibration", "Calibration", "Calibration", calibration_charts(runs), layout="charts"),
+        _section("jacobian", "Jacobians", "Jacobian spectra", jacobian_charts(runs)),
+        _section("growth", "Growth", "How perturbations grow", growth_charts(runs), layout="charts two"),
         _section("attention", "Attention", "Attention under disturbance", attention_charts(runs), layout="charts two"),
         _section("perturbations", "Perturbations", "Adversarial perturbations", perturbation_charts(runs)),
         _section("weights", "Weights", "Weights", sparsity_charts(runs), layout="charts two"),
