@@ -22,8 +22,10 @@ from hardtack.report.charts.landscape import landscape_charts
 from hardtack.report.charts.lines import eps_charts
 from hardtack.report.charts.occlusion import occlusion_charts
 from hardtack.report.charts.perturbations import perturbation_charts
+from hardtack.report.charts.saliency import saliency_charts
 from hardtack.report.charts.sparsity import sparsity_charts
 from hardtack.report.charts.training import training_charts
+from hardtack.report.charts.visions import vision_charts
 from hardtack.results import Run
 
 __all__ = ["runs_in", "sections", "training_charts"]
@@ -42,6 +44,7 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
         _section("jacobian", "Jacobians", "Jacobian spectra", jacobian_charts(runs)),
         _section("growth", "Growth", "How perturbations grow", growth_charts(runs), layout="charts two"),
         _section("attention", "Attention", "Attention under disturbance", attention_charts(runs), layout="charts two"),
+        _section("sight", "Sight", "What the models see", [*saliency_charts(runs), *vision_charts(runs)]),
         _section("perturbations", "Perturbations", "Adversarial perturbations", perturbation_charts(runs)),
         _section("weights", "Weights", "Weights", sparsity_charts(runs), layout="charts two"),
         _section("landscape", "Landscape", "Loss around the weights", landscape_charts(runs)),

@@ -39,8 +39,9 @@ function paintGallery(chart, { plot, width, hidden, chosen }) {
   let y = frame.wraps ? 0 : drawHeads(svg, shown.columns, frame, 0, shown.columns.length, 0);
   for (const row of shown.rows) {
     const parent = row.run === undefined ? svg : group(svg, row.run);
-    if (frame.name) label(parent, 0, y + 13, fitted(row.name, width), { class: "strong" });
-    else wrapWords(row.name, frame.left - 12, 3).forEach((line, i) => label(parent, 0, y + frame.side / 2 + 4 + 15 * i, line, { class: "row" }));
+    const look = row.run === undefined || faded(row.run) ? {} : { style: `fill:${colour(row.run)}` };
+    if (frame.name) label(parent, 0, y + 13, fitted(row.name, width), { class: "strong", ...look });
+    else wrapWords(row.name, frame.left - 12, 3).forEach((line, i) => label(parent, 0, y + frame.side / 2 + 4 + 15 * i, line, { class: "row", ...look }));
     y += frame.name;
     for (let line = 0; line < frame.lines; line++) {
       const [from, to] = [line * frame.across, Math.min(shown.columns.length, (line + 1) * frame.across)];

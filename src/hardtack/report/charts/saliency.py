@@ -1,0 +1,163 @@
+"""Which pixels the answer hangs on, which patches are attended to, and which an occluder hides."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from hardtack.report import wording
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, row
+from hardtack.report.charts.subjects import numbers, triple
+from hardtack.report.masks import covered
+from hardtack.results import Finding, Run
+
+NOT_COMPARED = ("n", "batch_size", "shown")
+RUNS = 6
+HIDDEN = (213, 94, 0)
+WORDS = {"saliency": "saliency", "attention": "attention received", "occluder": "what the occluder hides"}
+
+
+def saliency_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    charts = []
+    for place, found in enumerate(findings_beside(runs, "saliency", _alike)):
+        charts += [*_pictures(place, found), *_overlaps(place, found)]
+    return charts
+
+
+def _alike(finding: Finding) -> Hashable:
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in NOT_COMPARED)
+    return *where(finding), *settings
+
+
+def _about(found: Sequence[Found], *more: str) -> str:
+    facts = found[0].finding.facts
+    models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
+    smooth = f"mean over {facts['smooth']} noisy copies" if facts["smooth"] else ""
+    of = f"gradient of the {'true' if facts['class'] == 'label' else 'predicted'} class's logit"
+    return described(found[0].finding, wording.listed(list(models)), of, smooth, *more)
+
+
+def _file(found: Sequence[Found]) -> str:
+    settings = found[0].finding.settings
+    words = ("smooth" if settings["smooth"] else "", "occluder" if settings.get("occluder") else "")
+    return file_of(found[0].finding, *words)
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    """The runs beside each other, choice by choice; then all that is known of one run."""
+    drawn = [one for one in found if "shown_x" in one.finding.arrays][:RUNS]
+    if not drawn:
+        return []
+    choices = [name for name in WORDS if any(name in one.finding.facts["choices"] for one in drawn)]
+    views = []
+    if len(drawn) > 1:
+        views = [_view(WORDS[name], [(one, name, one.name) for one in drawn]) for name in choices]
+    for one in drawn:
+        known = [name for name in choices if name in one.finding.facts["choices"]]
+        views.append(_view(one.name, [(one, name, WORDS[name]) for name in known]))
+    facts = found[0].finding.facts
+    compared = f"below: the share of saliency in a tenth of the pixels, and of its {facts['patches']} patches of " + (
+        f"{facts['of']} those with most saliency"
+    )
+    chart = gallery_chart(
+        id=f"saliency-{place}",
+        file=_file(found),
+        title="What the answer hangs on",
+        caption=_about(drawn, "bright: most; coloured: hidden", compared),
+        views=views,
+    )
+    return [{**chart, "numbers": chart["numbers"][: max(1, len(choices))]}]
+
+
+def _view(name: str, shown: Sequence[tuple[Found, str, str]]) -> dict[str, Any]:
+    first = shown[0][0].finding
+    images = min(len(one.finding.arrays["shown_x"]) for one, _, _ in shown)
+    classes = first.about.get("classes", [])
+    rows = []
+    for i in range(images):
+        label = int(first.arrays["label"][i])
+        said = wording.class_name(str(classes[label] if label < len(classes) else label))
+        cells = [picture(first.arrays["shown_x"][i]), *(_cell(one.finding, choice, i) for one, choice, _ in shown)]
+        rows.append(row(f"image {first.arrays['index'][i]}, {said}", cells))
+    columns = [column("image"), *(column(head, one.run) for one, _, head in shown)]
+    return {"name": name, "file": name, "columns": columns, "rows": rows}
+
+
+def _cell(finding: Finding, choice: str, i: int) -> dict[str, Any] | None:
+    if choice not in finding.facts["choices"]:
+        return None
+    arrays, image = finding.arrays, finding.arrays["shown_x"][i]
+    if choice == "saliency":
+        return picture(
+            heat_over(image, arrays["shown_saliency"][i] / 255), f"{100 * arrays['concentration'][i]:.0f}% in a tenth"
+        )
+    scores = arrays[f"patches_{choice}"][i]
+    said = f"{100 * arrays[f'overlap_saliency_{choice}'][i]:.0f}% salient"
+    if choice == "attention":
+        return picture(heat_over(image, scores / (scores.max() or 1.0)), said)
+    return picture(covered(image, _highest(scores, finding.facts["patches"]), HIDDEN, strength=0.6), said)
+
+
+def _highest(scores: np.ndarray, count: int) -> np.ndarray:
+    return np.asarray(scores >= np.sort(scores, axis=None)[-count])
+
+
+# ---------------------------------------------------------------- overlaps
+
+
+def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    """How many of the patches that one chooses another chooses too; the last bar is what chance gives."""
+    pairs = [
+        (a, b) for a, b in combinations(WORDS, 2) if any(one.finding.of("patch_overlap", f"{a}, {b}") for one in found)
+    ]
+    if not pairs:
+        return []
+    rows = [f"{a} × {b}" for a, b in pairs] + ["by chance"]
+    series: list[dict[str, Any]] = []
+    for one in found:
+        results = [one.finding.of("patch_overlap", f"{a}, {b}") for a, b in pairs]
+        chance = [round(float(one.finding.facts["chance"]), 5), None, None]
+        values = [triple(result) if result else None for result in results]
+        series.append({"run": one.run, "name": one.name, "values": [*values, chance]})
+    facts = found[0].finding.facts
+    return [
+        {
+            "id": f"saliency-overlap-{place}",
+            "kind": "bars",
+            "file": _file(found),
+            "title": "Do they choose the same patches?",
+            "rows": rows,
+            "total": True,
+            "lower": False,
+            "x": "share of the chosen patches that both choose",
+            "series": series,
+            "differences": [],
+            "choose": None,
+            "caption": _about(
+                found,
+                f"the {facts['patches']} of {facts['of']} patches of {facts['patch_size']}×{facts['patch_size']} "
+                "with most saliency, most attention received, or hidden by the occluder",
+                "intervals: bootstrap 95%",
+            ),
+            "numbers": [
+                numbers(
+                    ["", *(one["name"] for one in series)],
+                    [[name, *(_words(one["values"][at]) for one in series)] for at, name in enumerate(rows)],
+                )
+            ],
+        }
+    ]
+
+
+def _words(value: list[float | None] | None) -> str:
+    if value is None or value[0] is None:
+        return "—"
+    bounds = "" if value[1] is None or value[2] is None else f" ({100 * value[1]:.1f}–{100 * value[2]:.1f})"
+    return f"{100 * value[0]:.1f}%{bounds}"

@@ -1,0 +1,75 @@
+"""What models see: images on which they are sure of a class, or a unit is most active."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from hardtack.report import wording
+from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.gallery import column, gallery_chart, picture, row
+from hardtack.results import Finding, Run
+
+SHOWN = 10  # classes, units or images
+
+
+def vision_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """For each start, threat and set of classes or units."""
+    return [_chart(place, found) for place, found in enumerate(findings_beside(runs, "visions", _alike))]
+
+
+def _alike(finding: Finding) -> Hashable:
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name != "batch_size")
+    return *where(finding), finding.facts["threat"], *settings
+
+
+def _chart(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    first = found[0].finding
+    facts, of_class = first.facts, first.facts["of"] == "class"
+    models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
+    from_noise = facts["start"] == "noise"
+    what = "of the class's probability" if of_class else f"of a channel's mean activation in {facts['block']}"
+    return gallery_chart(
+        id=f"visions-{place}",
+        file=file_of(first, facts["start"], facts["of"], facts["block"], facts["threat"]),
+        title="What the models see in noise" if from_noise else "Where the models would take images",
+        caption=described(
+            first if not from_noise else dataclasses.replace(first, about={}),  # no image was looked at
+            wording.listed(list(models)),
+            f"gradient ascent {what}: {facts['steps']} steps, {wording.threat_name(facts['threat'])}",
+            f"below: the {'probability' if of_class else 'activation'} that was reached",
+        ),
+        views=[
+            {"name": name, "file": name, "columns": _columns(first), "rows": _rows(found, array)}
+            for name, array in (("the image", "vision"), ("the change alone", "change"))
+        ],
+    )
+
+
+def _columns(finding: Finding) -> list[dict[str, Any]]:
+    return [column(_name(finding, i)) for i in range(min(SHOWN, len(finding.facts["goals"])))]
+
+
+def _rows(found: Sequence[Found], array: str) -> list[dict[str, Any]]:
+    """A row for the starts, which all runs share, and one for every run."""
+    first = found[0].finding
+    shown = range(min(SHOWN, len(first.facts["goals"])))
+    starts = row(
+        "noise" if first.facts["start"] == "noise" else "image", [picture(first.arrays["start"][i]) for i in shown]
+    )
+    return [starts, *(row(one.name, [_cell(one.finding, array, i) for i in shown], one.run) for one in found)]
+
+
+def _cell(finding: Finding, array: str, i: int) -> dict[str, Any] | None:
+    arrays = finding.arrays
+    if i >= len(arrays["after"]):
+        return None
+    reached = f"{100 * arrays['after'][i]:.0f}%" if finding.facts["of"] == "class" else f"{arrays['after'][i]:.2f}"
+    return picture(arrays[array][i], reached, f"change of size {arrays['size'][i]:.3g}")
+
+
+def _name(finding: Finding, i: int) -> str:
+    goal = str(finding.facts["goals"][i])
+    goal = wording.class_name(goal) if finding.facts["of"] == "class" else goal
+    return goal if finding.facts["start"] == "noise" else f"image {finding.arrays['index'][i]} → {goal}"

@@ -1,0 +1,66 @@
+"""Charts of saliency and visions: pictures and overlaps of every run in their place."""
+
+import numpy as np
+import pytest
+from attending import saw, stared
+
+from hardtack.report import charts, write_figures
+from hardtack.report.charts.saliency import saliency_charts
+from hardtack.report.charts.visions import vision_charts
+from hardtack.results import read_runs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("plain", "rspc"):
+        stared(tmp_path / "runs" / name, occluder=name == "rspc")
+        saw(tmp_path / "runs" / name, reached=0.5 if name == "plain" else 0.75)
+    return tmp_path / "runs"
+
+
+def test_runs_are_beside_each_other_choice_by_choice_and_alone(tmp_path):
+    stared(tmp_path / "plain", occluder=True)
+    stared(tmp_path / "rspc", occluder=True)
+    gallery, bars = saliency_charts(read_runs(tmp_path))
+    words = ["saliency", "attention received", "what the occluder hides"]
+    assert gallery["choose"]["options"] == [*words, "plain", "rspc"]
+    hides, alone = gallery["views"][2], gallery["views"][3]
+    assert [one["name"] for one in hides["columns"]] == ["image", "plain", "rspc"]
+    assert [one["name"] for one in alone["columns"]] == ["image", *words]
+    assert [cell["text"] for cell in alone["rows"][1]["cells"]] == ["", "30% in a tenth", "50% salient", "25% salient"]
+    assert alone["rows"][0]["name"] == "image 3, cat"
+    assert bars["rows"] == ["saliency × attention", "saliency × occluder", "attention × occluder", "by chance"]
+    values = bars["series"][1]["values"]
+    assert values[1] == pytest.approx([0.25, 0.25, 0.25]) and values[3] == [0.25, None, None]
+
+
+def test_what_was_compared_with_an_occluder_stands_apart(folder):
+    found = saliency_charts(read_runs(folder))
+    assert [len(chart["series"]) for chart in found if chart["kind"] == "bars"] == [1, 1]
+
+
+def test_visions_have_a_row_for_every_run(folder):
+    (chart,) = vision_charts(read_runs(folder))
+    image, change = chart["views"]
+    assert [one["name"] for one in image["columns"]] == ["class 0", "class 1"]
+    assert [one["name"] for one in image["rows"]] == ["noise", "plain", "rspc"]
+    assert [cell["text"] for cell in change["rows"][2]["cells"]] == ["75%", "75%"]
+    assert image["rows"][1]["cells"][0]["source"] != change["rows"][1]["cells"][0]["source"]
+    assert "100 steps, ℓ₂ ≤ 2.14" in chart["caption"] and "images" not in chart["caption"]
+    assert charts.runs_in([chart]) == [0, 1]
+
+
+def test_visions_from_images_and_of_units_are_named(tmp_path):
+    saw(tmp_path / "plain", start="image")
+    (chart,) = vision_charts(read_runs(tmp_path))
+    assert chart["views"][0]["columns"][1]["name"] == "image 1 → class 1" and "digits/test" in chart["caption"]
+    saw(tmp_path / "other", block="blocks.2", goals=["channel 3", "channel 5"])
+    chart = next(one for one in vision_charts(read_runs(tmp_path)) if "blocks.2" in one["caption"])
+    assert chart["views"][0]["columns"][1]["name"] == "channel 5"
+    assert chart["views"][0]["rows"][1]["cells"][0]["text"] == "0.50"
+
+
+def test_they_are_drawn_for_paper(folder, tmp_path):
+    names = {path.name for path in write_figures(folder, tmp_path / "figures")}
+    assert {"visions-the-change-alone.pdf", "saliency-overlap-digits-test-4.png"} <= names
+    assert np.sum([name.startswith("saliency-") and name.endswith(".svg") for name in names]) >= 4
