@@ -12,9 +12,9 @@ EVERY_S = 30.0  # between two lines where there is no terminal
 
 
 class Meter:
-    """A progress bar with images per second and time left on a terminal; elsewhere a line now and then."""
+    """A progress bar with images (or what `unit` says) per second and time left on a terminal; else a line at times."""
 
-    def __init__(self, title: str, *, total: int, done: int = 0, quiet: bool = False) -> None:
+    def __init__(self, title: str, *, total: int, done: int = 0, quiet: bool = False, unit: str = "img") -> None:
         self.console = Console(file=sys.stderr, quiet=quiet)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
@@ -28,7 +28,7 @@ class Meter:
         )
         self._task = self._bar.add_task(title, total=total, completed=done, note="")
         self._since, self._images, self._done, self._total = time.monotonic(), 0, done, total
-        self._title, self._told = title, time.monotonic()
+        self._title, self._told, self._unit = title, time.monotonic(), unit
 
     def __enter__(self) -> Meter:
         self._bar.start()
@@ -42,7 +42,8 @@ class Meter:
         rate = self._images / max(time.monotonic() - self._since, 1e-9)
         self._done += 1
         count = f"{self._done}/{self._total}"
-        self._update(self._done, f"{count} {rate:,.0f} img/s {note}")
+        speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
+        self._update(self._done, f"{count} {speed} {self._unit}/s {note}")
 
     def note(self, text: str, share: float = 0.0) -> None:
         """What is being done, and how much of the step under way that is."""

@@ -125,7 +125,7 @@ def _run_pieces(work: Work, store: FindingStore | None, runtime: Runtime, *, tit
     missing = _missing(work, store, runtime)
     mine = missing[runtime.rank % sharers :: sharers]
     made: list[Arrays] = []
-    with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main) as meter:
+    with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main, unit="rows") as meter:
         for start, stop in mine:
             arrays = work.rows(start, stop)
             if store is None:

@@ -135,7 +135,7 @@ def test_mistakes_are_refused():
         ({"sizes": [9]}, "only made smaller"),
         ({"by": "subset", "sizes": [193]}, "192 coordinates"),
         ({"positive": 4}, "no class 4"),
-        ({"norms": ["l3"]}, "norms"),
+        ({"norms": "l2,l3"}, "norms.*'l1', 'l2' or 'linf'"),
     ]:
         with pytest.raises(UserError, match=said):
             look(images(5), labels(5), **settings)
