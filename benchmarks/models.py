@@ -181,7 +181,7 @@ def serve(name: str) -> None:
 class Workers:
     """Processes of which one at a time is let measure while the others stand still: `SCRIPT --one NAME` each.
 
-    `bystanders` are process groups that stand still as well; what they have given to the card may take a second.
+    `bystanders` are process groups that stand still as well; what they have given to the card may take two seconds.
     """
 
     def __init__(self, ends: float, threads: int, script: str = __file__, bystanders: Sequence[int] = ()) -> None:
@@ -223,7 +223,7 @@ class Workers:
         others = [other.pid for other in self.living if other is not process] + list(self.bystanders)
         for other in others:
             _signal(other, signal.SIGSTOP)
-        time.sleep(1.0 if self.bystanders else 0.1)  # what they had given to the card ends
+        time.sleep(2.0 if self.bystanders else 0.1)  # what they had given to the card ends
         try:
             yield
         finally:

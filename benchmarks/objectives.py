@@ -12,7 +12,7 @@ ceiling adds up the passes that the objective cannot do without, each measured b
 
 SAM and AWP take two updates, RSPC a doubled one, PGD-3 three gradients and an update, TRADES a forward more and a
 doubled update. One process for each objective and model, as in models.py: they compile beside each other, and each
-measures alone.
+measures alone. What --output holds already is not measured again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ PARTS = ("update", "doubled", "attack parts")
 MODELS = {
     "vit_tiny_patch4_32": (*OBJECTIVES, *PARTS),
     "rvt_tiny_plus_32": ("standard", "rspc", "rspc random", "update", "doubled"),
+    "rvt_tiny_plus_32@256": ("standard", "rspc"),  # in batches of 256
 }
+
+
+def batch_of(model: str) -> int:
+    return int(model.partition("@")[2] or BATCH)
 
 
 def seconds(step: Callable[[], Any], *, groups: int = 5, steps: int = 10) -> float:
@@ -83,8 +88,9 @@ def seconds(step: Callable[[], Any], *, groups: int = 5, steps: int = 10) -> flo
 
 
 def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> dict[str, float]:
+    model, images = model.partition("@")[0], batch_of(model)
     words = [
-        f"model={model}", f"train.batch_size={BATCH}", "data=digits", "data.validation=0", "augment.flip=0.5",
+        f"model={model}", f"train.batch_size={images}", "data=digits", "data.validation=0", "augment.flip=0.5",
         "augment.crop_padding=4", "runtime.precision=bf16", "train.clip=1.0", *OBJECTIVES[objective][0],
         "objective.label_smoothing=0.1",
     ]  # fmt: skip
@@ -92,7 +98,7 @@ def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> di
         recipe = read_recipe(None, [*words, f"output={folder}/run"])
         trainer = Trainer(recipe, load_model(model, seed=0), load_data(recipe.data, "train"), quiet=True)
         trainer._wrap()
-        batch = next(batches(trainer.data, BATCH, device=trainer.device, shuffle_seed=0))
+        batch = next(batches(trainer.data, images, device=trainer.device, shuffle_seed=0))
         for _ in range(8):  # compiled, recorded
             trainer.step(batch)
         alone()
@@ -105,11 +111,12 @@ def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> di
 def occluder_seconds(trainer: Trainer, x: torch.Tensor) -> float:
     """What the occluder does in a step, by itself and uncompiled: masks, their gradient, its update."""
     opponent = trainer.objective.opponent
+    weights = list(opponent.parameters())
     towards = torch.randn_like(opponent(x).detach())
 
     def whole() -> None:
-        opponent.zero_grad(set_to_none=False)
-        (opponent(x) * towards).sum().backward()
+        for parameter, gradient in zip(weights, torch.autograd.grad(opponent(x), weights, towards), strict=True):
+            parameter.grad = gradient
         opponent.step()
 
     whole()
@@ -171,22 +178,24 @@ def serve(task: str) -> None:
 def measure_all(processes: int, limit_s: float, output: Path, bystanders: list[int]) -> None:
     threads = max(1, (os.cpu_count() or 1) // processes)
     workers = Workers(time.monotonic() + limit_s, threads, __file__, bystanders)
+    found: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"measured": {}}
     tasks = [f"{model}:{name}" for model, names in MODELS.items() for name in names]
-    found: dict[str, Any] = {
+    tasks = [task for task in tasks if found["measured"].get(task, {"error": None}).keys() == {"error"}]
+    found |= {
         "command": "python benchmarks/objectives.py", "device": torch.cuda.get_device_name(), "batch": BATCH,
-        "torch": torch.__version__, "date": datetime.date.today().isoformat(), "measured": {},
+        "torch": torch.__version__, "date": datetime.date.today().isoformat(),
     }  # fmt: skip
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         for task, row in zip(tasks, pool.map(workers.measure, tasks), strict=True):
             print(task, "not measured" if row is None else json.dumps(row), flush=True)
-            found["measured"][task] = row
+            found["measured"][task] = row or {"error": "not measured"}
             output.parent.mkdir(parents=True, exist_ok=True)
             output.write_text(json.dumps(found, indent=1) + "\n")
 
 
 def table(results: dict[str, Any]) -> str:
     lines = ["| model | objective | images/s | ceiling | share |", "|---|---|---|---|---|"]
-    measured, batch = results["measured"], results["batch"]
+    measured = results["measured"]
     for model, names in MODELS.items():
         parts: dict[str, float] = {}
         for name in PARTS:
@@ -198,7 +207,7 @@ def table(results: dict[str, Any]) -> str:
                 continue
             ceiling = sum(count * parts[part] for part, count in needs.items())
             passes = " + ".join(part if count == 1 else f"{count} {part}s" for part, count in needs.items())
-            rates = f"{batch / step:,.0f} | {batch / ceiling:,.0f} ({passes})"
+            rates = f"{batch_of(model) / step:,.0f} | {batch_of(model) / ceiling:,.0f} ({passes})"
             lines.append(f"| `{model}` | {name} | {rates} | {ceiling / step:.0%} |")
     return "\n".join(lines)
 
