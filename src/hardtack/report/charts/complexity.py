@@ -41,7 +41,7 @@ def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
                 if value > 1e-6 * arrays["clean"][:, at].max()
             ]
             look = {"dash": dash, "band": True, "marks": True}
-            if points:
+            if len(points) > 1:
                 series.append({"run": one.run, "name": f"{name}{word}", **look, "points": points})
         allowed = arrays["upper"] - arrays["clean"]
         for place_of, d in enumerate(dims):

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
+from hardtack.report.charts.against_accuracy import said_of, with_accuracy
 from hardtack.report.charts.findings import Found, findings_beside
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
-from hardtack.report.charts.subjects import numbers, where
+from hardtack.report.charts.subjects import numbers
 from hardtack.results import Finding, Result, Run, lower_is_better
 
 COMPONENTS = ("all", "convolution", "qkv", "feed-forward", "other")
-ROBUST = ("worst_case_accuracy", "robust_accuracy")
 SPOKEN = {"all": "all weights", "qkv": "query, key and value"}
 
 
@@ -93,14 +93,14 @@ def _shares(place: int, found: Sequence[Found]) -> dict[str, Any]:
         "rows": [_named(component) for component in present],
         "total": False,
         "lower": lower_is_better("sparsity"),
-        "x": f"share below {threshold:g} of the network's largest weight",
+        "x": "share of weights",
         "series": [
             {"run": one.run, "name": one.name, "values": [_bar(_sparsity(one, name, "global")) for name in present]}
             for one in found
         ],
         "differences": [],
         "choose": None,
-        "caption": _about(found),
+        "caption": _about(found, f"weights smaller than {threshold:g} times the network's largest"),
         "numbers": [_share_table(found, "global"), _share_table(found, "own")],
     }
 
@@ -120,12 +120,13 @@ def _norms(place: int, found: Sequence[Found]) -> dict[str, Any]:
         )
         sums = [one.finding.of(metric) for metric in ("weight_l1", "weight_l2", "largest_spectral_norm")]
         rows.append([one.name, *(f"{result.value:.4g}" if result else "—" for result in sums)])
+    layers = list(range(1, 1 + max(len(one.finding.arrays["spectral"]) for one in found)))
     return {
         "id": f"sparsity-norms-{place}",
         "kind": "lines",
         "file": "norms",
         "title": "Spectral norms of the layers",
-        "x": {"label": "matrix or kernel, in order", "suffix": "", "word": "layer", "whole": True},
+        "x": {"label": "matrix or kernel, in order", "suffix": "", "word": "layer", "whole": True, "ticks": layers},
         "y": {"label": "spectral norm", "kind": "number"},
         "series": series,
         "choose": None,
@@ -139,19 +140,8 @@ def _norms(place: int, found: Sequence[Found]) -> dict[str, Any]:
 
 def _against_accuracy(place: int, found: Sequence[Found], runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A chart for the measure of robustness that most of these runs share, if three or more do."""
-    measured: dict[Hashable, dict[int, tuple[Found, Result]]] = {}
-    for one in found:
-        for result in runs[one.run].results:
-            same = result.weights_sha256 == one.weights or not one.weights
-            if result.metric in ROBUST and same:
-                key = (result.metric, result.threat, result.suite, result.protocol, *where(result))
-                measured.setdefault(key, {})[one.run] = (one, result)
-    if not measured:
+    if not (pairs := with_accuracy(found, runs)):
         return []
-    best = max(measured.values(), key=lambda pairs: (len(pairs), _worst(pairs)))
-    if len(best) < 3:
-        return []
-    pairs = list(best.values())
     result = pairs[0][1]
     called = wording.metric_name(result.metric)
     views = []
@@ -168,20 +158,13 @@ def _against_accuracy(place: int, found: Sequence[Found], runs: Sequence[Run]) -
                     name, points, x=f"sparsity of {name}", y=called, x_kind="percent", y_kind="percent", file=component
                 )
             )
-    attack = wording.attack_name(result.attack, result.suite)
-    said = [part for part in (attack, wording.reach_of(result), wording.images(result)) if part]
     return [
         scatter_chart(
             id=f"sparsity-accuracy-{place}",
             file=f"{result.metric} {result.suite}",
             title=f"{called} against sparsity",
-            caption=" · ".join(said),
+            caption=said_of(result),
             views=views,
             label="Sparsity of",
         )
     ]
-
-
-def _worst(pairs: dict[int, tuple[Found, Result]]) -> bool:
-    """Of measures that as many runs share, the worst case over all threats is preferred."""
-    return next(iter(pairs.values()))[1].metric == ROBUST[0]

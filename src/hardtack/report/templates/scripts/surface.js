@@ -163,8 +163,8 @@ function drawFloor(svg, chart, axis, flat) {
   }
   const nearer = (one, other) => (one[2] > other[2] ? one : other);  // in front, where the surface does not hide it
   for (const [name, at] of [
-    [chart.x, nearer(flat(0, 1.2 * first, 0), flat(0, 1.2 * last, 0))],
-    [chart.y, nearer(flat(1.2 * first, 0, 0), flat(1.2 * last, 0, 0))],
+    [chart.x, nearer(flat(0, 1.36 * first, 0), flat(0, 1.36 * last, 0))],
+    [chart.y, nearer(flat(1.36 * first, 0, 0), flat(1.36 * last, 0, 0))],
   ]) label(svg, at[0], at[1] + 4, name, { "text-anchor": "middle" });
 }
 
