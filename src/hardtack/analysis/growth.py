@@ -20,7 +20,7 @@ from torch import Tensor
 from hardtack import randomness
 from hardtack.analysis.adversary import make_adversary, moved
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.jacobian.asked import images_at_once, require_apart
+from hardtack.analysis.jacobian.asked import images_at_once, require_apart, require_finite
 from hardtack.analysis.jacobian.chain import Chain, find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
 from hardtack.analysis.jacobian.lanczos import lanczos
@@ -130,6 +130,7 @@ class _Growth:
             found = lanczos(traced, keys, tolerance=self.settings.tolerance, most=self.settings.most)
         except torch.OutOfMemoryError:
             raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
+        require_finite(found, piece.name, index)
         return found.sigma[:, 0], found.converged
 
     # ------------------------------------------------------------ what the rows say

@@ -191,6 +191,14 @@ def test_what_has_no_spectrum_is_refused(module, settings, said):
         analyze((model, data), **settings)
 
 
+@pytest.mark.parametrize("method", ["lanczos", "power", "dense"])
+def test_what_is_not_finite_is_said(method):
+    weight = torch.eye(12)
+    weight[3, 4] = torch.inf
+    with pytest.raises(UserError, match="not finite"):
+        analyze(linear(weight), method=method, of=("block",))
+
+
 def test_dense_is_refused_where_the_matrix_is_large():
     model = ht.load_model("vit_tiny_patch4_32", num_classes=10, seed=0, depth=1)
     data = (torch.rand(1, 3, 32, 32), torch.zeros(1, dtype=torch.int64))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hardtack.analysis.analysis import Scene
+from hardtack.analysis.jacobian.lanczos import Spectrum
 from hardtack.analysis.jacobian.places import (
     Layer,
     Piece,
@@ -85,6 +87,12 @@ def require_apart(scene: Scene, images: Tensor) -> None:
     (gradient,) = torch.autograd.grad(scene.model(x)[0].sum(), x, materialize_grads=True)
     if bool(gradient[1].abs().max() > 0):
         raise UserError("this model mixes the images of a batch: an image has no Jacobian of its own")
+
+
+def require_finite(found: Spectrum, name: str, index: Tensor) -> None:
+    wrong = index.cpu().numpy()[~np.isfinite(found.sigma[:, 0])]
+    if len(wrong):
+        raise UserError(f"the Jacobian of {name} has values that are not finite, at image {wrong[0]} for one")
 
 
 def images_at_once(scene: Scene, pieces: list[Piece], layers: list[Layer], most: int) -> int:

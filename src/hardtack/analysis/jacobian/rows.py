@@ -46,6 +46,8 @@ def dense_jacobian(piece: Piece, image: Tensor, *, bare: bool = False) -> Tensor
             "decompose as a whole; method=lanczos finds the largest singular values without writing it down"
         )
     matrix = torch.cat([rows for _, rows in jacobian_rows(piece, image)])
+    if not bool(torch.isfinite(matrix).all()):
+        raise UserError(f"the Jacobian of {piece.name} has values that are not finite")
     return matrix - torch.eye(piece.inputs, device=matrix.device) if bare else matrix
 
 

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from hardtack import randomness
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.jacobian.asked import images_at_once, layers_of, pieces_of, require_apart, require_small
+from hardtack.analysis.jacobian.asked import (
+    images_at_once,
+    layers_of,
+    pieces_of,
+    require_apart,
+    require_finite,
+    require_small,
+)
 from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
 from hardtack.analysis.jacobian.places import Piece
 from hardtack.analysis.jacobian.power import power
@@ -142,12 +149,14 @@ class _Spectra:
         keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{kind}/{piece.name}".encode()))
         try:
             traced = Jacobian(*piece.trace(x), count=len(x), name=piece.name, bare=bare)
-            return find(
+            found = find(
                 traced, keys, top=settings.top, tolerance=settings.tolerance, most=settings.most,
                 vectors=settings.vectors,
             )  # fmt: skip
         except torch.OutOfMemoryError:
             raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
+        require_finite(found, piece.name, index)
+        return found
 
     def _bounds(self, piece: Piece, x: Tensor, index: Tensor) -> np.ndarray:
         """N×2: of the piece, and less the identity."""
