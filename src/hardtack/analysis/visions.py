@@ -27,7 +27,7 @@ from hardtack.models import tap
 from hardtack.registry import analyses
 from hardtack.threats import Threat
 
-THESIS = (15, 224)  # the radius, and the side of the images it was meant for
+FIFTEEN = Threat("l2", Fraction(15))
 
 
 def _several(value: Any) -> Any:
@@ -51,7 +51,7 @@ class Visions(OverImages):
     classes   towards which: names or numbers (None: from noise the first n, from an image another one at random)
     block     instead of classes, units of this block: its name, or its number from 0
     channels  of the block (None: the first n)
-    threat    how far from the start (None: l2 of 15 at 224 pixels, in proportion to the side elsewhere)
+    threat    how far from the start; 15 in l2 is a tenth of the way at 224 pixels, at 32 almost any image
     steps     of gradient ascent, together 1.5 times the radius long
     """
 
@@ -60,7 +60,7 @@ class Visions(OverImages):
     classes: Classes | None = None
     block: str | int | None = None
     channels: Channels | None = None
-    threat: Threat | None = None
+    threat: Threat = FIFTEEN
     steps: Annotated[int, Field(ge=1)] = 100
 
     def __post_init__(self) -> None:
@@ -90,10 +90,8 @@ class _Visions:
         self.goals = self._goals()
         self.length = scene.count if settings.start == "image" else min(settings.n, len(self.goals))
         self.at_once = settings.batch_size or default_batch(scene.shape, scene.device.type)
-        radius = THESIS[0] * max(scene.shape[1:]) / THESIS[1]
-        threat = settings.threat or Threat("l2", Fraction(f"{radius:.2f}"))
         self.attack = Ascent(
-            threat=threat, steps=settings.steps, relative_step=1.5 / settings.steps, start="clean", seed=scene.seed,
+            threat=settings.threat, steps=settings.steps, relative_step=1.5 / settings.steps, start="clean", seed=scene.seed,
             keep="last",
         )  # fmt: skip
 

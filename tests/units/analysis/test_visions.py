@@ -55,10 +55,6 @@ def test_the_change_in_a_linear_model_is_the_template_of_the_class():
     assert np.corrcoef(change, away.numpy())[0, 1] > 0.999
 
 
-def test_the_radius_follows_the_size_of_the_images(vit):
-    assert look(vit, images(), n=1).facts["threat"] == "l2:2.14"
-
-
 def test_from_images_each_goes_to_another_class(vit):
     x, y = images()
     found = look(vit, (x, y), start="image")
