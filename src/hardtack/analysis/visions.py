@@ -51,7 +51,7 @@ class Visions(OverImages):
     classes   towards which: names or numbers (None: from noise the first n, from an image another one at random)
     block     instead of classes, units of this block: its name, or its number from 0
     channels  of the block (None: the first n)
-    threat    how far from the start; 15 in l2 is a tenth of the way at 224 pixels, at 32 almost any image
+    threat    how far from the start; l2:15 is the thesis's at 224 pixels, and at 32 spans most of the box
     steps     of gradient ascent, together 1.5 times the radius long
     """
 
@@ -91,8 +91,8 @@ class _Visions:
         self.length = scene.count if settings.start == "image" else min(settings.n, len(self.goals))
         self.at_once = settings.batch_size or default_batch(scene.shape, scene.device.type)
         self.attack = Ascent(
-            threat=settings.threat, steps=settings.steps, relative_step=1.5 / settings.steps, start="clean", seed=scene.seed,
-            keep="last",
+            threat=settings.threat, steps=settings.steps, relative_step=1.5 / settings.steps, start="clean",
+            seed=scene.seed, keep="last",
         )  # fmt: skip
 
     def rows(self, start: int, stop: int) -> Arrays:
