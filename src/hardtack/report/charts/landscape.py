@@ -13,6 +13,8 @@ from hardtack.report.charts.subjects import numbers
 from hardtack.report.charts.surface import surface_chart
 from hardtack.results import Finding, Run
 
+NOT_COMPARED = ("n", "batch_size", "probes", "most", "tolerance")  # settings that may differ between runs of one chart
+
 
 def landscape_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images and way to look: surfaces, lines, then curvatures."""
@@ -37,7 +39,7 @@ def _landscape(place: int, found: Sequence[Found]) -> dict[str, Any]:
 
 
 def _alike(finding: Finding) -> Hashable:
-    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in ("n", "batch_size"))
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in NOT_COMPARED)
     return *where(finding), *settings
 
 
