@@ -7,7 +7,7 @@ function paintViolin(chart, { plot, width, hidden, chosen }) {
   const known = shown.flatMap((one) => one.values.filter(Boolean));
   const { place, marks } = violinScale(view.log, Math.min(...known.map((found) => found.low)), Math.max(...known.map((found) => found.high)));
   const box = rowFrame(plot, {
-    width, rows: view.rows, lanes: shown.length, lane: shown.length > 3 ? 20 : 26, low: 0, high: 1, top: 4, axis: view.x, marks: marks.map(place),
+    width, rows: view.rows, lanes: shown.length, lane: view.rows.length * shown.length > 30 ? 17 : shown.length > 3 ? 20 : 26, low: 0, high: 1, top: 4, axis: view.x, marks: marks.map(place),
     tick: (share) => written(marks.reduce((best, value) => (Math.abs(place(value) - share) < Math.abs(place(best) - share) ? value : best))),
   });
   const x = (value) => box.x(place(value));
