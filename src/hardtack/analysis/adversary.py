@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
@@ -42,4 +43,13 @@ def _under(attack: Any, threat: Threat) -> Any:
 
 def moved(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, seed: int) -> Tensor:
     """The attacked images; what is random in each follows from its number and the seed."""
-    return call(attack, model, x, y, keys=randomness.make_keys(index, seed)).detach()
+    return attacked(attack, model, x, y, index, seed)[0]
+
+
+def attacked(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+    """The same, and for which images the gradient at the start was zero, so that the attack had nothing to follow."""
+    keys = randomness.make_keys(index, seed)
+    if not hasattr(attack, "run"):  # one of the user's
+        return call(attack, model, x, y, keys=keys).detach(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    outcome = attack.run(model, x, y, keys=keys)
+    return outcome.x_adv.detach(), outcome.zero_gradient

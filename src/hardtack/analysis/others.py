@@ -18,6 +18,7 @@ from hardtack.evaluation.among import Among
 from hardtack.models import find_weights, load_model, rebuild
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of, state_sha256
+from hardtack.registry import models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,8 @@ class Other:
         if self.is_stored:
             return rebuild(self.name)
         name = str(self.name)
+        if place_of(name) is None and not name.startswith("timm:") and name not in models:
+            find_weights(name)  # says that it is not there
         published = self.weights is None and place_of(name) is None if self.pretrained is None else self.pretrained
         if published:
             return load_model(name, pretrained=True)

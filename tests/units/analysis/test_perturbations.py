@@ -144,7 +144,7 @@ def test_usual_settings_are_the_thesiss_and_settings_written_back_are_the_same()
         ({"attack": {"stepz": 3}}, "attack.stepz"),
         ({"attack": Ascent(threat="l2:1")}, "give threat once"),
         ({"attack": 3}, "'attack' is a name"),
-        ({"others": "runs/nowhere"}, "runs/nowhere"),
+        ({"others": "runs/nowhere"}, "there is no weights file or run folder runs/nowhere"),
         ({"others": [{"nam": "timm:resnet18"}]}, "nam"),
         ({"top": ()}, "top"),
         ({"others": "vit_digits"}, "vit_digits"),
@@ -159,6 +159,15 @@ def test_others_of_other_classes_are_refused_by_name():
     judge = ht.load_model("vit_digits", num_classes=5, image_size=8, seed=0)
     with pytest.raises(UserError, match="'five' tells 5 classes apart, the model looked at 2"):
         analyze(Linear(), grey_images(), others={"five": judge})
+
+
+def test_a_model_without_gradients_is_noted():
+    class Stepped(Linear):
+        def forward(self, x):
+            return super().forward((4 * x).round() / 4)
+
+    found = analyze(Stepped(), grey_images(), attack={"steps": 2})
+    assert "itself: the gradient is zero on 100% of the images" in found.notes[0]
 
 
 def test_too_few_classes_for_k_is_noted():

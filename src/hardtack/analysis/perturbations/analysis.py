@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from hardtack.analysis.adversary import make_adversary, moved
+from hardtack.analysis.adversary import attacked, make_adversary
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work
 from hardtack.analysis.others import read_others
 from hardtack.analysis.perturbations.amplitude import amplitude
@@ -25,6 +25,11 @@ from hardtack.registry import analyses
 from hardtack.threats import Threat
 
 THESIS = Threat.parse("linf:4/255")
+
+
+def _listed(value: Any) -> Any:
+    """One where several could be."""
+    return [value] if isinstance(value, int) else value.split(",") if isinstance(value, str) else value
 
 
 @analyses.register("perturbations", papers=("xcit",))
@@ -42,7 +47,7 @@ class Perturbations(OverImages):
     attack: Any = field(default_factory=dict)
     others: Any = ()
     makers: Literal["all", "itself"] = "all"
-    top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)] = (1, 5)
+    top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), BeforeValidator(_listed)] = (1, 5)
     pictures: Annotated[int, Field(ge=0)] = 8
 
     def __post_init__(self) -> None:
@@ -98,7 +103,7 @@ class _Perturbations:
     def _made(self, maker: nn.Module, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
         """What one model's perturbations are like, and what all models make of them."""
         threat = self.settings.threat
-        x_adv = moved(self.settings.attack, maker, x, y, index, self.scene.seed)
+        x_adv, blind = attacked(self.settings.attack, maker, x, y, index, self.scene.seed)
         delta = x_adv - x
         shown, reversed = picture(delta, threat), picture(-delta, threat)
         alone = [self._ranks(image / 255, y) for image in (shown, reversed)]
@@ -109,6 +114,7 @@ class _Perturbations:
             "spectrum": radial_power(delta),
             "frequency": mean_frequency(delta),
             "pictures": shown,
+            "zero_gradient": blind,
             **{f"amplitude_{name}": value for name, value in amplitude(delta, threat).items()},
         }
 

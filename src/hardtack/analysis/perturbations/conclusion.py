@@ -49,15 +49,22 @@ def conclude(
         "top": top, "threat": threat,
         "attack": {key: value for key, value in plain(settings.attack).items() if key != "threat"},
     }  # fmt: skip
-    return Conclusion(scores=scores, facts=facts, notes=_notes(settings, judges, classes))
+    return Conclusion(scores=scores, facts=facts, notes=_notes(arrays, settings, makers, judges, classes))
 
 
-def _notes(settings: Any, judges: Mapping[str, nn.Module], classes: int) -> list[str]:
+def _notes(
+    arrays: Arrays, settings: Any, makers: Sequence[str], judges: Mapping[str, nn.Module], classes: int
+) -> list[str]:
     notes = [
         f"{name} takes {model.size}×{model.size} images: everything it sees was resized"
         for name, model in judges.items()
         if isinstance(model, Resized)
     ]
+    for maker, blind in zip(makers, arrays["zero_gradient"].mean(axis=0), strict=True):
+        if blind > 0:
+            notes.append(
+                f"{maker}: the gradient is zero on {blind:.0%} of the images, whose perturbations mean nothing"
+            )
     useless = [k for k in settings.top if k >= classes]
     if useless:
         said = " and ".join(f"top-{k}" for k in useless)
