@@ -79,7 +79,7 @@ class _Growth:
         self.chain = _chain(scene, images)
         require_apart(scene, images)
         for piece in self.chain.steps:
-            Jacobian(*piece.trace(images[:1]), count=1, name=piece.name).check()
+            Jacobian(piece.trace, images[:1], name=piece.name).check()
 
     @property
     def length(self) -> int:
@@ -126,7 +126,7 @@ class _Growth:
             return np.full(len(x), np.nan), np.ones(len(x), bool)
         keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{bare}/{piece.name}".encode()))
         try:
-            traced = Jacobian(*piece.trace(x), count=len(x), name=piece.name, bare=bare)
+            traced = Jacobian(piece.trace, x, name=piece.name, bare=bare)
             found = lanczos(traced, keys, tolerance=self.settings.tolerance, most=self.settings.most)
         except torch.OutOfMemoryError:
             raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None

@@ -47,14 +47,14 @@ def test_products_are_adjoint_and_do_not_mix_images(name):
     model, x = tiny(name)
     seeds = torch.Generator().manual_seed(1)
     for piece in all_pieces(model, x):
-        traced = Jacobian(*piece.trace(x), count=2, name=piece.name)
+        traced = Jacobian(piece.trace, x, name=piece.name)
         assert (traced.inputs, traced.outputs) == (piece.inputs, piece.outputs)
         traced.check()
         v, u = torch.randn(2, piece.inputs, generator=seeds), torch.randn(2, piece.outputs, generator=seeds)
         pushed, pulled = traced.times(v), traced.transposed(u)
         size = pushed.norm(dim=1) * u.norm(dim=1)
         assert ((pushed * u).sum(1) - (v * pulled).sum(1)).abs().max() < 1e-5 * size.max() + 1e-9, piece.name
-        alone = Jacobian(*piece.trace(x[1:]), count=1, name=piece.name)
+        alone = Jacobian(piece.trace, x[1:], name=piece.name)
         assert torch.allclose(alone.times(v[1:]), pushed[1:], rtol=1e-3, atol=1e-5 * float(pushed.abs().max()))
 
 
@@ -62,13 +62,13 @@ def test_a_product_is_the_derivative():
     model, x = tiny("vit_digits")
     (first, *_) = survey(model, x)
     piece = block_piece(model, first)
-    traced = Jacobian(*piece.trace(x), count=2)
+    traced = Jacobian(piece.trace, x)
     v = torch.randn(2, piece.inputs, generator=torch.Generator().manual_seed(2))
     feature = traced.x.detach()
     with sdpa_kernel(SDPBackend.MATH):
         _, exact = torch.func.jvp(first.block.module, (feature,), (v.view(feature.shape),))
     assert torch.allclose(traced.times(v), exact.flatten(1), atol=1e-5)
-    bare = Jacobian(*piece.trace(x), count=2, bare=True)
+    bare = Jacobian(piece.trace, x, bare=True)
     assert torch.allclose(bare.times(v), exact.flatten(1) - v, atol=1e-5)
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_differentiated_twice_is_said(function):
     model, x = own(OnceBlock(function))
     piece = block_piece(model, *survey(model, x))
     with pytest.raises(UserError, match="whose derivative has no derivative"):
-        Jacobian(*piece.trace(x), count=2, name=piece.name).check()
+        Jacobian(piece.trace, x, name=piece.name).check()
 
 
 def test_compiled_models_and_lists_of_features_are_refused():

@@ -41,32 +41,69 @@ class Spectrum:
         )  # fmt: skip
 
 
+@dataclass
+class _State:
+    """The bases and coefficients of the images that are still in the batch; `rows` are their places in it at first."""
+
+    rows: np.ndarray
+    keys: Tensor
+    right: Tensor
+    left: Tensor
+    alpha: Tensor
+    beta: Tensor
+    scale: Tensor
+
+    @classmethod
+    def begin(cls, a: Operator, keys: Tensor, steps: int) -> _State:
+        right = torch.zeros(a.count, steps + 1, a.inputs, device=a.device)
+        right[:, 0] = _unit(randomness.normal(keys, (a.inputs,)))
+        alpha, beta = torch.zeros(2, a.count, steps, device=a.device)
+        return cls(
+            rows=np.arange(a.count), keys=keys, right=right, alpha=alpha, beta=beta,
+            left=torch.zeros(a.count, steps, a.outputs, device=a.device), scale=torch.zeros(a.count, device=a.device),
+        )  # fmt: skip
+
+    def only(self, kept: Tensor) -> _State:
+        tensors = (value[kept] for value in (self.keys, self.right, self.left, self.alpha, self.beta, self.scale))
+        return _State(self.rows[kept.cpu().numpy()], *tensors)
+
+    def step(self, a: Operator, j: int) -> None:
+        pushed = a.times(self.right[:, j])
+        self.left[:, j], self.alpha[:, j] = _next(pushed, self.left[:, :j], self.scale, self._keys(1, j))
+        self.scale = torch.maximum(self.scale, self.alpha[:, j])
+        pulled = a.transposed(self.left[:, j])
+        self.right[:, j + 1], self.beta[:, j] = _next(pulled, self.right[:, : j + 1], self.scale, self._keys(2, j))
+        self.scale = torch.maximum(self.scale, self.beta[:, j])
+
+    def _keys(self, side: int, j: int) -> Tensor:
+        return randomness.fold(self.keys, side, j)
+
+
 def lanczos(
     operator: Operator, keys: Tensor, *, top: int = 1, tolerance: float = 1e-3, most: int = 100, vectors: bool = False
 ) -> Spectrum:
     """`keys` (N) begin each image's iteration; it ends when all residuals are at most `tolerance`·σ₁, or after `most`
-    products. The iteration starts on the smaller side, so that a map to ten logits is exact after twenty products."""
+    products. The iteration starts on the smaller side, so that a map to ten logits is exact after twenty products. When
+    half of the images are done the others go on alone."""
     turned = operator.outputs < operator.inputs
     a: Operator = Transposed(operator) if turned else operator
     steps = max(1, min(most // 2, a.inputs))
     top = min(top, steps)
     found = Spectrum.empty(a.count, top)
-    right = torch.zeros(a.count, steps + 1, a.inputs, device=a.device)
-    left = torch.zeros(a.count, steps, a.outputs, device=a.device)
-    alpha, beta = torch.zeros(2, a.count, steps, device=a.device)
-    right[:, 0] = _unit(randomness.normal(keys, (a.inputs,)))
     if vectors:
         found.right, found.left = (np.zeros((a.count, top, size), np.float32) for size in (a.inputs, a.outputs))
-    scale = torch.zeros(a.count, device=a.device)
+    state = _State.begin(a, keys, steps)
     for j in range(steps):
-        pushed = a.times(right[:, j])
-        left[:, j], alpha[:, j] = _next(pushed, left[:, :j], scale, randomness.fold(keys, 1, j))
-        scale = torch.maximum(scale, alpha[:, j])
-        pulled = a.transposed(left[:, j])
-        right[:, j + 1], beta[:, j] = _next(pulled, right[:, : j + 1], scale, randomness.fold(keys, 2, j))
-        scale = torch.maximum(scale, beta[:, j])
-        if _is_check(j + 1, steps, top) and _settle(found, alpha, beta, left, right, j + 1, top, tolerance):
+        state.step(a, j)
+        if not _is_check(j + 1, steps, top):
+            continue
+        _settle(found, state, j + 1, top, tolerance)
+        going = np.flatnonzero(~found.converged[state.rows])
+        if not len(going):
             break
+        if len(going) <= len(state.rows) // 2:
+            kept = torch.as_tensor(going, device=a.device)
+            a, state = a.only(kept), state.only(kept)
     if turned:
         found.left, found.right = found.right, found.left
     return found
@@ -77,14 +114,11 @@ def _is_check(j: int, steps: int, top: int) -> bool:
     return j >= top and (j == steps or j <= 4 or j % (2 if j <= 20 else 4) == 0)
 
 
-def _settle(
-    found: Spectrum, alpha: Tensor, beta: Tensor, left: Tensor, right: Tensor, j: int, top: int, tolerance: float
-) -> bool:
-    """Enter what B says of the images that have not stopped yet; whether all have now."""
-    rows = np.flatnonzero(~found.converged)
-    if not len(rows):
-        return True
-    a, b = (coefficient[:, :j].double().cpu().numpy()[rows] for coefficient in (alpha, beta))
+def _settle(found: Spectrum, state: _State, j: int, top: int, tolerance: float) -> None:
+    """Enter what B says of the images that have not stopped yet."""
+    here = np.flatnonzero(~found.converged[state.rows])
+    rows = state.rows[here]
+    a, b = (coefficient[:, :j].double().cpu().numpy()[here] for coefficient in (state.alpha, state.beta))
     known = np.isfinite(a).all(1) & np.isfinite(b).all(1)
     bidiagonal = np.zeros((len(rows), j, j))
     bidiagonal[:, np.arange(j), np.arange(j)] = a
@@ -97,14 +131,14 @@ def _settle(
     found.products[rows] = 2 * j
     found.converged[rows] = (error <= tolerance).all(1) & known
     if found.left is not None and found.right is not None:
-        for row, weights_left, weights_right in zip(rows, p[:, :, :top], q[:, :top], strict=True):
-            found.left[row] = (
-                torch.as_tensor(weights_left.T, dtype=left.dtype).to(left.device).matmul(left[row, :j]).cpu()
-            )
-            found.right[row] = (
-                torch.as_tensor(weights_right, dtype=left.dtype).to(left.device).matmul(right[row, :j]).cpu()
-            )
-    return bool(found.converged.all())
+        for row, place, of_left, of_right in zip(rows, here, p[:, :, :top], q[:, :top], strict=True):
+            found.left[row] = _combined(of_left.T, state.left[place, :j])
+            found.right[row] = _combined(of_right, state.right[place, :j])
+
+
+def _combined(weights: np.ndarray, basis: Tensor) -> np.ndarray:
+    """top×n of weights top×j and a basis j×n."""
+    return (torch.as_tensor(weights, dtype=basis.dtype, device=basis.device) @ basis).cpu().numpy()
 
 
 def _next(vector: Tensor, basis: Tensor, scale: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hardtack.analysis.jacobian.products import Trace
 from hardtack.errors import UserError
 from hardtack.models import Block, find_blocks
 from hardtack.models.branches import Branch
@@ -52,7 +53,7 @@ class Piece:
     kind: str
     inputs: int  # numbers in x and y, for one image
     outputs: int
-    trace: Callable[[Tensor], tuple[Tensor, Tensor]]
+    trace: Trace
     bare: str = ""
 
 
@@ -168,9 +169,7 @@ def branch_pieces(model: nn.Module, layer: Layer) -> Iterator[Piece]:
         yield Piece(name, branch.kind, _size(inputs), _size(layer.outputs), trace)
 
 
-def _branch_trace(
-    model: nn.Module, layer: Layer, before: tuple[Branch, ...], branch: Branch
-) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+def _branch_trace(model: nn.Module, layer: Layer, before: tuple[Branch, ...], branch: Branch) -> Trace:
     def trace(images: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             x = feature_at(model, images, layer)

@@ -6,12 +6,15 @@ recorded first one gives J v, without running the network again (three times as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from hardtack.errors import UserError
+
+Trace = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Operator(Protocol):
@@ -30,15 +33,22 @@ class Operator(Protocol):
         """Jᵀu: N×inputs of N×outputs."""
         ...
 
+    def only(self, rows: Tensor) -> Operator:
+        """Those of these images alone."""
+        ...
+
 
 class Jacobian:
-    """The derivative of `y` by the leaf `x` (first axis: images, or several rows of each), less the identity if told.
+    """The derivative of a piece at these images, less the identity if told.
 
-    An image's y must follow from its own x alone.
+    `trace(images)` gives x, a leaf, and y (first axis: images, or several rows of each), where an image's y follows
+    from its own x alone.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, *, count: int, name: str = "this piece", bare: bool = False) -> None:
-        self.x, self.y, self.count, self.bare, self.name = x, y, count, bare, name
+    def __init__(self, trace: Trace, images: Tensor, *, name: str = "this piece", bare: bool = False) -> None:
+        self.trace, self.images, self.count, self.name, self.bare = trace, images, len(images), name, bare
+        self.x, self.y = x, y = trace(images)
+        count = self.count
         self.inputs, self.outputs, self.device = x.numel() // count, y.numel() // count, x.device
         if not y.requires_grad:
             raise UserError(f"{name} does not depend on what goes in, or its graph is cut: it has no Jacobian")
@@ -60,6 +70,9 @@ class Jacobian:
         (out,) = torch.autograd.grad(self.y, self.x, u.reshape(self.y.shape), retain_graph=True, materialize_grads=True)
         out = out.reshape(self.count, -1)
         return out - u if self.bare else out
+
+    def only(self, rows: Tensor) -> Jacobian:
+        return Jacobian(self.trace, self.images[rows], name=self.name, bare=self.bare)
 
     def check(self) -> None:
         """(J v)·u = v·(Jᵀu), or part of the network hides its second derivative: autograd then finds zero there."""
@@ -83,6 +96,10 @@ class Transposed:
     def __init__(self, operator: Operator) -> None:
         self.count, self.inputs, self.outputs = operator.count, operator.outputs, operator.inputs
         self.device, self.times, self.transposed = operator.device, operator.transposed, operator.times
+        self._operator = operator
+
+    def only(self, rows: Tensor) -> Transposed:
+        return Transposed(self._operator.only(rows))
 
 
 class Matrices:
@@ -97,6 +114,9 @@ class Matrices:
 
     def transposed(self, u: Tensor) -> Tensor:
         return torch.einsum("nij,ni->nj", self.matrices, u)
+
+    def only(self, rows: Tensor) -> Matrices:
+        return Matrices(self.matrices[rows])
 
 
 class _named:

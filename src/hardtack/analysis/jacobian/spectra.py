@@ -96,7 +96,7 @@ class _Spectra:
             require_small(self.pieces)
             return
         for piece in self.pieces:
-            Jacobian(*piece.trace(images[:1]), count=1, name=piece.name).check()
+            Jacobian(piece.trace, images[:1], name=piece.name).check()
 
     @property
     def length(self) -> int:
@@ -148,7 +148,7 @@ class _Spectra:
             return dense(piece, x, top=settings.top, bare=bare, vectors=settings.vectors)
         keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{kind}/{piece.name}".encode()))
         try:
-            traced = Jacobian(*piece.trace(x), count=len(x), name=piece.name, bare=bare)
+            traced = Jacobian(piece.trace, x, name=piece.name, bare=bare)
             found = find(
                 traced, keys, top=settings.top, tolerance=settings.tolerance, most=settings.most,
                 vectors=settings.vectors,
