@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from hardtack.data.corruptions.catalogue import Constants, corruption
-from hardtack.data.corruptions.filters import correlate, cut_to_levels, gaussian_filter, to_levels, weighted_pairs
+from hardtack.data.corruptions.filters import (
+    correlate,
+    cut_to_levels,
+    gaussian_filter,
+    to_fractions,
+    to_levels,
+    weighted_pairs,
+)
 from hardtack.data.corruptions.parts import in_parts
 from hardtack.data.corruptions.zoom import zoom_middle as zoom_middle
 
@@ -30,7 +37,7 @@ def gaussian_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) 
     sigma = _GAUSSIAN[constants][severity - 1]
 
     def blur(x: Tensor) -> Tensor:
-        return (cut_to_levels(gaussian_filter(to_levels(x) / 255, sigma)) / 255).to(x.dtype)
+        return (cut_to_levels(gaussian_filter(to_fractions(to_levels(x)), sigma)) / 255).to(x.dtype)
 
     return in_parts(blur, x)
 
@@ -46,7 +53,7 @@ def defocus_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -
     kernel = disc(*_DEFOCUS[constants][severity - 1])
 
     def blur(x: Tensor) -> Tensor:
-        return (cut_to_levels(correlate(to_levels(x), kernel, "reflect") / 255) / 255).to(x.dtype)
+        return (cut_to_levels(to_fractions(correlate(to_levels(x), kernel, "reflect"))) / 255).to(x.dtype)
 
     return in_parts(blur, x)
 

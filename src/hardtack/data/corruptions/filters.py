@@ -90,6 +90,11 @@ def to_levels(x: Tensor) -> Tensor:
     return (x * 255).round().double()
 
 
+def to_fractions(levels: Tensor) -> Tensor:
+    """255ths. Divided by a tensor: by a plain number a GPU would multiply with its reciprocal, and miss by a bit."""
+    return levels / torch.full((), 255.0, dtype=levels.dtype, device=levels.device)
+
+
 def cut_to_levels(x: Tensor) -> Tensor:
     """float64 about [0,1] to the grey level below, as `np.uint8` does it to 255 times the values."""
     return (x.clamp(0, 1) * 255).floor()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardtack import randomness
 from hardtack.data.corruptions.catalogue import Constants, corruption
-from hardtack.data.corruptions.filters import cut_to_levels, gaussian_filter, to_levels
+from hardtack.data.corruptions.filters import cut_to_levels, gaussian_filter, to_fractions, to_levels
 from hardtack.data.corruptions.parts import in_parts
 
 # (sigma, largest shift, iterations) by severity
@@ -37,13 +37,13 @@ def glass_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> 
     sigma, reach, iterations = _CONSTANTS[constants][severity - 1]
 
     def blur(x: Tensor, keys: Tensor) -> Tensor:
-        levels = cut_to_levels(gaussian_filter(to_levels(x) / 255, sigma))
+        levels = cut_to_levels(gaussian_filter(to_fractions(to_levels(x)), sigma))
         source = torch.arange(x.shape[-2] * x.shape[-1], device=x.device).expand(len(x), -1)
         for iteration in range(iterations):
             shifts = draw_shifts(keys, reach, (x.shape[-2], x.shape[-1]), iteration)
             source = source.gather(1, shuffle(*shifts, reach))
         levels = levels.flatten(2).gather(2, source[:, None].expand(-1, x.shape[1], -1)).view_as(levels)
-        return (cut_to_levels(gaussian_filter(levels / 255, sigma)) / 255).to(x.dtype)
+        return (cut_to_levels(gaussian_filter(to_fractions(levels), sigma)) / 255).to(x.dtype)
 
     return in_parts(blur, x, keys)
 
