@@ -140,5 +140,9 @@ def test_mistakes_are_refused():
     ]:
         with pytest.raises(UserError, match=said):
             look(relu_net(), **settings)
-    with pytest.raises(UserError, match="labels go up to 3"):
+    with pytest.raises(UserError, match="label 3 has no logit"):
         look(Linear(classes=2))
+    broken = relu_net()
+    nn.init.constant_(broken[-1].bias, torch.nan)
+    with pytest.raises(UserError, match="NaN"):
+        look(broken)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hardtack.analysis.adversary import moved
 from hardtack.analysis.analysis import Scene
-from hardtack.errors import UserError
+from hardtack.evaluation.sanity import check_logits
 from hardtack.evaluation.trials import default_batch
 from hardtack.models.parts import NORMS
 
@@ -25,9 +25,9 @@ class Losses:
         self.x, self.y, self.index = scene.images(0, scene.count)
         self.attack, self.seed = attack, scene.seed
         self.batch_size = batch_size or default_batch(scene.shape, scene.device.type)
-        classes = scene.model(self.x[:1]).shape[1]
-        if int(self.y.max()) >= classes:
-            raise UserError(f"labels go up to {int(self.y.max())}, but the model has {classes} classes")
+        with torch.no_grad():
+            for i in self.spans():
+                check_logits(scene.model(self.x[i]).float(), self.y[i])
 
     def spans(self) -> Iterator[slice]:
         for start in range(0, len(self.x), self.batch_size):
