@@ -62,9 +62,8 @@ def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     for one in drawn:
         known = [name for name in choices if name in one.finding.facts["choices"]]
         views.append(_view(one.name, [(one, name, WORDS[name]) for name in known]))
-    facts = found[0].finding.facts
-    compared = f"below: the share of saliency in a tenth of the pixels, and of its {facts['patches']} patches of " + (
-        f"{facts['of']} those with most saliency"
+    compared = (
+        "below: the share of saliency in a tenth of the pixels; how many of the patches chosen are the most salient"
     )
     chart = gallery_chart(
         id=f"saliency-{place}",

@@ -21,7 +21,8 @@ def vision_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _alike(finding: Finding) -> Hashable:
     settings = sorted((name, str(value)) for name, value in finding.settings.items() if name != "batch_size")
-    return *where(finding), finding.facts["threat"], *settings
+    images = where(finding) if finding.facts["start"] == "image" else ()  # noise is the same whatever the data
+    return *images, finding.about.get("data"), finding.facts["threat"], *settings
 
 
 def _chart(place: int, found: Sequence[Found]) -> dict[str, Any]:
