@@ -32,8 +32,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from models import Workers, replayed
-from models import seconds as replay_seconds
+from models import Workers
 
 from hardtack.capture import Captured
 from hardtack.data import batches, load_data
@@ -109,7 +108,7 @@ def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> di
 
 
 def occluder_seconds(trainer: Trainer, x: torch.Tensor) -> float:
-    """What the occluder does in a step, by itself and uncompiled: masks, their gradient, its update."""
+    """Of the kernels that the occluder's part of a step runs, uncompiled: masks, their gradient, its own update."""
     opponent = trainer.objective.opponent
     weights = list(opponent.parameters())
     towards = torch.randn_like(opponent(x).detach())
@@ -118,9 +117,12 @@ def occluder_seconds(trainer: Trainer, x: torch.Tensor) -> float:
         for parameter, gradient in zip(weights, torch.autograd.grad(opponent(x), weights, towards), strict=True):
             parameter.grad = gradient
         opponent.step()
+        torch.cuda.synchronize()
 
     whole()
-    return replay_seconds(replayed(whole))
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        whole()
+    return sum(event.self_device_time_total for event in profile.key_averages()) / 1e6
 
 
 def part_seconds(model: str, part: str, alone: Callable[[], None]) -> dict[str, float]:
