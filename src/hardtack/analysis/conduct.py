@@ -8,7 +8,6 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ from hardtack.results import (
     Result,
     append_results,
     missing_spans,
-    read_findings,
+    read_finding,
     read_results,
     write_verdicts,
 )
@@ -235,7 +234,10 @@ def _per_image(vectors: dict[str, np.ndarray], arrays: Arrays) -> bool:
 
 
 def _recall(store: FindingStore) -> Finding | None:
+    """What was found before; one that has lost its arrays is computed again."""
     if not store.path.exists():
         return None
-    known: Sequence[Finding] = read_findings(store.run_dir, read_results(store.run_dir))
-    return next((finding for finding in known if finding.id == store.id), None)
+    try:
+        return read_finding(store.path, read_results(store.run_dir))
+    except UserError:
+        return None

@@ -1,6 +1,6 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
-from hardtack.results.findings import Finding, FindingStore, read_findings
+from hardtack.results.findings import Finding, FindingStore, read_finding
 from hardtack.results.leaderboard import (
     ANALYSIS,
     ONE_VIEW,
@@ -78,7 +78,7 @@ __all__ = [
     "per_image",
     "protocol_tables",
     "read_arrays",
-    "read_findings",
+    "read_finding",
     "read_metrics",
     "read_results",
     "read_run",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,13 +90,16 @@ class FindingStore:
         return self.folder / f"{start:08d}-{stop:08d}.npz"
 
 
-def read_findings(run_dir: str | Path, results: Sequence[Result]) -> list[Finding]:
-    """Every finished analysis of the run, oldest first; `results` are the run's, of which each takes its own."""
-    found = [read_finding(path, results) for path in sorted(Path(run_dir).glob("analysis/*.json"))]
-    return sorted(found, key=lambda finding: str(finding.about.get("created", "")))
+def finding_files(run_dir: str | Path) -> list[Path]:
+    """The records of finished analyses."""
+    return sorted(Path(run_dir).glob("analysis/*.json"))
 
 
 def read_finding(path: Path, results: Sequence[Result]) -> Finding:
+    """One of them; `results` are the run's, of which it takes its own."""
+    arrays = path.with_suffix(".npz")
+    if not zipfile.is_zipfile(arrays):
+        raise UserError(f"{arrays} is missing or damaged: repeat the analysis to have it again")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         return Finding(
@@ -105,11 +109,11 @@ def read_finding(path: Path, results: Sequence[Result]) -> Finding:
             about=record["about"],
             facts=record["facts"],
             notes=tuple(record["notes"]),
-            arrays=_Stored(path.with_suffix(".npz")),
+            arrays=_Stored(arrays),
             results=tuple(result for result in results if result.evaluation == path.stem),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no record of an analysis ({error}); remove it and analyze again") from None
+        raise UserError(f"{path} is no record of an analysis ({error}): repeat it to have it again") from None
 
 
 class _Stored(Mapping[str, np.ndarray]):

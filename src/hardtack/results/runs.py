@@ -14,7 +14,7 @@ import numpy as np
 
 from hardtack.config import read_yaml
 from hardtack.errors import UserError
-from hardtack.results.findings import Finding, read_findings
+from hardtack.results.findings import Finding, finding_files, read_finding
 from hardtack.results.record import Result
 from hardtack.results.store import find_runs, read_arrays, read_metrics, read_results
 
@@ -57,7 +57,7 @@ class Run:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     galleries: list[Gallery] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # oldest first
     problems: list[str] = field(default_factory=list)
 
 
@@ -114,6 +114,7 @@ def _read_run(folder: Path, label: str) -> Run:
 
     results = attempt(read_results, folder, otherwise=[])
     found = [attempt(_read_gallery, path, results, otherwise=None) for path in sorted(folder.glob("examples/*.npz"))]
+    analysed = [attempt(read_finding, path, results, otherwise=None) for path in finding_files(folder)]
     return Run(
         path=folder,
         label=label,
@@ -121,7 +122,7 @@ def _read_run(folder: Path, label: str) -> Run:
         metrics=attempt(read_metrics, folder, otherwise=[]),
         results=results,
         galleries=[gallery for gallery in found if gallery is not None],
-        findings=attempt(read_findings, folder, results, otherwise=[]),
+        findings=sorted(filter(None, analysed), key=lambda finding: str(finding.about.get("created", ""))),
         problems=problems,
     )
 

@@ -121,6 +121,19 @@ def test_what_is_found_is_part_of_the_run(toy, tmp_path):
     assert vector == pytest.approx(found.arrays["pixel"])
 
 
+def test_one_that_lost_its_arrays_costs_a_warning_and_is_computed_again(toy, tmp_path):
+    model, data = toy
+    kept, lost = (
+        ht.analyze(model, data, "brightness", n=n, folder=tmp_path, runtime=CPU, quiet=True).id for n in (3, 5)
+    )
+    (tmp_path / "analysis" / f"{lost}.npz").write_bytes(b"half of it")
+    with pytest.warns(UserWarning, match="missing or damaged"):
+        run = read_run(tmp_path)
+    assert [finding.id for finding in run.findings] == [kept] and len(run.problems) == 1
+    ht.analyze(model, data, "brightness", n=5, folder=tmp_path, runtime=CPU, quiet=True)
+    assert {finding.id for finding in read_run(tmp_path).findings} == {kept, lost}
+
+
 def test_no_images_is_said(toy):
     with pytest.raises(UserError, match="looks at images"):
         ht.analyze(toy[0], None, "brightness", runtime=CPU)
