@@ -93,3 +93,8 @@ def test_overlaps_and_chance_are_bars(page):
     page.keyboard.press("End")
     tip = plot.locator(".tip").inner_text()
     assert "by chance" in tip and "25.0%" in tip
+
+
+def test_marks_of_a_narrow_scale_are_told_apart(page):
+    assert page.evaluate("writtenApart([0.9989, 0.99895, 0.999])") == ["0.9989", "0.99895", "0.999"]
+    assert page.evaluate("writtenApart([0, 0.25, 12000])") == ["0", "0.25", "1.2e4"]

@@ -67,3 +67,8 @@ def test_a_histogram_of_one_value_or_of_counted_bins():
         "w", [{"run": 0, "name": "a", "edges": [0, 1, 3], "density": [0.5, 0.25]}], x="w", log=True
     )
     assert counted["series"][0]["density"] == [0.5, 0.25] and "mean" not in counted["series"][0]
+
+
+def test_bins_of_values_that_hardly_differ_have_a_width():
+    view = histogram_view("all", [{"run": 0, "name": "a", "values": 0.9989 + 1e-7 * np.arange(50)}], x="cosine")
+    assert (np.diff(view["series"][0]["edges"]) > 0).all()

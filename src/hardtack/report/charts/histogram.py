@@ -81,7 +81,7 @@ def _series(one: Mapping[str, Any], edges: np.ndarray) -> dict[str, Any]:
     density, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges, density=True)
     quartiles = np.quantile(values, (0.25, 0.5, 0.75))
     return made | {
-        "edges": _short(edges),
+        "edges": [float(f"{value:.10g}") for value in edges],  # bins of values that hardly differ are narrow
         "density": _short(density),
         "mean": float(f"{values.mean():.6g}"),
         "n": len(values),

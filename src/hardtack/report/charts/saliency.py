@@ -135,7 +135,7 @@ def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
             "rows": rows,
             "total": True,
             "lower": False,
-            "x": "share of the chosen patches that both choose",
+            "x": "share that both choose",
             "series": series,
             "differences": [],
             "choose": None,

@@ -34,11 +34,13 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
         x[-1], y[-1] = x[-1] + 0.15, y[-1] + 0.25
     for (row, column), value in np.ndenumerate(values):
         if math.isnan(value):
-            axes.text(x[column], y[row], "—", ha="center", va="center", fontsize=8)
+            axes.text(x[column], y[row], "—" if columns <= 14 else "", ha="center", va="center", fontsize=8)
             continue
         colour = HEAT(value)
         axes.add_patch(Rectangle((x[column] - 0.48, y[row] - 0.46), 0.96, 0.92, color=colour, linewidth=0))
         bold = "bold" if means and (row == rows - 1 or column == columns - 1) else "normal"
+        if columns > 14:  # no room for numbers
+            continue
         said, ink = f"{100 * value:.1f}", _ink_on(colour)
         axes.text(x[column], y[row], said, ha="center", va="center", fontsize=8, color=ink, weight=bold)
     axes.set_xticks(x, [literal(name) for name in heads])

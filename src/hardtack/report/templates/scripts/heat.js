@@ -41,20 +41,21 @@ function paintHeat(chart, { plot, width, chosen }) {
   const yOf = (row) => top + row * rowHeight + (row === rows.length ? 6 : 0);
   label(svg, left + (columns * cell) / 2, 13, chart.x, { "text-anchor": "middle" });
   if (chart.y) label(svg, left - 10, 31, chart.y, { "text-anchor": "end" });
-  heads.forEach((name, i) => label(svg, xOf(i) + cell / 2, 31, fitted(name, cell - 4), { "text-anchor": "middle", class: "strong" }));
+  const [roomy, every] = [cell >= 28, Math.ceil(18 / cell)];  // where cells are narrow, colours speak, and the tip says the number
+  heads.forEach((name, i) => i % every === 0 && label(svg, xOf(i) + cell / 2, 31, roomy ? fitted(name, cell - 4) : name, { "text-anchor": "middle", class: "strong" }));
   if (whole) label(svg, xOf(columns) + cell / 2, 31, "mean", { "text-anchor": "middle", class: "strong" });
   const stops = [];
   const place = (row, column, value, interval) => {
     const [x, y] = [xOf(column), yOf(row)];
     stops.push({ x: x + cell / 2, y: y + rowHeight / 2, row, column, value, interval });
     if (value === null || value === undefined) {
-      label(svg, x + cell / 2, y + 17, "—", { "text-anchor": "middle" });
+      if (roomy) label(svg, x + cell / 2, y + 17, "—", { "text-anchor": "middle" });
       return;
     }
     const rgb = heatColour(plot, value);
     element("rect", { class: "cell", x: x + gap / 2, y: y + gap / 2, width: cell - gap, height: rowHeight - gap, rx: 4, fill: `rgb(${rgb})` }, svg);
     const bold = row === rows.length || column === columns ? "600" : "400";
-    label(svg, x + cell / 2, y + 17, (100 * value).toFixed(1), { "text-anchor": "middle", class: "on-cell", style: `fill:${readableOn(rgb)};font-weight:${bold}` });
+    if (roomy) label(svg, x + cell / 2, y + 17, (100 * value).toFixed(1), { "text-anchor": "middle", class: "on-cell", style: `fill:${readableOn(rgb)};font-weight:${bold}` });
   };
   names.forEach((name, row) => {
     label(svg, left - 10, yOf(row) + 17, fitted(name, left - 12), { "text-anchor": "end", class: row === rows.length ? "strong" : "row" });

@@ -55,16 +55,17 @@ function paintHistogram(chart, { plot, width, hidden, chosen }) {
 
 function drawHistogramAxes(svg, view, box) {
   const marks = view.log ? box.yTicks.filter((value) => Number.isInteger(value)) : box.yTicks;
-  for (const value of marks) {
+  const [aside, below] = [writtenApart(marks.map((value) => (view.log ? 10 ** value : value))), writtenApart(box.xTicks)];
+  for (const [i, value] of marks.entries()) {
     const y = box.y(value);
     element("line", { class: "grid", x1: box.left, x2: box.width - box.right, y1: y, y2: y }, svg);
-    label(svg, box.left - 8, y + 4, written(view.log ? 10 ** value : value), { "text-anchor": "end" });
+    label(svg, box.left - 8, y + 4, aside[i], { "text-anchor": "end" });
   }
   const bottom = box.height - box.bottom;
   element("line", { class: "axis", x1: box.left, x2: box.width - box.right, y1: bottom, y2: bottom }, svg);
-  for (const value of box.xTicks) {
+  for (const [i, value] of box.xTicks.entries()) {
     element("line", { class: "axis", x1: box.x(value), x2: box.x(value), y1: bottom, y2: bottom + 5 }, svg);
-    label(svg, box.x(value), bottom + 19, written(value), { "text-anchor": "middle" });
+    label(svg, box.x(value), bottom + 19, below[i], { "text-anchor": "middle" });
   }
   const [middle, full] = [(box.left + box.width - box.right) / 2, `${view.x} (height: ${view.y})`];
   const fits = textWidth(full) < box.width - box.left ? full : fitted(view.x, box.width - box.left);

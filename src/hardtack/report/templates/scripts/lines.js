@@ -38,16 +38,18 @@ function lineFrame(width, chart, series) {
 }
 
 function drawAxes(svg, chart, box) {
-  for (const value of box.yTicks) {
+  const marks = writtenApart(box.yTicks.map((value) => (chart.y.kind === "points" ? 100 * value : value)));
+  const below = writtenApart(box.xTicks);
+  for (const [i, value] of box.yTicks.entries()) {
     const y = box.y(value);
     element("line", { class: "grid", x1: box.left, x2: box.width - box.right, y1: y, y2: y }, svg);
-    label(svg, box.left - 8, y + 4, chart.y.kind === "percent" ? Math.round(100 * value) + "%" : written(chart.y.kind === "points" ? 100 * value : value), { "text-anchor": "end" });
+    label(svg, box.left - 8, y + 4, chart.y.kind === "percent" ? Math.round(100 * value) + "%" : marks[i], { "text-anchor": "end" });
   }
   const bottom = box.height - box.bottom;
   element("line", { class: "axis", x1: box.left, x2: box.width - box.right, y1: bottom, y2: bottom }, svg);
-  for (const value of box.xTicks) {
+  for (const [i, value] of box.xTicks.entries()) {
     element("line", { class: "axis", x1: box.x(value), x2: box.x(value), y1: bottom, y2: bottom + 5 }, svg);
-    label(svg, box.x(value), bottom + 19, written(value), { "text-anchor": "middle" });
+    label(svg, box.x(value), bottom + 19, below[i], { "text-anchor": "middle" });
   }
   label(svg, (box.left + box.width - box.right) / 2, box.height - 4, chart.x.label, { "text-anchor": "middle" });
 }

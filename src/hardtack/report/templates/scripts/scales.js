@@ -50,6 +50,15 @@ function written(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+// The marks of a scale, with as many digits as tell them apart.
+function writtenApart(values) {
+  for (let digits = 3; digits < 10; digits++) {
+    const texts = values.map((value) => (digits === 3 ? written(value) : String(Number(value.toPrecision(digits)))));
+    if (new Set(texts).size === values.length) return texts;
+  }
+  return values.map(String);
+}
+
 // Where the pointer is nearest to: of the stops, by their distance in both directions.
 function nearestStop(stops) {
   return (x, y) => {
