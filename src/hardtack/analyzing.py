@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,11 @@ from hardtack.results import Finding
 SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "batch_size")
 
 
-def analyze_words(words: Iterable[str], *, quiet: bool = False) -> list[Finding]:
-    """`[RUN] ANALYSIS… [KEY=VALUE]…`: settings of one analysis stand under its name, `jacobian.top=3`."""
+def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Finding]:
+    """`[RUN] ANALYSIS… [KEY=VALUE]…`: settings of one analysis stand under its name, `jacobian.top=3`.
+
+    Mistakes are said at once. Findings come one by one; what the model cannot be asked is said after all others.
+    """
     given = list(words)
     run, names = _named([word for word in given if "=" not in word])
     values = parse_words([word for word in given if "=" in word])
@@ -35,13 +38,24 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False) -> list[Finding]
     _check_keys(values, names)
     shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
     target, job = _target(run, shared, wanted.values())
-    return [
-        analyze(
-            target.model, target.data, analysis, runtime=job.runtime, folder=target.folder, quiet=quiet,
-            subject=dataclasses.replace(target.subject, words=_words(name, values)),
-        )
-        for name, analysis in wanted.items()
-    ]  # fmt: skip
+    return _findings(wanted, values, target, job, quiet=quiet)
+
+
+def _findings(
+    wanted: dict[str, Any], values: dict[str, Any], target: Any, job: Any, *, quiet: bool
+) -> Iterator[Finding]:
+    refused = []
+    for name, analysis in wanted.items():
+        subject = dataclasses.replace(target.subject, words=_words(name, values))
+        try:
+            yield analyze(
+                target.model, target.data, analysis, runtime=job.runtime, folder=target.folder, quiet=quiet,
+                subject=subject,
+            )  # fmt: skip
+        except UserError as error:
+            refused.append(f"{name}: {error}" if len(wanted) > 1 else str(error))
+    if refused:
+        raise UserError("; ".join(refused))
 
 
 def _named(bare: list[str]) -> tuple[str | None, list[str]]:

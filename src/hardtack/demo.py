@@ -21,8 +21,8 @@ def run_demo(folder: str | Path = "runs/demo") -> Path:
         train(f"digits/{name}", output=str(run))
         evaluate_run(run, suite="autoattack,sweep", tier="fast", threat=THREAT)
     for run in runs:
-        analyze_words([str(run), "jacobian", "attention", "n=16"])
+        list(analyze_words([str(run), "jacobian", "attention", "n=16"]))
     beside = json.dumps([str(run) for run in runs[1:]])
     made = [f"perturbations.threat={THREAT}", "perturbations.attack.steps=20", f"perturbations.others={beside}"]
-    analyze_words([str(runs[0]), "perturbations", "n=32", *made])
+    list(analyze_words([str(runs[0]), "perturbations", "n=32", *made]))
     return write_report([folder], folder / "report.html")

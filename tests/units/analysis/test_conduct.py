@@ -200,3 +200,12 @@ def test_the_command_keeps_what_it_finds(tmp_path, monkeypatch, capsys):
     (finding,) = read_run("here").findings
     assert finding.about["words"] == ["sparsity", "model=vit_digits"]
     assert main(["report", "here"]) == 0
+
+
+def test_what_a_model_cannot_be_asked_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["model=timm:resnet10t", "data=digits", "n=2", "output=here"]
+    assert main(["analyze", *words, "attention", "sparsity"]) == 2
+    said = capsys.readouterr()
+    assert "sparsity global" in said.out and "attention: ResNet has no attention" in said.err
+    assert [finding.analysis for finding in read_run("here").findings] == ["sparsity"]
