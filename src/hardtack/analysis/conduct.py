@@ -95,19 +95,25 @@ def _check_images(scene: Scene) -> None:
 
 
 def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:
-    """A name that changes with everything that could change the arrays."""
-    settings = plain(analysis)
+    """A name that changes with everything that could change the arrays, and with nothing else."""
+    settings = {key: value for key, value in plain(analysis).items() if key != "batch_size"}
     name = settings.get("name") or type(analysis).__name__.lower()
     files = analysis.fingerprints() if hasattr(analysis, "fingerprints") else ()
     decisive = [
         settings, _described(scene), scene.seed, hardtack.__version__, *files,
-        *(contents(scene.model, scene.data if scene.data is not None else _NOTHING) if kept else ()),
+        *(contents(scene.model, _looked_at(scene.data)) if kept else ()),
     ]  # fmt: skip
     digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return f"{name}-{digest}"
 
 
-_NOTHING = (torch.empty(0), torch.empty(0))
+def _looked_at(data: Data | None) -> Any:
+    """What a digest is taken of: of images that lie in memory these alone, whichever others lie beside them."""
+    if data is None:
+        return torch.empty(0), torch.empty(0)
+    if isinstance(data, tuple) or (pixels := getattr(data.store, "pixels", None)) is None:
+        return data
+    return pixels[data.rows], torch.stack([data.labels, data.index])
 
 
 def _described(scene: Scene) -> tuple[str, str]:

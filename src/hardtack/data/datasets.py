@@ -14,6 +14,7 @@ all of it `test`, for measuring a model that was trained elsewhere.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -92,7 +93,8 @@ class Dataset:
     def first(self, count: int) -> Dataset:
         """The first `count` images; evenly from every class where they are stored class by class."""
         part = self.subset(first_rows(self.labels, count))
-        part.description += f"; the first {count}"
+        said = [words for words in self.description.split("; ") if not re.fullmatch(r"first \d+", words)]
+        part.description = "; ".join(filter(None, [*said, f"first {count}"]))
         return part
 
     def among_its_classes(self) -> Dataset:

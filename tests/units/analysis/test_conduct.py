@@ -106,6 +106,18 @@ def test_other_weights_images_or_settings_are_another_analysis(toy, tmp_path):
     first = id()
     other = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=1)
     assert len({first, id(model=other), id(x=x.flip(0)), id(n=5)}) == 4 and id() == first
+    assert id(batch_size=2) == first  # after an OutOfMemoryError, say
+
+
+def test_the_same_images_are_the_same_analysis_whichever_others_were_loaded(toy, tmp_path):
+    model, _ = toy
+    found = [
+        ht.analyze(model, ht.load_data("digits", "test", image_size=8, limit=limit), "brightness", n=6, folder=tmp_path,
+                   runtime=CPU, quiet=True)
+        for limit in (6, 20, None)
+    ]  # fmt: skip
+    assert len({one.id for one in found}) == 1 and len(read_run(tmp_path).findings) == 1
+    assert found[0].about["data_description"].endswith("; first 6")
 
 
 def test_what_is_found_is_part_of_the_run(toy, tmp_path):
