@@ -27,7 +27,8 @@ def spectral(folder: Path, *, level: float, layers: int = 4, n: int = 40, few: b
         "spread": {kind: {"mean": float(arrays[f"sigma_{kind}"].mean()), "std": 0.25} for kind in names},
         "products": {kind: {"mean": 30.0, "most": 44} for kind in names},
     }  # fmt: skip
-    _finish(folder, "jacobian", {"method": "lanczos", "tolerance": 1e-3}, facts, arrays, n)
+    settings = {"of": ["block", "residual"], "stretch": None, "method": "lanczos", "tolerance": 1e-3}
+    _finish(folder, "jacobian", settings, facts, arrays, n)
     steps = np.arange(layers + 1)
     grown = {name: np.tile(steps * (place + 1.0), (n, 1)) for place, name in enumerate(COLUMNS)}
     error = np.full((n, layers), 0.1 * level)

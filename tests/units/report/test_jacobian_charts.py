@@ -1,5 +1,7 @@
 """The charts of spectra and growth: known numbers stand where they belong."""
 
+import json
+
 import numpy as np
 import pytest
 from run_folders import make_run
@@ -9,7 +11,8 @@ from hardtack.report import charts, write_figures
 from hardtack.report.charts.growth import growth_charts
 from hardtack.report.charts.jacobian import jacobian_charts, shared_rows
 from hardtack.report.charts.violin import outline, violin_view
-from hardtack.results import read_runs
+from hardtack.results import FindingStore, read_runs
+from hardtack.results.store import read_arrays
 
 LEVELS = {"plain": 2.0, "smooth": 1.5, "rough": 4.0}
 
@@ -40,6 +43,21 @@ def test_violins_have_a_row_for_each_layer_and_a_lane_for_each_run(three):
     assert "digits/test, 40 images · vit_digits" in chart["caption"] and "Golub–Kahan to 0.001" in chart["caption"]
     assert [row[2].endswith("(0.25)") for row in chart["numbers"][0]["rows"]] == [True] * 6
     assert chart["numbers"][1]["rows"][5][1:].count("—") == 2  # only one run has a sixth block
+
+
+def test_spectra_of_other_pieces_do_not_replace_those_of_blocks(three):
+    first = three / "plain" / "analysis" / "jacobian-a"
+    record = json.loads(first.with_suffix(".json").read_text())
+    record["settings"]["of"], record["facts"]["layers"] = ["network"], {"network": ["network"]}
+    record["facts"] |= {
+        name: {"network": record["facts"][name]["block"]} for name in ("spread", "products", "converged")
+    }
+    arrays = {**read_arrays(first.with_suffix(".npz")), "sigma_network": np.ones((40, 1, 1))}
+    record["about"]["created"] = "2026-11-16"
+    FindingStore(three / "plain", "jacobian-b").finish(record, arrays)
+    found = [chart for chart in jacobian_charts(read_runs(three)) if chart["kind"] == "violin"]
+    assert [len(chart["views"][0]["series"]) for chart in found] == [3, 1]
+    assert [view["name"] for view in found[1]["views"]] == ["pixels to logits"]
 
 
 def test_robustness_stands_against_the_mean_of_three_runs(three):

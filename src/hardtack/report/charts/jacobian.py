@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from hardtack.report.charts.findings import Found, described, file_of, findings_
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.subjects import numbers
 from hardtack.report.charts.violin import violin_chart, violin_view
-from hardtack.results import Run
+from hardtack.results import Finding, Run
 
 SPOKEN = {
     "block": "blocks, residual additions and all",
@@ -28,10 +28,15 @@ SPOKEN = {
 
 def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     charts = []
-    for place, found in enumerate(findings_beside(runs, "jacobian", where)):
+    for place, found in enumerate(findings_beside(runs, "jacobian", _alike)):
         charts.append(_violins(place, found))
         charts += _against(place, found, runs)
     return charts
+
+
+def _alike(finding: Finding) -> Hashable:
+    """Other pieces are another chart: the newer does not replace the older."""
+    return *where(finding), *sorted(finding.settings["of"]), str(finding.settings["stretch"])
 
 
 def _kinds(found: Sequence[Found]) -> list[str]:
