@@ -118,6 +118,27 @@ def test_pieces_of_any_size_give_the_same():
         assert one.arrays[name] == pytest.approx(many.arrays[name], rel=1e-3, abs=1e-4), name
 
 
+def test_a_killed_one_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """Pieces beyond the last picture hold none: they join all the same."""
+    model, data = Linear(), grey_images()
+    whole = analyze(model, data, pictures=3)
+    attack, calls = Ascent.run, []
+
+    def dying(self, *given, **named):
+        calls.append(len(given[1]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return attack(self, *given, **named)
+
+    monkeypatch.setattr(Ascent, "run", dying)
+    with pytest.raises(KeyboardInterrupt):
+        analyze(model, data, pictures=3, batch_size=2, folder=tmp_path)
+    found = analyze(model, data, pictures=3, batch_size=2, folder=tmp_path)
+    assert calls == [2, 2, 2, 2, 2, 1] and found.arrays["pictures"].shape[0] == 3
+    for name in whole.arrays:
+        assert found.arrays[name] == pytest.approx(whole.arrays[name], rel=1e-4, abs=1e-5), name
+
+
 def test_other_norms_are_scaled_to_each_images_peak():
     model, data = Linear(), grey_images()
     found = analyze(model, data, threat="l2:0.5", attack={"steps": 5})
