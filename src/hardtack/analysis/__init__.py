@@ -12,7 +12,7 @@ from hardtack.analysis import (  # noqa: F401  # entered in the registry
     sparsity,
     visions,
 )
-from hardtack.analysis.analysis import Analysis, Conclusion, OverImages, Scene, Score, Work
+from hardtack.analysis.analysis import Analysis, Conclusion, OverImages, Scene, Score, Work, mean_score
 from hardtack.analysis.conduct import analyze
 
-__all__ = ["Analysis", "Conclusion", "OverImages", "Scene", "Score", "Work", "analyze"]
+__all__ = ["Analysis", "Conclusion", "OverImages", "Scene", "Score", "Work", "analyze", "mean_score"]
