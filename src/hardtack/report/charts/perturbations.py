@@ -41,7 +41,9 @@ def _about(found: Sequence[Found], *more: str) -> str:
     facts = found[0].finding.facts
     attack = facts["attack"]
     steps = f" with {attack['steps']} steps" if attack.get("steps") else ""
-    return described(found[0].finding, f"{attack['name']}{steps}, {wording.threat_name(facts['threat'])}", *more)
+    models = ", ".join(dict.fromkeys(str(one.finding.about.get("model") or "") for one in found))
+    made = f"{attack['name']}{steps}, {wording.threat_name(facts['threat'])}"
+    return described(found[0].finding, models, made, *more)
 
 
 def _file(found: Sequence[Found]) -> str:
