@@ -68,6 +68,7 @@ def analyze(
         with untouched(model), runtime.arithmetic("fp32"):
             whole = Scene(model=model, data=data, runtime=runtime, name=subject.model)
             scene = settled(whole, analysis)
+            _check_weights(model)
             _check_images(scene)
             id = _identify(scene, analysis, kept=folder is not None)
             store = FindingStore(folder, id) if folder is not None else None
@@ -84,6 +85,15 @@ def analyze(
         model.to(home)
     about = _about(scene, subject, seconds=time.monotonic() - began)
     return _keep(id, analysis, about, {**arrays, **conclusion.arrays}, conclusion, subject, store, runtime)
+
+
+def _check_weights(model: nn.Module) -> None:
+    """A weight that is no number makes every number about the model none, or a wrong one."""
+    wrong = [name for name, value in model.named_parameters() if not bool(value.isfinite().all())]
+    wrong += [name for name, value in model.named_buffers() if bool(value.isnan().any())]  # a mask may be infinite
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise UserError(f"weights of this model are not finite, in {wrong[0]}{more}: it cannot be analysed")
 
 
 def _check_images(scene: Scene) -> None:

@@ -120,6 +120,14 @@ def test_the_same_images_are_the_same_analysis_whichever_others_were_loaded(toy,
     assert found[0].about["data_description"].endswith("; first 6")
 
 
+def test_weights_that_are_no_numbers_are_refused_by_name(toy):
+    model, data = toy
+    with torch.no_grad():
+        model.get_parameter("body.head.weight")[0, 0] = torch.nan
+    with pytest.raises(UserError, match=r"not finite, in body\.head\.weight"):
+        ht.analyze(model, data, "brightness", runtime=CPU, quiet=True)
+
+
 def test_what_is_found_is_part_of_the_run(toy, tmp_path):
     model, data = toy
     found = ht.analyze(model, data, "brightness", folder=tmp_path, runtime=CPU, quiet=True)
