@@ -168,6 +168,7 @@ def test_usual_settings_are_the_thesiss_and_settings_written_back_are_the_same()
         ({"others": "runs/nowhere"}, "there is no weights file or run folder runs/nowhere"),
         ({"others": [{"nam": "timm:resnet18"}]}, "nam"),
         ({"top": ()}, "top"),
+        ({"others": {"itself": Linear(1)}}, "give the other one another name"),
         ({"others": "vit_digits"}, "vit_digits"),
     ],
 )

@@ -56,6 +56,8 @@ class Perturbations(OverImages):
             raise UserError(f"a perturbation needs room: threat={self.threat} allows none")
         object.__setattr__(self, "attack", make_adversary(self.attack, self.threat, steps=100, reach=1.5))
         object.__setattr__(self, "others", read_others(self.others))
+        if any(other.label == ITSELF for other in self.others):
+            raise UserError(f"'{ITSELF}' is what the model looked at is called: give the other one another name")
 
     def fingerprints(self) -> tuple[str, ...]:
         """Of the others' weights."""
