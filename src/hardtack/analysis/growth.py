@@ -44,8 +44,9 @@ class Growth(OverImages):
     """Growth of adversarial, random and corruption perturbations layer by layer, beside what the spectra allow.
 
     `threat` and `attack` make the adversarial perturbation (PGD of 20 steps unless told); the random one is Gaussian
-    and as long in l2, image by image; the third is the corruption `type` at `severity`. `tolerance` and `most` are of
-    σ_max, as for `jacobian`. `substeps`: into how many parts a block's Euler step is cut to see its error (0: not).
+    and as long in l2, image by image, before black and white cut it; the third is the corruption `type` at `severity`.
+    `tolerance` and `most` are of σ_max, as for `jacobian`. `substeps`: into how many parts a block's Euler step is cut
+    to see its error (0: not).
     """
 
     n: Annotated[int, Field(ge=1)] = 50
@@ -184,6 +185,8 @@ def _chain(scene: Scene, images: Tensor) -> Chain:
     if not chain.steps:
         body = type(getattr(scene.model, "body", scene.model)).__name__
         raise UserError(f"no blocks are known in {body}: growth follows a perturbation from block to block")
+    if len(stations(scene.model, chain, images)) > len(chain.steps) + 1:
+        raise UserError("a block of this network runs several times for an image: growth needs a chain of single ones")
     return chain
 
 

@@ -133,6 +133,10 @@ def test_what_is_no_chain_is_refused():
     model = wrap(nn.Sequential(nn.Flatten(), nn.Linear(48, 3)))
     with pytest.raises(UserError, match="no blocks are known in Sequential"):
         analyze((model, linear()[1]))
+    again, data = linear()
+    again.body[3] = again.body[2]  # one block, twice
+    with pytest.raises(UserError, match="runs several times"):
+        analyze((again, data))
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,11 @@ def _others(place: int, found: Sequence[Found]) -> dict[str, Any]:
         series.append(_curve(one, f"{one.name}, corrupted", corrupted, powers=True, dash=True))
     settings = found[0].finding.settings
     corruption = f"dashed: {settings['type'].replace('_', ' ')} of severity {settings['severity']}"
+    noise = "random: Gaussian, as long as the adversarial one before black and white cut it"
     return _lines(
         f"growth-random-{place}", found, "Growth of random perturbations and of a corruption",
         "times its size at first", series,
-        _said(found, FACTOR, "random: Gaussian, as long as the adversarial one", corruption), log=_long(series),
+        _said(found, FACTOR, noise, corruption), log=_long(series),
     )  # fmt: skip
 
 
