@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hardtack.report import charts
-from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, row, shown_runs
+from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row, shown_runs
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.figures import DRAW
 from hardtack.report.figures.gallery import pixels_of
@@ -72,3 +72,8 @@ def test_a_histogram_of_one_value_or_of_counted_bins():
 def test_bins_of_values_that_hardly_differ_have_a_width():
     view = histogram_view("all", [{"run": 0, "name": "a", "values": 0.9989 + 1e-7 * np.arange(50)}], x="cosine")
     assert (np.diff(view["series"][0]["edges"]) > 0).all()
+
+
+def test_pictures_of_many_runs_are_left_out_and_that_is_said():
+    assert pictured([1, 2, 3], 3) == ([1, 2, 3], "")
+    assert pictured([1, 2, 3, 4], 3) == ([1, 2, 3], "pictures of the first 3 of 4 runs")

@@ -50,6 +50,16 @@ def test_visions_have_a_row_for_every_run(folder):
     assert charts.runs_in([chart]) == [0, 1]
 
 
+def test_pictures_of_many_runs_are_not_all_on_the_page(tmp_path):
+    for number in range(10):
+        stared(tmp_path / f"run{number}", occluder=False)
+        saw(tmp_path / f"run{number}")
+    (chart,), (gallery, bars) = (charts_of(read_runs(tmp_path)) for charts_of in (vision_charts, saliency_charts))
+    assert len(chart["views"][0]["rows"]) == 1 + 8 and "pictures of the first 8 of 10 runs" in chart["caption"]
+    assert len(gallery["views"][0]["columns"]) == 1 + 6 and "the first 6 of 10 runs" in gallery["caption"]
+    assert len(bars["series"]) == 10
+
+
 def test_visions_from_images_and_of_units_are_named(tmp_path):
     saw(tmp_path / "plain", start="image")
     (chart,) = vision_charts(read_runs(tmp_path))

@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
-from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, row
+from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import matrix_chart
 from hardtack.report.charts.subjects import numbers, rounded
@@ -171,7 +171,7 @@ def _heads(place: int, found: Sequence[Found]) -> dict[str, Any]:
 
 def _maps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     """One query's attention over the image, clean beside disturbed, for every run."""
-    drawn = [one for one in found if one.finding.facts["drawn"] and one.run is not None][:RUNS]
+    drawn, more = pictured([one for one in found if one.finding.facts["drawn"]], RUNS)
     if not drawn:
         return []
     longest = max(drawn, key=lambda one: len(one.finding.facts["drawn"]))
@@ -179,7 +179,6 @@ def _maps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     layers = sorted({int(at) for at in np.linspace(0, depth - 1, min(VIEWS, depth)).round()})
     query = found[0].finding.settings["query"]
     whose = "class token" if found[0].finding.settings["kind"] == "class" else _place_in_words(query)
-    more = "" if len(drawn) == len(found) else f"the first {RUNS} of {len(found)} runs"
     return [
         gallery_chart(
             id=f"attention-maps-{place}",

@@ -17,7 +17,7 @@ H×W as uint8, with a few words below it, or None. Pictures are drawn at one siz
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -26,6 +26,7 @@ from hardtack.report import palette
 from hardtack.report.charts.subjects import numbers as number_table
 from hardtack.report.pictures import data_uri
 
+T = TypeVar("T")
 LARGEST = 224  # pixels a side: larger pictures are made smaller for the page
 COLD_TO_HOT = ((0.0, (24, 15, 60)), (0.35, (140, 41, 99)), (0.65, (229, 92, 48)), (0.85, (251, 180, 60)),
                (1.0, (252, 253, 191)))  # fmt: skip
@@ -85,6 +86,11 @@ def heat_colours(values: np.ndarray) -> np.ndarray:
     """0 to 1 as colours from dark to bright: one more axis, of red, green and blue."""
     places, colours = [place for place, _ in COLD_TO_HOT], np.array([colour for _, colour in COLD_TO_HOT], dtype=float)
     return np.stack([np.interp(values, places, colours[:, channel]) for channel in range(3)], axis=-1)
+
+
+def pictured(all_: Sequence[T], most: int) -> tuple[Sequence[T], str]:
+    """The runs of which there are pictures, and words where that is not all: pictures make a page heavy."""
+    return all_[:most], f"pictures of the first {most} of {len(all_)} runs" if len(all_) > most else ""
 
 
 def shown_runs(view: dict[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
-from hardtack.report.charts.gallery import column, gallery_chart, picture, row
+from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import Cells, matrix_chart
 from hardtack.report.charts.subjects import numbers, rounded
 from hardtack.results import Finding, Run
 
 SHOWN = 8  # images
+MAKERS = 8  # whose pictures are shown
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue seem
 CHANNELS = ("red", "green", "blue")
 ITSELF = "itself"
@@ -99,6 +100,7 @@ def _makers(found: Sequence[Found], known: Known) -> list[_Maker]:
 
 def _pictures(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> list[dict[str, Any]]:
     first = found[0].finding.arrays
+    makers, more = pictured(makers, MAKERS)
     shown = min(SHOWN, *(len(maker.arrays["pictures"]) for maker in makers))
     if shown == 0:
         return []
@@ -122,7 +124,9 @@ def _pictures(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> l
         id=f"perturbations-{place}",
         file=_file(found),
         title="What the perturbations look like",
-        caption=_about(found, f"scaled to [0, 1] by {scale}; below, what the model sees in the perturbation alone"),
+        caption=_about(
+            found, f"scaled to [0, 1] by {scale}; below, what the model sees in the perturbation alone", more
+        ),
         views=views,
     )
     return [{**chart, "numbers": chart["numbers"][:1]}]  # the same words below both

@@ -10,7 +10,7 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
-from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, row
+from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.charts.subjects import numbers, triple
 from hardtack.report.masks import covered
 from hardtack.results import Finding, Run
@@ -52,7 +52,7 @@ def _file(found: Sequence[Found]) -> str:
 
 def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     """The runs beside each other, choice by choice; then all that is known of one run."""
-    drawn = [one for one in found if "shown_x" in one.finding.arrays][:RUNS]
+    drawn, more = pictured([one for one in found if "shown_x" in one.finding.arrays], RUNS)
     if not drawn:
         return []
     choices = [name for name in WORDS if any(name in one.finding.facts["choices"] for one in drawn)]
@@ -69,7 +69,7 @@ def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
         id=f"saliency-{place}",
         file=_file(found),
         title="What the answer hangs on",
-        caption=_about(drawn, "bright: most; coloured: hidden", compared),
+        caption=_about(drawn, "bright: most; coloured: hidden", compared, more),
         views=views,
     )
     return [{**chart, "numbers": chart["numbers"][: max(1, len(choices))]}]

@@ -8,10 +8,11 @@ from typing import Any
 
 from hardtack.report import wording
 from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
-from hardtack.report.charts.gallery import column, gallery_chart, picture, row
+from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.results import Finding, Run
 
 SHOWN = 10  # classes, units or images
+RUNS = 8
 
 
 def vision_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -26,6 +27,7 @@ def _alike(finding: Finding) -> Hashable:
 
 
 def _chart(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    found, more = pictured(found, RUNS)
     first = found[0].finding
     facts, of_class = first.facts, first.facts["of"] == "class"
     models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
@@ -40,6 +42,7 @@ def _chart(place: int, found: Sequence[Found]) -> dict[str, Any]:
             wording.listed(list(models)),
             f"gradient ascent {what}: {facts['steps']} steps, {wording.threat_name(facts['threat'])}",
             f"below: the {'probability' if of_class else 'activation'} that was reached",
+            more,
         ),
         views=[
             {"name": name, "file": name, "columns": _columns(first), "rows": _rows(found, array)}
