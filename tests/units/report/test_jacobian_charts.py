@@ -92,6 +92,14 @@ def test_growth_is_read_along_the_blocks(three):
     assert sorted((one["name"], one["x"]) for one in depth) == [("plain", 4), ("rough", 6), ("smooth", 5)]
 
 
+def test_limits_beyond_all_floats_are_powers(tmp_path):
+    folder = make_run(tmp_path / "run", examples=False)
+    spectral(folder, level=2.0, layers=120)  # the last of six limits grows by 10⁶ from block to block
+    found = by_id(growth_charts(read_runs(folder)))
+    assert found["growth-adversarial-0"]["numbers"][0]["rows"][0][6] == "10^720 ×"
+    assert np.isfinite([point[1:] for one in found["growth-adversarial-0"]["series"] for point in one["points"]]).all()
+
+
 def test_few_images_are_dots_and_wide_ranges_have_powers():
     few = violin_view("block", ["a"], [{"run": 0, "name": "x", "values": [[1.0, 2.0, 3.0]]}], x="σ")
     assert few["series"][0]["values"][0]["points"] == [1.0, 2.0, 3.0] and not few["log"]

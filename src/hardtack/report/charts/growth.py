@@ -13,6 +13,7 @@ from hardtack.report.charts.subjects import numbers
 from hardtack.results import Finding, Run
 
 LIMIT = "first order"
+_MOST = 300.0  # a power of ten that a float can hold
 FACTOR = "times its size before the first block"
 
 
@@ -137,7 +138,7 @@ def _curve(
     for step, (middle, around) in enumerate(zip(mean, half, strict=True)):
         if np.isfinite(middle):
             three = [middle, middle - around, middle + around]
-            three = [10**value for value in three] if powers else [three[0], max(0.0, three[1]), three[2]]
+            three = [10 ** min(value, _MOST) for value in three] if powers else [three[0], max(0.0, three[1]), three[2]]
             points.append([step + first, *(float(f"{value:.5g}") for value in three)])
     return {"run": one.run, "name": name, "dash": dash, "band": not dash, "marks": not dash, "points": points}
 
@@ -185,7 +186,12 @@ def _summed(found: Sequence[Found]) -> dict[str, Any]:
     rows = []
     for one in found:
         results = [one.finding.of("log10_growth", column) for column in columns]
-        cells = ["—" if result is None else f"{10**result.value:.3g} ×" for result in results]
+        cells = ["—" if result is None else _times(result.value) for result in results]
         rows.append([one.name, *cells, one.finding.facts["most_amplifying"]])
     head = ["Run", "Adversarial", "Random", "Corrupted", "Π σ(I+J)", "Π (1+σ(J))", "exp Σ σ(J)", "Amplifies most"]
     return numbers(head, rows, "Growth from the first block's input to the last one's output (geometric mean)")
+
+
+def _times(power: float) -> str:
+    """The paper's exponential is soon beyond what a float can hold."""
+    return f"{10**power:.3g} ×" if power < _MOST else f"10^{power:.0f} ×"
