@@ -261,15 +261,10 @@ def _run_target(folder: Path, job: EvaluationJob) -> Target:
 
 def _model_target(job: EvaluationJob) -> Target:
     if job.model is None or job.data is None:
-        raise UserError("name a run folder, or a model and data: hardtack evaluate model=NAME data=NAME")
+        raise UserError("name a run folder, or a model and data: model=NAME data=NAME")
     asked = job.model
     size = asked.image_size or _native_size(asked) or job.data.image_size
-    try:
-        data = _load_images(_sized(job, job.data.image_size or size))
-    except MixedSizes:  # photographs of many sizes, and a model that takes any: cut to what it is meant for
-        if place_of(asked.name):
-            raise
-        data = _load_images(_sized(job, usual(asked.name)[0]))
+    data = _images_for(asked, _sized(job, job.data.image_size or size))
     classes = None if asked.pretrained else _written_classes(asked) or data.num_classes
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
     place = place_of(asked.name)
@@ -289,6 +284,19 @@ def _model_target(job: EvaluationJob) -> Target:
         weights_sha256=digest, flags=tuple(flags),
     )  # fmt: skip
     return Target(model=model, data=data, folder=folder, subject=subject)
+
+
+def _images_for(asked: ModelConfig, job: EvaluationJob) -> Dataset:
+    """Photographs of many sizes or wider than high, and a model that takes any, are cut to what it is meant for."""
+    try:
+        data = _load_images(job)
+    except MixedSizes:
+        if place_of(asked.name):
+            raise
+    else:
+        if data.image_shape[-1] == data.image_shape[-2] or place_of(asked.name):
+            return data
+    return _load_images(_sized(job, usual(asked.name)[0]))
 
 
 def _sized(job: EvaluationJob, size: int | None) -> EvaluationJob:

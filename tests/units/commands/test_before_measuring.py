@@ -127,3 +127,18 @@ def test_a_run_meets_photographs_of_many_sizes_at_its_own(run):
         Image.fromarray(np.full((edge, 50, 3), 90, dtype=np.uint8)).save(home / "odd" / name / f"{place}.png")
     (measured,) = evaluate_run(folder, data=f"folder:{home / 'odd'}", suite="clean", quiet=True, **{"data.test": 1})
     assert "crop 32×32" in measured.results[0].data_description
+
+
+def test_photographs_wider_than_high_are_cut_to_what_the_network_is_meant_for(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (40, 30)).save(tmp_path / "photos" / name / "one.png")
+    (measured,) = evaluate_run(
+        None,
+        model="resnet8_cifar",
+        data=f"folder:{tmp_path}/photos",
+        suite="clean",
+        output=str(tmp_path / "r"),
+        quiet=True,
+    )
+    assert measured.results[0].n == 2 and "32" in measured.results[0].data_description
