@@ -49,6 +49,16 @@ Number = Annotated[float, BeforeValidator(_fraction)]
 """A float that may be written as a fraction: `8/255`."""
 
 
+def _listed(value: Any) -> Any:
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return [value] if isinstance(value, int | float) else value
+
+
+SEVERAL = BeforeValidator(_listed)
+"""Marks a tuple that may be written without brackets, `a,b`, and of which one is enough: `a`."""
+
+
 # ---------------------------------------------------------------- text to mappings
 
 

@@ -20,7 +20,7 @@ from hardtack import randomness
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work, mean_score
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks.outcome import Step
-from hardtack.config import check
+from hardtack.config import SEVERAL, check
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.trials import default_batch
 from hardtack.models import tap
@@ -30,15 +30,13 @@ from hardtack.threats import Threat
 FIFTEEN = Threat("l2", Fraction(15))
 
 
-def _several(value: Any) -> Any:
-    """One word or number stands for a list of one; classes are words even where they look like numbers."""
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
+def _words(value: Any) -> Any:
+    """Classes are words even where they look like numbers; some have a comma in them, so that none parts them."""
+    return [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
 
 
-Classes = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: tuple(map(str, _several(value)))), Field(min_length=1)
-]
-Channels = Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_several), Field(min_length=1)]
+Classes = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
+Channels = Annotated[tuple[Annotated[int, Field(ge=0)], ...], SEVERAL, Field(min_length=1)]
 
 
 @analyses.register("visions", papers=("xcit",))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack import randomness
@@ -20,7 +20,7 @@ from hardtack.attacks import Ascent, Occlusion
 from hardtack.attacks.judge import Judge
 from hardtack.attacks.patches import cover, grid, pick
 from hardtack.attacks.search import Cost
-from hardtack.config import Number, check
+from hardtack.config import SEVERAL, Number, check
 from hardtack.errors import UserError
 from hardtack.evaluation.sights import Seen, confidence, finite_logits
 from hardtack.models import Occluder, find_occluder, load_occluder
@@ -28,9 +28,7 @@ from hardtack.models.files import sha256
 from hardtack.threats import Threat
 
 Kind = Literal["occlude", "noise", "drop", "pgd"]
-Kinds = Annotated[
-    tuple[Kind, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)
-]
+Kinds = Annotated[tuple[Kind, ...], SEVERAL, Field(min_length=1)]
 _EIGHT_LEVELS = Threat.parse("linf:8/255")
 
 

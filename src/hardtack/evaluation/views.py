@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Tensor
 
+from hardtack.config import SEVERAL
 from hardtack.data import Dataset
 from hardtack.data.corruptions import COMMON, EXTRA, NOISE, Constants, corrupt, frost_source
 from hardtack.data.corruptions.jpeg import compress
@@ -18,14 +19,8 @@ from hardtack.data.official import OfficialC, open_official
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.sights import View
 
-
-def _several(value: Any) -> Any:
-    """One word or number stands for a list of one."""
-    return (value,) if isinstance(value, str | int) else value
-
-
-Types = Annotated[tuple[str, ...], BeforeValidator(_several), Field(min_length=1)]
-Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], BeforeValidator(_several), Field(min_length=1)]
+Types = Annotated[tuple[str, ...], SEVERAL, Field(min_length=1)]
+Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], SEVERAL, Field(min_length=1)]
 GROUPS = {"common": COMMON, "extra": EXTRA, "all": COMMON + EXTRA, "noise": NOISE}
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from hardtack.config import Choice, Number, build, check, merge, parse_words, plain, read_yaml, write_yaml
+from hardtack.config import SEVERAL, Choice, Number, build, check, merge, parse_words, plain, read_yaml, write_yaml
 from hardtack.errors import UserError
 from hardtack.registry import Registry
 from hardtack.threats import Threat
@@ -315,3 +315,12 @@ def test_a_list_of_things_that_are_written_as_text():
     ):
         with pytest.raises(UserError, match=words):
             build(EvaluationConfig, {"union": bad})
+
+
+@pytest.mark.parametrize("given, taken", [("3,5", (3, 5)), (3, (3,)), ("3", (3,)), ([3, 5], (3, 5))])
+def test_several_may_be_written_with_commas_and_one_is_enough(given, taken):
+    @dataclass
+    class Units:
+        channels: Annotated[tuple[int, ...], SEVERAL] = ()
+
+    assert build(Units, {"channels": given}).channels == taken

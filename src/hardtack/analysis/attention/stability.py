@@ -15,7 +15,7 @@ from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Sc
 from hardtack.analysis.attention import measures
 from hardtack.analysis.attention.disturbance import Disturbance, Disturbed, make_disturbance
 from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
-from hardtack.config import check
+from hardtack.config import SEVERAL, check
 from hardtack.evaluation.trials import default_batch
 from hardtack.registry import analyses
 
@@ -35,7 +35,7 @@ class Attention(Disturbed, OverImages):
     """
 
     kind: Kind = "token"
-    query: tuple[Share, Share] = (0.5, 0.5)
+    query: Annotated[tuple[Share, Share], SEVERAL] = (0.5, 0.5)
     shown: Annotated[int, Field(ge=0)] = 4
 
     def __post_init__(self) -> None:

@@ -8,26 +8,19 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work
 from hardtack.analysis.complexity.rademacher import EXACT_UP_TO, Norm, closed_bounds, extra, signs, suprema
 from hardtack.analysis.complexity.theorem import LEFT_OUT, block_norms
 from hardtack.analysis.complexity.vectors import chosen, features, resized
-from hardtack.config import Number, check
+from hardtack.config import SEVERAL, Number, check
 from hardtack.errors import UserError
 from hardtack.evaluation.trials import default_batch
 from hardtack.registry import analyses
 from hardtack.threats import Threat
 
 _AT_ONCE = 1 << 22  # numbers in a piece
-
-
-def _listed(value: Any) -> Any:
-    """One where several could be."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",")]
-    return [value] if isinstance(value, int) else value
 
 
 @analyses.register("complexity", papers=("arg",))
@@ -41,12 +34,12 @@ class Complexity(OverImages):
     to 16 images all signs are gone through, else `draws` random ones.
     """
 
-    norms: Annotated[tuple[Norm, ...], Field(min_length=1), BeforeValidator(_listed)] = ("l1", "l2", "linf")
+    norms: Annotated[tuple[Norm, ...], Field(min_length=1), SEVERAL] = ("l1", "l2", "linf")
     eps: Annotated[Number, Field(ge=0)] = 8 / 255
     bound: Annotated[float, Field(gt=0)] = 1.0
     of: Literal["pixels", "features"] = "pixels"
     by: Literal["resize", "subset"] | None = None
-    sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], BeforeValidator(_listed)] = ()
+    sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], SEVERAL] = ()
     positive: Annotated[int, Field(ge=0)] | None = None
     draws: Annotated[int, Field(ge=2)] = 1000
 

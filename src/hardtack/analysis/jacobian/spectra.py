@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from hardtack import randomness
@@ -27,16 +27,11 @@ from hardtack.analysis.jacobian.places import Piece
 from hardtack.analysis.jacobian.power import power
 from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.rows import bound, dense
-from hardtack.config import check
+from hardtack.config import SEVERAL, check
 from hardtack.errors import UserError, did_you_mean
 from hardtack.registry import analyses
 
 KINDS = ("block", "residual", "branch", "attention", "mlp", "convolution", "stretch", "features", "network")
-
-
-def _several(value: Any) -> Any:
-    """`block,network` is a list of two."""
-    return tuple(word.strip() for word in value.split(",")) if isinstance(value, str) else value
 
 
 def _known(kinds: tuple[str, ...]) -> tuple[str, ...]:
@@ -46,8 +41,8 @@ def _known(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return kinds
 
 
-Kinds = Annotated[tuple[str, ...], BeforeValidator(_several), AfterValidator(_known), Field(min_length=1)]
-Stretch = Annotated[tuple[int, int], BeforeValidator(_several)]
+Kinds = Annotated[tuple[str, ...], SEVERAL, AfterValidator(_known), Field(min_length=1)]
+Stretch = Annotated[tuple[int, int], SEVERAL]
 
 
 @analyses.register("jacobian", papers=("cauchy",))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.analysis.adversary import attacked, make_adversary
@@ -17,7 +17,7 @@ from hardtack.analysis.perturbations.amplitude import amplitude
 from hardtack.analysis.perturbations.conclusion import ITSELF, conclude
 from hardtack.analysis.perturbations.picture import eight_bits, picture
 from hardtack.analysis.perturbations.spectrum import mean_frequency, radial_power, rings
-from hardtack.config import check
+from hardtack.config import SEVERAL, check
 from hardtack.errors import UserError
 from hardtack.evaluation.sanity import check_logits
 from hardtack.evaluation.trials import default_batch
@@ -25,11 +25,6 @@ from hardtack.registry import analyses
 from hardtack.threats import Threat
 
 THESIS = Threat.parse("linf:4/255")
-
-
-def _listed(value: Any) -> Any:
-    """One where several could be."""
-    return [value] if isinstance(value, int) else value.split(",") if isinstance(value, str) else value
 
 
 @analyses.register("perturbations", papers=("xcit",))
@@ -47,7 +42,7 @@ class Perturbations(OverImages):
     attack: Any = field(default_factory=dict)
     others: Any = ()
     makers: Literal["all", "itself"] = "all"
-    top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), BeforeValidator(_listed)] = (1, 5)
+    top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), SEVERAL] = (1, 5)
     pictures: Annotated[int, Field(ge=0)] = 8
 
     def __post_init__(self) -> None:
