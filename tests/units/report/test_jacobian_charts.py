@@ -11,7 +11,7 @@ from hardtack.report import charts, write_figures
 from hardtack.report.charts.growth import growth_charts
 from hardtack.report.charts.jacobian import jacobian_charts, shared_rows
 from hardtack.report.charts.violin import outline, violin_view
-from hardtack.results import FindingStore, read_runs
+from hardtack.results import FindingStore, Result, append_results, read_runs
 from hardtack.results.store import read_arrays
 
 LEVELS = {"plain": 2.0, "smooth": 1.5, "rough": 4.0}
@@ -127,3 +127,23 @@ def test_the_page_and_paper_have_them(three, tmp_path):
     assert found["jacobian"]["runs"] == found["growth"]["runs"] == [0, 1, 2]
     written = {path.name for path in write_figures(three, tmp_path / "figures")}
     assert {"jacobian-block.png", "jacobian-residual.pdf", "growth-adversarial.svg", "growth-euler.png"} <= written
+
+
+def robust(folder, value, threat, **more):
+    words = {"n": 100, "low": value, "high": value, "data": "digits/test", "suite": "pgd", "evaluation": f"e-{threat}"}
+    words |= {"metric": "robust_accuracy", "value": value, "threat": threat, **more}
+    append_results(folder, [Result(**words)])
+
+
+def test_the_measure_that_tells_runs_apart_stands_for_their_robustness(tmp_path):
+    for place, name in enumerate(("a", "b", "c")):
+        spectral(folder := tmp_path / name, level=2.0 + place)
+        robust(folder, 0.0, "l2:2")
+        robust(folder, 0.9 - place / 10, "l2:0", suite="curve")
+        robust(folder, 0.5 - place / 10, "l2:0.5", suite="curve", metric="robustness_area")
+    chart = by_id(jacobian_charts(read_runs(tmp_path)))["jacobian-accuracy-0"]
+    assert [round(one["y"], 1) for one in chart["views"][0]["series"]] == [0.5, 0.4, 0.3]
+    for place, name in enumerate(("a", "b", "c")):
+        robust(tmp_path / name, 0.2 + place / 10, "linf:1/255")
+    chart = by_id(jacobian_charts(read_runs(tmp_path)))["jacobian-accuracy-0"]
+    assert [round(one["y"], 1) for one in chart["views"][0]["series"]] == [0.2, 0.3, 0.4]

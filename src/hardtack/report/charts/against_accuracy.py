@@ -7,9 +7,10 @@ from collections.abc import Hashable, Sequence
 from hardtack.report import wording
 from hardtack.report.charts.findings import Found
 from hardtack.report.charts.subjects import where
-from hardtack.results import Result, Run
+from hardtack.results import SWEEPS, Result, Run
 
-ROBUST = ("worst_case_accuracy", "robust_accuracy")
+ROBUST = ("worst_case_accuracy", "robust_accuracy", "robustness_area")  # the first of what as many runs share
+TELLING = 0.02  # a measure by which runs differ less, such as an attack that leaves nothing, comes after others
 
 
 def with_accuracy(found: Sequence[Found], runs: Sequence[Run]) -> list[tuple[Found, Result]]:
@@ -18,12 +19,12 @@ def with_accuracy(found: Sequence[Found], runs: Sequence[Run]) -> list[tuple[Fou
     for one in found:
         for result in runs[one.run].results:
             same = result.weights_sha256 == one.weights or not one.weights
-            if result.metric in ROBUST and same:
+            if result.metric in ROBUST and same and not _one_of_many(result):
                 key = (result.metric, result.threat, result.suite, result.protocol, *where(result))
                 measured.setdefault(key, {})[one.run] = (one, result)
     if not measured:
         return []
-    best = max(measured.values(), key=lambda pairs: (len(pairs), _worst(pairs)))
+    best = max(measured.values(), key=lambda pairs: (len(pairs), *_worth([result for _, result in pairs.values()])))
     return list(best.values()) if len(best) >= 3 else []
 
 
@@ -33,6 +34,12 @@ def said_of(result: Result) -> str:
     return " · ".join(part for part in (attack, wording.reach_of(result), wording.images(result)) if part)
 
 
-def _worst(pairs: dict[int, tuple[Found, Result]]) -> bool:
-    """Of measures that as many runs share, the worst case over all threats is preferred."""
-    return next(iter(pairs.values()))[1].metric == ROBUST[0]
+def _one_of_many(result: Result) -> bool:
+    """A radius of a sweep, the first of which is none at all: their mean stands for them."""
+    return result.suite in SWEEPS and result.metric != ROBUST[2]
+
+
+def _worth(results: Sequence[Result]) -> tuple[bool, int]:
+    """Whether a measure tells the runs apart, and its place among the measures."""
+    values = [result.value for result in results]
+    return max(values) - min(values) >= TELLING, -ROBUST.index(results[0].metric)
