@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from hardtack.analysis.analysis import Arrays, Conclusion, Scene, Score, Work
 from hardtack.config import check
 from hardtack.errors import UserError
-from hardtack.models.parts import KINDS
+from hardtack.models.parts import KINDS, short_name
 from hardtack.registry import analyses
 
 COMPONENTS = ("convolution", "qkv", "feed-forward", "other")
@@ -100,7 +100,7 @@ class _Sparsity:
             Score(metric="weight_l2", value=float(np.sqrt(np.square(arrays["l2"]).sum())), n=0),
             Score(metric="largest_spectral_norm", value=float(arrays["spectral"].max()), n=0),
         ]
-        names = [name.removeprefix("body.") for name, _ in self.weights]
+        names = [short_name(name) for name, _ in self.weights]
         facts = {
             "names": names,
             "components": self.components,

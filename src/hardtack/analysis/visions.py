@@ -24,6 +24,7 @@ from hardtack.config import SEVERAL, check
 from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.trials import default_batch
 from hardtack.models import tap
+from hardtack.models.parts import short_name
 from hardtack.registry import analyses
 from hardtack.threats import Threat
 
@@ -181,7 +182,7 @@ class _Units(nn.Module):
         self.model = model
         with tap(model, attention=False) as taps, torch.no_grad():
             model(x)
-        names = [name.removeprefix("model.").removeprefix("body.") for name in taps.feature_names]
+        names = [short_name(name) for name in taps.feature_names]
         if not names:
             raise UserError(f"{taps.note}; units are those of blocks")
         self.place = _find(block, names)
@@ -197,7 +198,7 @@ class _Units(nn.Module):
 
 
 def _find(block: str | int, names: list[str]) -> int:
-    written = str(block).removeprefix("body.")
+    written = short_name(str(block))
     if written in names:
         return names.index(written)
     if written.lstrip("-").isdecimal() and -len(names) <= int(written) < len(names):

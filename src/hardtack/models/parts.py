@@ -30,7 +30,7 @@ def chosen(model: nn.Module, words: Iterable[str]) -> Named:
         bare = word.removeprefix("not ").strip()
         meant = KINDS[bare](model) if bare in KINDS else _matching(parameters, bare)
         if not meant:
-            tops = dict.fromkeys(_short(name).split(".")[0] for name in parameters)
+            tops = dict.fromkeys(short_name(name).split(".")[0] for name in parameters)
             known = [*KINDS, *tops]
             raise UserError(f"'{bare}' is no part of this model{did_you_mean(bare, known)}; known: {', '.join(known)}")
         names |= set(parameters) - meant if bare != word else meant
@@ -114,8 +114,11 @@ KINDS: dict[str, Callable[[nn.Module], set[str]]] = {
 
 def _matching(parameters: Named, pattern: str) -> set[str]:
     """A pattern stands for a parameter, or for a module and all that is in it."""
-    return {name for name in parameters if any(fnmatch.fnmatchcase(_short(name), p) for p in (pattern, f"{pattern}.*"))}
+    return {
+        name for name in parameters if any(fnmatch.fnmatchcase(short_name(name), p) for p in (pattern, f"{pattern}.*"))
+    }
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """What a part is called in the network itself, without what is wrapped around it."""
     return name.removeprefix("model.").removeprefix("body.")

@@ -9,8 +9,10 @@ import torch
 import hardtack as ht
 from hardtack.analysis import Conclusion, OverImages
 from hardtack.analysis.analysis import mean_score
+from hardtack.analysis.landscape import filter_direction
 from hardtack.cli import main
 from hardtack.errors import UserError
+from hardtack.evaluation.among import Among
 from hardtack.registry import Registry
 from hardtack.results import read_results, read_run
 from hardtack.runtime import Runtime
@@ -229,3 +231,17 @@ def test_what_a_model_cannot_be_asked_does_not_stop_the_others(tmp_path, monkeyp
     said = capsys.readouterr()
     assert "sparsity global" in said.out and "attention: ResNet has no attention" in said.err
     assert [finding.analysis for finding in read_run("here").findings] == ["sparsity"]
+
+
+def test_a_model_that_answers_among_some_classes_is_the_same_network():
+    model = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
+    some = Among(model, torch.tensor([0, 3, 5]))
+    data = (torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(3))
+
+    def seen(model, name, **settings):
+        return ht.analyze(model, data, name, runtime=CPU, quiet=True, **settings)
+
+    assert seen(some, "jacobian").facts["layers"] == seen(model, "jacobian").facts["layers"]
+    assert seen(some, "sparsity").facts["names"] == seen(model, "sparsity").facts["names"]
+    one, other = (filter_direction(given, seed=0, number=0) for given in (some, model))
+    assert all(torch.equal(one[f"model.{name}"], part) for name, part in other.items())

@@ -13,6 +13,7 @@ from hardtack.analysis.attention.measures import distances
 from hardtack.errors import UserError
 from hardtack.models import tap
 from hardtack.models.blocks import find_blocks
+from hardtack.models.parts import short_name
 from hardtack.models.taps import Taps
 
 Kind = Literal["token", "class", "channel"]
@@ -76,7 +77,7 @@ def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[Layer]:
         place = None if kind == "channel" else _place(map_, taps.prefix_tokens, x, said, name in in_windows)
         layers.append(
             Layer(
-                name=name.removeprefix("body.").removeprefix("model.body.") + again, kind=said, heads=map_.shape[1],
+                name=short_name(name) + again, kind=said, heads=map_.shape[1],
                 tokens=(map_.shape[-2], map_.shape[-1]), size=map_[0].numel(), place=place,
             )
         )  # fmt: skip

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hardtack.analysis.sparsity import components, spectral_norm, weight_tensors
 from hardtack.models.blocks import find_blocks
+from hardtack.models.parts import short_name
 
 LEFT_OUT = (
     "of Theorem 1 only norms and the adversary's term are computed: its margins E_i need a semidefinite program for "
@@ -40,7 +41,7 @@ def block_norms(model: nn.Module, *, eps: float, n: int) -> list[dict[str, Any]]
         s1, s2 = (max(map(spectral_norm, parts[kind])) for kind in ("qkv", "feed-forward"))
         b1, b2 = max(map(_l1_norm, parts["qkv"])), max(map(_column_sum, parts["feed-forward"]))
         term = 2 * eps * b1 * b2 / math.sqrt(n)
-        rows.append({"block": block.name.removeprefix("body."), "s1": s1, "b1": b1, "s2": s2, "b2": b2, "term": term})
+        rows.append({"block": short_name(block.name), "s1": s1, "b1": b1, "s2": s2, "b2": b2, "term": term})
     return rows
 
 

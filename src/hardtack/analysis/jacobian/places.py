@@ -20,6 +20,7 @@ from hardtack.analysis.jacobian.products import Trace
 from hardtack.errors import UserError
 from hardtack.models import Block, find_blocks
 from hardtack.models.branches import Branch
+from hardtack.models.parts import short_name
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Layer:
 
     @property
     def name(self) -> str:
-        return self.block.name.removeprefix("body.")
+        return short_name(self.block.name)
 
     @property
     def square(self) -> bool:

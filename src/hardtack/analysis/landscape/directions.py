@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.errors import UserError
+from hardtack.models.parts import short_name
 
 Direction = dict[str, Tensor]  # by name of the parameter; those that do not move are left out
 
@@ -38,7 +39,7 @@ def length(direction: Direction) -> float:
 
 def gaussian(name: str, shape: torch.Size, *words: int) -> Tensor:
     """Standard normal numbers (float32, on the CPU) that follow from the name of a parameter and the words."""
-    digest = hashlib.sha256(name.removeprefix("body.").encode()).digest()
+    digest = hashlib.sha256(short_name(name).encode()).digest()
     keys = randomness.make_keys(torch.tensor([int.from_bytes(digest[:7], "big")]), *words)
     return randomness.normal(keys, tuple(shape))[0]
 
