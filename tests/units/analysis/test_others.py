@@ -36,6 +36,15 @@ def test_a_fingerprint_is_that_of_the_weights(run):
     assert other.fingerprint() != before
 
 
+def test_a_fingerprint_of_a_function_is_that_of_its_code(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def build(): ...\n")
+    other = Other.parse(f"{file}:build")
+    before = other.fingerprint()
+    file.write_text("def build(): return 1\n")
+    assert other.fingerprint() != before
+
+
 def test_a_run_is_loaded_and_resized_where_it_takes_other_images(run):
     like, x = ht.load_model("vit_digits", num_classes=10, image_size=16, seed=0), torch.rand(2, 3, 16, 16)
     (other,) = read_others(str(run))
