@@ -50,6 +50,13 @@ def test_rows_count_alike_where_the_whole_map_counts_the_sharper():
     assert measures.similarity(a, b).item() == pytest.approx(0.25 / 1.25)
 
 
+@pytest.mark.parametrize("disturb", ["occlude", "noise", "corrupt", "attack"])
+def test_every_disturbance_of_an_image_is_another(vit, disturb):
+    found = look(vit, images(2), disturb=disturb, masks=2, **({"attack": {"steps": 1}} if disturb == "attack" else {}))
+    first, second = found.arrays["similarity_masks"].T
+    assert (first != second).all()
+
+
 def test_entropy_is_zero_at_one_key_and_one_at_all():
     assert measures.entropy(one_hot([[0, 3]])).item() == 0
     assert measures.entropy(torch.full((1, 1, 1, 3, 8), 1 / 8)).item() == pytest.approx(1)

@@ -119,6 +119,10 @@ def test_sharpness_is_the_rise_of_the_loss_along_the_gradient():
     one, worst = found.of("sharpness", "sam"), found.of("sharpness", "worst")
     assert one.value == pytest.approx(rise, rel=1e-4) and worst.value >= one.value > 0
     assert look(model, (x, y), rho=0.1).of("sharpness", "sam").value < one.value
+    near = look(
+        model, (x, y), rho=0.01
+    )  # where the loss is a slope, no place of the ball is higher than the first step's
+    assert near.of("sharpness", "worst").value == pytest.approx(near.of("sharpness", "sam").value, rel=0.02)
 
 
 def test_weights_come_back_to_the_bit():

@@ -37,6 +37,12 @@ def test_white_noise_is_one_everywhere():
     assert mean_frequency(noise).mean().item() == pytest.approx(0.383, abs=0.01)
 
 
+def test_a_single_bright_pixel_has_all_frequencies_alike():
+    point = torch.zeros(1, 3, 8, 8)
+    point[..., 2, 5] = 1.0
+    assert radial_power(point)[0].tolist() == pytest.approx([1.0] * 4)
+
+
 def test_strength_and_mean_do_not_count_and_no_change_is_no_spectrum():
     image = torch.rand(1, 3, 9, 9, generator=torch.Generator().manual_seed(0))
     assert radial_power(0.1 * image + 0.3) == pytest.approx(radial_power(image), rel=1e-4)
