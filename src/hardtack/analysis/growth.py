@@ -170,6 +170,10 @@ class _Growth:
             notes.append(
                 f"{unsure:.1%} of the spectra did not converge in {self.settings.most} products: raise growth.most"
             )
+        if still := int((arrays["pixels_adversarial"] == 0).sum()):
+            notes.append(
+                f"the attack left {still} images as they were: nothing grows there, nor at random, counted as 1 ×"
+            )
         if self.chain.lost:
             notes.append(
                 f"the chain ends before {self.chain.lost}: what goes into it does not come from the block before"

@@ -129,6 +129,15 @@ def test_a_chain_ends_where_another_feature_takes_over():
     assert found.of("euler_error") is None
 
 
+def test_images_that_the_attack_leaves_as_they_are_are_counted():
+    model, data = linear()
+    nn.init.zeros_(model.body[-1].weight)  # no gradient reaches the image
+    found = analyze((model, data), attack="fgsm")
+    assert any("left 4 images as they were" in note for note in found.notes)
+    assert found.of("log10_growth", "adversarial").value == 0
+    assert not any("as they were" in note for note in analyze(linear()).notes)
+
+
 def test_what_is_no_chain_is_refused():
     model = wrap(nn.Sequential(nn.Flatten(), nn.Linear(48, 3)))
     with pytest.raises(UserError, match="no blocks are known in Sequential"):

@@ -52,6 +52,12 @@ def test_every_filter_of_a_direction_is_as_long_as_the_trained_one():
     assert not any(torch.equal(other[name], direction[name]) for name in direction if direction[name].any())
 
 
+def test_scales_of_any_shape_do_not_move():
+    model = nn.Conv2d(3, 4, 3)
+    model.scale = nn.Parameter(torch.ones(4, 1, 1))
+    assert set(filter_direction(model, seed=0, number=0)) == {"weight"}
+
+
 def test_networks_that_compute_the_same_have_the_same_landscape(monkeypatch):
     model = relu_net()
     one, other = look(model), look(rescaled(model))
