@@ -123,8 +123,7 @@ class _Visions:
         }  # fmt: skip
         scores = [mean_score(metric, arrays["after"].astype(np.float64), threat=threat)]
         if not self.block:
-            hit = (arrays["predicted"] == arrays["goal"]).astype(np.float64)
-            scores.append(mean_score("vision_success", hit, threat=threat))
+            scores.append(mean_score("vision_success", arrays["predicted"] == arrays["goal"], threat=threat))
         return Conclusion(scores=scores, facts=facts)
 
     def _starts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

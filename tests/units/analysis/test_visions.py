@@ -42,6 +42,7 @@ def test_from_noise_every_class_is_reached_inside_the_ball():
     assert (found.arrays["after"] > found.arrays["before"]).all()
     assert (found.arrays["size"] <= 2 * (1 + 1e-5)).all() and (found.arrays["size"] > 1).all()
     assert found.of("vision_success").value == 1 and found.of("vision_success").threat == "l2:2"
+    assert found.of("vision_success").interval == "wilson 95%" and found.of("vision_success").low < 1
 
 
 def test_the_change_in_a_linear_model_is_the_template_of_the_class():
