@@ -98,12 +98,17 @@ class Score:
 
 
 def mean_score(metric: str, per_image: np.ndarray, *, column: str = "", threat: str | None = None) -> Score:
-    """The mean of one number per image, or the share of images of which something is true, with its interval."""
+    """The mean of one number per image, or the share of images of which something is true, with its interval.
+
+    A single image says nothing of how far others would differ: its number has none.
+    """
     vector = np.asarray(per_image, dtype=float)
+    low: float | None
+    high: float | None
     if np.asarray(per_image).dtype == bool:
         (low, high), kind = wilson(int(vector.sum()), len(vector)), "wilson 95%"
     else:
-        (low, high), kind = bootstrap(vector), "bootstrap 95%"
+        (low, high), kind = bootstrap(vector) if len(vector) > 1 else (None, None), "bootstrap 95%"
     return Score(
         metric=metric, value=float(vector.mean()), n=len(vector), low=low, high=high, interval=kind, column=column,
         threat=threat, per_image=vector,

@@ -66,6 +66,12 @@ def test_a_finding_has_arrays_and_a_result_with_its_interval(toy):
     assert "only a toy" in str(found) and "brightness" in str(found)
 
 
+def test_one_image_has_no_interval(toy):
+    model, (x, y) = toy
+    (result,) = ht.analyze(model, (x, y), "brightness", n=1, runtime=CPU, quiet=True).results
+    assert result.low is None and result.high is None and result.value == pytest.approx(x[0].mean().item())
+
+
 def test_pieces_of_any_size_give_the_same(toy):
     model, data = toy
     one, many = (ht.analyze(model, data, "brightness", batch_size=b, runtime=CPU, quiet=True) for b in (1, 20))
