@@ -85,12 +85,15 @@ def _analysis(name: str, values: dict[str, Any]) -> Any:
 
 
 def _check_keys(values: dict[str, Any], names: list[str]) -> None:
+    fields = {name: {field.name for field in dataclasses.fields(analyses.get(name).make)} for name in names}  # type: ignore[arg-type]
     for key in values:
+        if key in ("n", "batch_size") and not any(key in known for known in fields.values()):
+            raise UserError(f"'{key}' says how many images to look at, and {' and '.join(names)} looks at none")
         if key in SHARED or key in names:
             continue
         if key in analyses:
             raise UserError(f"'{key}.…' is a setting of an analysis that was not asked for; add the word {key}")
-        takers = [name for name in names if key in {f.name for f in dataclasses.fields(analyses.get(name).make)}]  # type: ignore[arg-type]
+        takers = [name for name in names if key in fields[name]]
         hint = f"; did you mean {takers[0]}.{key}?" if takers else did_you_mean(key, [*SHARED, *names])
         raise UserError(f"'{key}' is no setting of analyze{hint}")
 

@@ -102,8 +102,14 @@ def save_occluder(path: str | Path, occluder: Occluder) -> str:
 
 def find_occluder(path: str | Path) -> Path:
     """The file itself, or the one beside the best weights of a run that trained an occluder."""
-    folder = Path(path).expanduser().is_dir()
-    return find_weights(path, checkpoint="best.occluder") if folder else find_weights(path)
+    if not Path(path).expanduser().is_dir():
+        return find_weights(path)
+    try:
+        return find_weights(path, checkpoint="best.occluder")
+    except UserError:
+        raise UserError(
+            f"{path} holds no occluder: it was not trained with objective=rspc, or with random masks"
+        ) from None
 
 
 def load_occluder(path: str | Path) -> Occluder:

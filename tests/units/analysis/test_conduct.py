@@ -205,6 +205,7 @@ def test_settings_of_analyses_are_listed(capsys):
         (["model=vit_digits", "sparsity", "threshold=1"], "did you mean sparsity.threshold"),
         (["model=vit_digits", "sparsity", "sparsity.treshold=1"], "sparsity.treshold"),
         (["model=vit_digits", "sparsity", "sparsity=1"], "sparsity.KEY"),
+        (["model=vit_digits", "sparsity", "n=3"], "looks at none"),
         (["nowhere", "sparsity"], "nowhere"),
         (["sparsity"], "name a run folder or a model"),
         (["sparsity", "nowhere"], "there is no analysis 'nowhere'"),
