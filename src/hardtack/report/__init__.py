@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hardtack.errors import UserError
@@ -31,11 +31,13 @@ def write_report(run_dirs_or_parents: str | Path | Iterable[str | Path], output:
     return page
 
 
-def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Path) -> list[Path]:
+def write_figures(
+    run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, kinds: Sequence[str] = ("pdf", "svg", "png")
+) -> list[Path]:
     """Figures for papers (see `hardtack.report.figures`); matplotlib is imported only here."""
     from hardtack.report.figures import write_figures as write
 
-    return write(run_dirs, folder)
+    return write(run_dirs, folder, kinds=kinds)
 
 
 def _common_parent(runs: list[Path]) -> Path:

@@ -232,7 +232,7 @@ def test_every_chart_stands_on_the_page_with_its_numbers_and_is_a_figure(folders
     assert all(f'<section id="{name}">' in text for name in sections)
     assert text.count('<div class="plot"') == text.count('class="save"') == 8
     assert "flip probability" in text.lower() and "Expected calibration error" not in text.split("<main>")[1]
-    names = {path.stem for path in write_figures(tmp_path, tmp_path / "figures") if path.suffix == ".svg"}
+    names = {path.stem for path in write_figures(tmp_path, tmp_path / "figures", kinds=["svg"])}
     assert names == {
         "breakdown", "corruptions-plain", "corruptions-robust", "corruption-types", "flips", "occlusion", "confidence",
         "classes", "calibration",

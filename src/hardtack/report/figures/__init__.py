@@ -26,7 +26,6 @@ from hardtack.report.figures.violin import violin_figure
 from hardtack.report.masks import strips
 from hardtack.results import Gallery, read_runs
 
-KINDS = ("pdf", "svg", "png")
 DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views where it has several
     "lines": lines_figure,
     "heat": heat_figure,
@@ -43,18 +42,20 @@ DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views wh
 }
 
 
-def write_figures(run_dirs: str | Path | Iterable[str | Path], folder: str | Path) -> list[Path]:
-    """Write every figure these runs have data for into `folder`; returns the files."""
+def write_figures(
+    run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, kinds: Sequence[str]
+) -> list[Path]:
+    """Write every figure these runs have data for into `folder`, as files of these kinds; returns the files."""
     runs = palette.in_order(read_runs(run_dirs))
     folder = Path(folder)
     drawn = [chart for section in charts.sections(runs) for chart in section["charts"]] + charts.training_charts(runs)
     written: list[Path] = []
     with rc_context(STYLE):
         for name, figure in _figures(drawn):
-            written += save(figure, [folder / f"{name}.{kind}" for kind in KINDS])
+            written += save(figure, [folder / f"{name}.{kind}" for kind in kinds])
         for strip in strips(runs)[0]:
             name = f"masks-{file_name(strip.name)}"
-            written += save(masks_figure(strip), [folder / f"{name}.{kind}" for kind in KINDS])
+            written += save(masks_figure(strip), [folder / f"{name}.{kind}" for kind in kinds])
         for run in runs:
             for gallery in run.galleries:
                 if len(gallery.x):
