@@ -110,7 +110,7 @@ def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> t
         return _run_alone(Path(run).expanduser(), job), job
     if job.model is None:
         raise UserError("name a run folder or a model: hardtack analyze model=NAME …")
-    return _model_alone(job, values), job
+    return _model_alone(job), job
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,17 +132,15 @@ def _run_alone(folder: Path, job: Any) -> _Alone:
     return _Alone(model=model, folder=Path(job.output or folder).expanduser(), subject=subject)
 
 
-def _model_alone(job: Any, values: dict[str, Any]) -> _Alone:
+def _model_alone(job: Any) -> _Alone:
     asked: ModelConfig = job.model
     model = load_model(asked, seed=job.runtime.seed)
-    place = place_of(asked.name)
-    name = place.folder_name if place else asked.name.replace(":", "-").replace("/", "-")
-    folder = Path(job.output or f"runs/{name}").expanduser()
+    folder = api.model_folder(asked, job.output)
     file = find_weights(asked.weights) if asked.weights else None
     subject = Subject(
         run=folder.name, model=model.architecture["name"], checkpoint=file.stem if file else None,
         weights_sha256=sha256(file) if file else None,
-        flags=() if file or asked.pretrained or place else (UNTRAINED,),
+        flags=() if file or asked.pretrained or place_of(asked.name) else (UNTRAINED,),
     )  # fmt: skip
     return _Alone(model=model, folder=folder, subject=subject)
 

@@ -267,9 +267,7 @@ def _model_target(job: EvaluationJob) -> Target:
     data = _images_for(asked, _sized(job, job.data.image_size or size))
     classes = None if asked.pretrained else _written_classes(asked) or data.num_classes
     model = load_model(asked, num_classes=classes, image_size=data.image_shape[-1], seed=job.runtime.seed)
-    place = place_of(asked.name)
-    name = place.folder_name if place else asked.name.replace(":", "-").replace("/", "-")
-    folder = Path(job.output or f"runs/{name}").expanduser()
+    place, folder = place_of(asked.name), model_folder(asked, job.output)
     file = find_weights(asked.weights) if asked.weights else None
     digest = sha256(file) if file else state_sha256(model) if place else None
     trained = bool(file) or asked.pretrained
@@ -284,6 +282,13 @@ def _model_target(job: EvaluationJob) -> Target:
         weights_sha256=digest, flags=tuple(flags),
     )  # fmt: skip
     return Target(model=model, data=data, folder=folder, subject=subject)
+
+
+def model_folder(asked: ModelConfig, output: str | None) -> Path:
+    """Where what is measured of a model by its name is kept, unless told."""
+    place = place_of(asked.name)
+    name = place.folder_name if place else asked.name.replace(":", "-").replace("/", "-")
+    return Path(output or f"runs/{name}").expanduser()
 
 
 def _images_for(asked: ModelConfig, job: EvaluationJob) -> Dataset:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from test_report_page import HOSTILE_NAME, browser, open_page, plot_of, write_report  # noqa: F401
+from looks import SCREENS, looked_at
+from test_report_page import HOSTILE_NAME, browser, plot_of, write_report  # noqa: F401
 
 from attending import attended, saw, stared  # isort: skip  # beside run_folders, which test_report_page finds
 
@@ -18,14 +19,9 @@ def report(tmp_path_factory):
     return write_report(parent)
 
 
-@pytest.fixture(params=[(1280, "light"), (390, "dark")])
+@pytest.fixture(params=SCREENS)
 def page(browser, report, request):  # noqa: F811
-    width, scheme = request.param
-    opened = open_page(browser, report, width=width, scheme=scheme)
-    yield opened
-    assert opened.complaints == [] and opened.evaluate("window.hacked") is None
-    assert opened.evaluate("document.documentElement.scrollWidth") <= width
-    opened.context.close()
+    yield from looked_at(browser, report, request.param)
 
 
 def test_the_histogram_is_read_bin_by_bin_and_switched(page):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from test_report_page import HOSTILE_NAME, browser, make_run, open_page, write_report  # noqa: F401
+from looks import SCREENS, looked_at
+from test_report_page import HOSTILE_NAME, browser, make_run, write_report  # noqa: F401
 from weighed import LOOKS, look_at
 
 
@@ -17,14 +18,9 @@ def report(tmp_path_factory):
     return write_report(parent)
 
 
-@pytest.fixture(params=[(1280, "light"), (390, "dark")], ids=["wide", "phone"])
+@pytest.fixture(params=SCREENS, ids=["wide", "phone"])
 def page(browser, report, request):  # noqa: F811
-    width, scheme = request.param
-    opened = open_page(browser, report, width=width, scheme=scheme)
-    yield opened
-    assert opened.complaints == [] and opened.evaluate("window.hacked") is None
-    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing sticks out"
-    opened.context.close()
+    yield from looked_at(browser, report, request.param)
 
 
 def faces(plot):

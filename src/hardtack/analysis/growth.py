@@ -7,7 +7,6 @@ at most Π(1 + σ_max(J_F)), which is at most exp Σσ_max(J_F).
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any
@@ -20,7 +19,7 @@ from torch import Tensor
 from hardtack import randomness
 from hardtack.analysis.adversary import make_adversary, moved
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.jacobian.asked import images_at_once, require_apart, require_finite
+from hardtack.analysis.jacobian.asked import find_spectrum, images_at_once, require_apart
 from hardtack.analysis.jacobian.chain import Chain, find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
 from hardtack.analysis.jacobian.lanczos import lanczos
@@ -125,13 +124,8 @@ class _Growth:
         """σ_max of a step at every image, and whether it is sure; of one without a residual, nan."""
         if bare and not piece.bare:
             return np.full(len(x), np.nan), np.ones(len(x), bool)
-        keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{bare}/{piece.name}".encode()))
-        try:
-            traced = Jacobian(piece.trace, x, name=piece.name, bare=bare)
-            found = lanczos(traced, keys, tolerance=self.settings.tolerance, most=self.settings.most)
-        except torch.OutOfMemoryError:
-            raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
-        require_finite(found, piece.name, index)
+        how = {"tolerance": self.settings.tolerance, "most": self.settings.most}
+        found = find_spectrum(lanczos, piece, x, index, (self.scene.seed, str(bare)), bare=bare, **how)
         return found.sigma[:, 0], found.converged
 
     # ------------------------------------------------------------ what the rows say

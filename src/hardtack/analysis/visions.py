@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from hardtack import randomness
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work, mean_score
+from hardtack.analysis.pictures import as_picture
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks.outcome import Step
 from hardtack.config import SEVERAL, check
@@ -108,8 +109,8 @@ class _Visions:
         largest = change.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
         found = {
             "index": index, "label": y, "goal": goal, "before": before, "after": after, "predicted": predicted,
-            "size": self.attack.threat.size(change), "start": _bytes(x), "vision": _bytes(seen),
-            "change": _bytes(0.5 + change / largest / 2),
+            "size": self.attack.threat.size(change), "start": as_picture(x), "vision": as_picture(seen),
+            "change": as_picture(0.5 + change / largest / 2),
         }  # fmt: skip
         return {name: value.detach().cpu().numpy() for name, value in found.items()}
 
@@ -213,8 +214,3 @@ def _towards_the_unit(*args: Any, **settings: Any) -> Step:
 
 def _output(outputs: Tensor, goal: Tensor, reference: Tensor | None) -> Tensor:
     return outputs.gather(1, goal[:, None])[:, 0]
-
-
-def _bytes(x: Tensor) -> Tensor:
-    """N×C×H×W in [0,1] to N×H×W×C uint8."""
-    return (255 * x).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)

@@ -15,6 +15,7 @@ from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Sc
 from hardtack.analysis.attention import measures
 from hardtack.analysis.attention.disturbance import Disturbance, Disturbed, make_disturbance
 from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
+from hardtack.analysis.pictures import as_picture
 from hardtack.config import SEVERAL, check
 from hardtack.evaluation.trials import default_batch
 from hardtack.registry import analyses
@@ -130,8 +131,8 @@ class _Stability:
             x, y, index = self.scene.images(start, min(count, start + self.at_once))
             x_disturbed = self.disturbance.show(x, y, index, 0)
             clean, again = self._listen(x), self._listen(x_disturbed)
-            found.setdefault("shown_x", []).append(_bytes(x))
-            found.setdefault("shown_disturbed", []).append(_bytes(x_disturbed))
+            found.setdefault("shown_x", []).append(as_picture(x))
+            found.setdefault("shown_disturbed", []).append(as_picture(x_disturbed))
             for name, maps in (("map", clean), ("map_disturbed", again)):
                 drawings = [self._drawing(maps[at], self.layers[at], grid) for at in drawn]
                 found.setdefault(name, []).append(torch.stack(drawings, dim=1))
@@ -162,11 +163,6 @@ def _by_layer(found: list[Tensor]) -> Tensor:
 def _one_number(found: Tensor) -> Tensor:
     """Mean over heads, then over layers: N."""
     return found.nanmean(dim=2).mean(dim=1)
-
-
-def _bytes(x: Tensor) -> Tensor:
-    """N×C×H×W in [0,1] to N×H×W×C uint8."""
-    return (255 * x).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
 
 
 def _numpy(values: Tensor) -> np.ndarray:

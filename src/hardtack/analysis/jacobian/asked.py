@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack import randomness
 from hardtack.analysis.analysis import Scene
 from hardtack.analysis.jacobian.lanczos import Spectrum
 from hardtack.analysis.jacobian.places import (
@@ -20,6 +23,7 @@ from hardtack.analysis.jacobian.places import (
     stretch_piece,
     survey,
 )
+from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.rows import MOST_NUMBERS
 from hardtack.errors import UserError
 
@@ -89,10 +93,27 @@ def require_apart(scene: Scene, images: Tensor) -> None:
         raise UserError("this model mixes the images of a batch: an image has no Jacobian of its own")
 
 
-def require_finite(found: Spectrum, name: str, index: Tensor) -> None:
+def find_spectrum(
+    find: Callable[..., Spectrum],
+    piece: Piece,
+    x: Tensor,
+    index: Tensor,
+    words: tuple[int, str],
+    *,
+    bare: bool,
+    **how: Any,
+) -> Spectrum:
+    """What `find` (lanczos, power) says of a piece at every image; `words`: the seed, and what else moves its start."""
+    seed, word = words
+    keys = randomness.make_keys(index, seed, zlib.crc32(f"{word}/{piece.name}".encode()))
+    try:
+        found = find(Jacobian(piece.trace, x, name=piece.name, bare=bare), keys, **how)
+    except torch.OutOfMemoryError:
+        raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
     wrong = index.cpu().numpy()[~np.isfinite(found.sigma[:, 0])]
     if len(wrong):
-        raise UserError(f"the Jacobian of {name} has values that are not finite, at image {wrong[0]} for one")
+        raise UserError(f"the Jacobian of {piece.name} has values that are not finite, at image {wrong[0]} for one")
+    return found
 
 
 def images_at_once(scene: Scene, pieces: list[Piece], layers: list[Layer], most: int) -> int:

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
-import torch
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from hardtack import randomness
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
 from hardtack.analysis.jacobian.asked import (
+    find_spectrum,
     images_at_once,
     layers_of,
     pieces_of,
     require_apart,
-    require_finite,
     require_small,
 )
 from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
@@ -141,17 +139,10 @@ class _Spectra:
         settings, find = self.settings, power if self.settings.method == "power" else lanczos
         if settings.method == "dense":
             return dense(piece, x, top=settings.top, bare=bare, vectors=settings.vectors)
-        keys = randomness.make_keys(index, self.scene.seed, zlib.crc32(f"{kind}/{piece.name}".encode()))
-        try:
-            traced = Jacobian(piece.trace, x, name=piece.name, bare=bare)
-            found = find(
-                traced, keys, top=settings.top, tolerance=settings.tolerance, most=settings.most,
-                vectors=settings.vectors,
-            )  # fmt: skip
-        except torch.OutOfMemoryError:
-            raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
-        require_finite(found, piece.name, index)
-        return found
+        return find_spectrum(
+            find, piece, x, index, (self.scene.seed, kind), bare=bare,
+            top=settings.top, tolerance=settings.tolerance, most=settings.most, vectors=settings.vectors,
+        )  # fmt: skip
 
     def _bounds(self, piece: Piece, x: Tensor, index: Tensor) -> np.ndarray:
         """N×2: of the piece, and less the identity."""

@@ -15,8 +15,9 @@ from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Wo
 from hardtack.analysis.others import read_others
 from hardtack.analysis.perturbations.amplitude import amplitude
 from hardtack.analysis.perturbations.conclusion import ITSELF, conclude
-from hardtack.analysis.perturbations.picture import eight_bits, picture
+from hardtack.analysis.perturbations.picture import picture
 from hardtack.analysis.perturbations.spectrum import mean_frequency, radial_power, rings
+from hardtack.analysis.pictures import eight_bits
 from hardtack.config import SEVERAL, check
 from hardtack.errors import UserError
 from hardtack.evaluation.sanity import check_logits

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hardtack.analysis.perturbations.amplitude import bound
+from hardtack.analysis.pictures import eight_bits
 from hardtack.threats import Threat
 
 
@@ -17,8 +18,3 @@ def picture(delta: Tensor, threat: Threat) -> Tensor:
     most = bound(delta, threat)
     share = torch.where(most > 0, (delta + most) / (2 * most), 0.5)
     return eight_bits(share)
-
-
-def eight_bits(x: Tensor) -> Tensor:
-    """[0,1] as the nearest of 256 levels, as a file would hold it."""
-    return (255 * x.clamp(0, 1)).round().to(torch.uint8)

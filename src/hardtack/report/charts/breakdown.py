@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import Subject, attacked, described, numbers, side_by_side
+from hardtack.report.charts.subjects import Subject, attacked, described, numbers, side_by_side, switch
 from hardtack.results import SWEEPS, Result, Run, comparable
 
 STANDING, WRONG, OTHERS = "still right", "wrong when clean", "other attacks"
@@ -29,7 +29,7 @@ def breakdown_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "title": "What broke the images",
             "x": "Share of the images",
             "views": views,
-            "choose": {"label": "Evaluation", "options": [view["name"] for view in views], "chosen": 0},
+            "choose": switch("Evaluation", views),
             "caption": "",
             "numbers": [_numbers(view) for view in views],
         }

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import Subject, attacked, described, numbers, rounded, side_by_side, where
+from hardtack.report.charts.subjects import (
+    Subject,
+    attacked,
+    described,
+    numbers,
+    rounded,
+    side_by_side,
+    switch,
+    where,
+)
 from hardtack.results import SWEEPS, Result, Run, comparable, wilson
 
 ALL_SHOWN = 20  # classes; of more, the chart shows the worst
@@ -29,7 +38,7 @@ def class_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "title": "Accuracy by class",
             "x": "Accuracy",
             "views": views,
-            "choose": {"label": "Evaluation", "options": [view["name"] for view in views], "chosen": 0},
+            "choose": switch("Evaluation", views),
             "caption": "",
             "numbers": [_numbers(subjects, view) for subjects, view in zip(groups, views, strict=True)],
             "sortable": True,

@@ -9,7 +9,17 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import Subject, described, file_of, numbers, rounded, side_by_side, triple, where
+from hardtack.report.charts.subjects import (
+    Subject,
+    described,
+    file_of,
+    numbers,
+    rounded,
+    side_by_side,
+    switch,
+    triple,
+    where,
+)
 from hardtack.results import ONE_VIEW, Result, Run, source_of
 
 
@@ -72,7 +82,7 @@ def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
         "rows": [wording.spaced(name) for name in types],
         "columns": [str(severity) for severity in severities],
         "views": views,
-        "choose": {"label": "Run", "options": [view["name"] for view in views], "chosen": 0},
+        "choose": switch("Run", views),
         "caption": _about(subjects),
         "numbers": [
             numbers(

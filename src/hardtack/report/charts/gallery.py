@@ -24,6 +24,7 @@ from PIL import Image
 
 from hardtack.report import palette
 from hardtack.report.charts.subjects import numbers as number_table
+from hardtack.report.charts.subjects import switch
 from hardtack.report.pictures import data_uri
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ def gallery_chart(
         "title": title,
         "caption": caption,
         "views": list(views),
-        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": chosen},
+        "choose": switch(label, views, chosen),
         "numbers": list(numbers) if numbers is not None else _said(views),
     }
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.report.charts.subjects import numbers as number_table
+from hardtack.report.charts.subjects import switch
 
 BINS = (10, 48)  # at least and at most
 
@@ -40,7 +41,7 @@ def histogram_chart(
         "title": title,
         "caption": caption,
         "views": list(views),
-        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": chosen},
+        "choose": switch(label, views, chosen),
         "numbers": list(numbers) if numbers is not None else [_summed(view) for view in views],
     }
 

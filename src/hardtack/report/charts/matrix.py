@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.subjects import numbers, switch
 
 Triple = tuple[float | None, float | None, float | None]
 Cells = dict[tuple[str, str], Triple]  # (row, column): value, low, high
@@ -22,7 +22,7 @@ def matrix_chart(
         "x": x,
         "y": y,
         "views": made,
-        "choose": {"label": label, "options": [view["name"] for view in made], "chosen": 0},
+        "choose": switch(label, made),
         "numbers": [
             numbers(
                 [y, *view["columns"]],

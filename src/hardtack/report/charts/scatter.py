@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.subjects import numbers, switch
 
 Kind = Literal["percent", "number"]
 
@@ -34,7 +34,7 @@ def scatter_chart(
         "title": title,
         "caption": "",
         "views": list(views),
-        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": 0},
+        "choose": switch(label, views),
         "numbers": [_numbers(view) for view in views],
     }
 

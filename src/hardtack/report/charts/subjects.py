@@ -88,6 +88,11 @@ def attacked(result: Result) -> dict[str, str]:
     return {"name": f"{about} · {wording.images(result)}", "file": file}
 
 
+def switch(label: str, views: Sequence[dict[str, Any]], chosen: int = 0) -> dict[str, Any]:
+    """What a reader switches between: `label` stands before the names of the views."""
+    return {"label": label, "options": [view["name"] for view in views], "chosen": chosen}
+
+
 def triple(result: Result) -> list[float | None]:
     """A value and its interval, as charts draw them."""
     return [rounded(result.value), rounded(result.low), rounded(result.high)]

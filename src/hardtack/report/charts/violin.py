@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.report.charts.subjects import switch
+
 FEW = 6  # values of which an outline would say more than there is
 STEPS = 41
 LONG = 30  # times the smallest value that the largest is, from which on the scale is in powers
@@ -39,7 +41,7 @@ def violin_chart(
         "title": title,
         "caption": caption,
         "views": list(views),
-        "choose": {"label": label, "options": [view["name"] for view in views], "chosen": 0},
+        "choose": switch(label, views),
         "numbers": list(numbers),
     }
 

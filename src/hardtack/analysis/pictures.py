@@ -1,0 +1,16 @@
+"""Images as a file would hold them, for arrays that are kept to be looked at."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def eight_bits(x: Tensor) -> Tensor:
+    """[0,1] as the nearest of 256 levels, uint8."""
+    return (255 * x.clamp(0, 1)).round().to(torch.uint8)
+
+
+def as_picture(x: Tensor) -> Tensor:
+    """N×C×H×W in [0,1] to N×H×W×C uint8."""
+    return eight_bits(x).permute(0, 2, 3, 1)
