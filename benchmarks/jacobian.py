@@ -7,7 +7,7 @@
 For each model σ_max of all blocks, with and without the identity, at the default tolerance (1e-3); its relative error
 against a run at 1e-6 with up to 600 products; products for each block and image, of which the bound needs as many as
 the block has outputs; images·blocks/s of the whole analysis; the bound on the first few images and how many times it
-exceeds σ_max. `dense`: the same against the singular values of the whole matrix, for a model of width 32.
+exceeds σ_max (of the first model). `dense`: the same against the singular values of the whole matrix, for a model of width 32.
 
 Without --data the images are noise of low frequency. A name means fresh weights (seed 0), a run folder its own.
 """
@@ -15,7 +15,10 @@ Without --data the images are noise of low frequency. A name means fresh weights
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,7 @@ def errors(found: Any, exact: Any) -> dict[str, float]:
 
 
 def measure(name: str, given: argparse.Namespace, runtime: Runtime) -> dict[str, Any]:
+    """The bound is that of the first model alone: it takes longer than all the rest."""
     model = load(name)
     data = images(given.images, model.image_size or 32, given.data, given.root)
     find(model, tuple(part[: given.batch_size or 8] for part in data), runtime, most=8)  # warm
@@ -73,7 +77,7 @@ def measure(name: str, given: argparse.Namespace, runtime: Runtime) -> dict[str,
         "fewer_products_than_bound": size[1] / found.facts["products"]["block"]["mean"],
         "seconds": seconds, "images_blocks_per_s": round(2 * given.images * blocks / seconds, 2),
     }  # fmt: skip
-    if given.bound_images:
+    if given.bound_images and name == given.models[0]:
         few = tuple(part[: given.bound_images] for part in data)
         bounds = find(model, few, runtime, bound=True, rows=given.rows)
         result["bound"] = {
@@ -116,15 +120,17 @@ def main() -> None:
     runtime = Runtime(device=given.device)
     on_gpu = runtime.torch_device.type == "cuda"
     record: dict[str, Any] = {
+        "command": shlex.join(["python", *sys.argv]), "date": datetime.date.today().isoformat(),
         "device": torch.cuda.get_device_name(runtime.torch_device) if on_gpu else "CPU",
         "torch": torch.__version__, "data": given.data or "noise of low frequency", "tolerance": 1e-3,
-        "models": [measure(name, given, runtime) for name in given.models],
-        "dense": against_dense(given.dense, given, runtime) if given.dense else None,
+        "dense": against_dense(given.dense, given, runtime) if given.dense else None, "models": [],
     }  # fmt: skip
-    text = json.dumps(record, indent=1) + "\n"
-    if given.output:
-        given.output.write_text(text, encoding="utf-8")
-    print(text)
+    for name in reversed(given.models):
+        record["models"].insert(0, measure(name, given, runtime))
+        text = json.dumps(record, indent=1) + "\n"
+        print(text, flush=True)
+        if given.output:
+            given.output.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
