@@ -7,7 +7,8 @@
 For each model σ_max of all blocks, with and without the identity, at the default tolerance (1e-3); its relative error
 against a run at 1e-6 with up to 600 products; products for each block and image, of which the bound needs as many as
 the block has outputs; images·blocks/s of the whole analysis; the bound on the first few images and how many times it
-exceeds σ_max (of the first model). `dense`: the same against the singular values of the whole matrix, for a model of width 32.
+exceeds σ_max, of the first model. `dense`: the same against the singular values of the whole matrix, for a model of
+width 32.
 
 Without --data the images are noise of low frequency. A name means fresh weights (seed 0), a run folder its own.
 """
