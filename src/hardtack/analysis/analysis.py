@@ -13,6 +13,7 @@ random in it is drawn from its own number (`hardtack.randomness`) and `scene.see
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,10 +24,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.analysis.held import Held
 from hardtack.analysis.others import Other
 from hardtack.data import Dataset
 from hardtack.errors import UserError
 from hardtack.evaluation.chunks import chunks, count, shape_of
+from hardtack.evaluation.trials import default_batch
 from hardtack.results import bootstrap, wilson
 from hardtack.runtime import Runtime
 
@@ -75,6 +78,13 @@ class Scene:
         assert self.data is not None
         _, (x, y, index) = next(chunks(self.data, self.device, [(start, stop)]))
         return x.clamp(0, 1), y, index
+
+    def held(self, batch_size: int | None = None) -> Held:
+        """All images, in batches that are read once and gone through again and again."""
+        size = batch_size or default_batch(self.shape, self.device.type)
+        spans = [(start, min(start + size, self.count)) for start in range(0, self.count, size)]
+        read = ((x.clamp(0, 1), y, index) for _, (x, y, index) in chunks(self.data, self.device, spans))
+        return Held(read, self.device, 4 * self.count * math.prod(self.shape))
 
     def another(self, given: Any) -> nn.Module:
         """Another model beside this one, for the same classes and images, frozen, on the device (see `Other`)."""

@@ -7,6 +7,7 @@ them at the trained weights; they stay while the weights move.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from dataclasses import dataclass, field
@@ -72,8 +73,7 @@ class _Curvature:
         self.length = 1 + settings.probes
         self.losses = Losses(scene, settings.attack or None, settings.batch_size)
         self.names = [name for name, weight in scene.model.named_parameters() if weight.is_floating_point()]
-        x = self.losses.attacked(scene.model)
-        self.hessian = Hessian(copy.deepcopy(scene.model), self.losses, x)
+        self.hessian = Hessian(copy.deepcopy(scene.model), self.losses.crafted(scene.model))
 
     def rows(self, start: int, stop: int) -> Arrays:
         found = [self._eigenvalues() if row == 0 else self._probe(row) for row in range(start, stop)]
@@ -127,13 +127,11 @@ class _Curvature:
         return risen
 
     def _each(self, place: Tensor | None) -> np.ndarray:
-        if place is None:
-            return self.losses.each(self.hessian.model, self.hessian.x)[0].cpu().numpy()
-        with self.hessian.displaced(place):
-            return self.losses.each(self.hessian.model, self.hessian.x)[0].cpu().numpy()
+        with self.hessian.displaced(place) if place is not None else contextlib.nullcontext():
+            return self.losses.each(self.hessian.model, self.hessian.images)[0].cpu().numpy()
 
     def conclude(self, arrays: Arrays) -> Conclusion:
-        top, n = self.settings.top, len(self.losses.x)
+        top, n = self.settings.top, len(self.losses.images)
         threat = str(self.settings.threat) if self.settings.threat else None
         values, errors = arrays["eigenvalues"][0], arrays["errors"][0]
         named = [*((f"{place + 1}", place) for place in range(top)), ("lowest", top)]
@@ -151,8 +149,8 @@ class _Curvature:
         scores += [mean_score("sharpness", rise, column=word, threat=threat) for word, rise in risen.items()]
         products, converged = (int(value) for value in arrays["products"][0])
         kept = {
-            "index": self.losses.index.cpu().numpy(), "label": self.losses.y.cpu().numpy(), "eigenvalues": values[:top],
-            "errors": errors[:top], "trace": arrays["trace"][1:],
+            **self.losses.images.each(), "eigenvalues": values[:top], "errors": errors[:top],
+            "trace": arrays["trace"][1:],
         }  # fmt: skip
         missing = f"the eigenvalues did not settle within {products} products: raise curvature.most"
         facts = {"products": products, "converged": bool(converged), "weights": sum(self.hessian.sizes)}

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hardtack.analysis.landscape.loss import Losses
+from hardtack.analysis.held import Held
 from hardtack.errors import UserError
 from hardtack.results.store import read_arrays, write_arrays
 
@@ -128,8 +129,8 @@ class Hessian:
     `model` must be a copy: its weights want gradients from now on.
     """
 
-    def __init__(self, model: nn.Module, losses: Losses, x: Tensor) -> None:
-        self.model, self.losses, self.x = model, losses, x
+    def __init__(self, model: nn.Module, images: Held) -> None:
+        self.model, self.images = model, images
         self.weights = [weight for weight in model.parameters() if weight.is_floating_point()]
         if not self.weights:
             raise UserError("this model has no weights, so its loss has no curvature")
@@ -137,20 +138,22 @@ class Hessian:
             weight.requires_grad_(True)
 
     def gradient(self) -> Tensor:
-        total = torch.zeros((), device=self.x.device)
-        for span in self.losses.spans():
-            loss = self.losses.mean(self.model, self.x, span)
-            total = total + _joined(torch.autograd.grad(loss, self.weights, materialize_grads=True))
+        total = torch.zeros(sum(self.sizes), device=self.images.device)
+        for x, y, _ in self.images:
+            total += _joined(torch.autograd.grad(self._loss(x, y), self.weights, materialize_grads=True))
         return total
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """The part that these images have in the mean loss over all."""
+        return F.cross_entropy(self.model(x).float(), y, reduction="sum") / len(self.images)
 
     def product(self, vector: Tensor) -> Tensor:
         """Hessian times vector: the gradient, differentiated along it."""
         along = [part.view_as(w) for part, w in zip(vector.split(self.sizes), self.weights, strict=True)]
         total = torch.zeros_like(vector)
-        for span in self.losses.spans():
+        for x, y, _ in self.images:
             with twice_differentiable():
-                loss = self.losses.mean(self.model, self.x, span)
-                slopes = torch.autograd.grad(loss, self.weights, create_graph=True, materialize_grads=True)
+                slopes = torch.autograd.grad(self._loss(x, y), self.weights, create_graph=True, materialize_grads=True)
                 pairs = [(g, v) for g, v in zip(slopes, along, strict=True) if g.requires_grad]
                 if pairs:
                     outputs, with_these = zip(*pairs, strict=True)

@@ -101,8 +101,18 @@ def test_the_lemma_holds_and_only_l1_forgets_the_dimension():
 
 
 def test_closed_bounds_are_tight_where_they_can_be():
-    assert closed_bounds(np.eye(4), "l2", bound=1.0)[1] == pytest.approx(math.sqrt(4) / 4)
-    assert closed_bounds(np.eye(4), "linf", bound=1.0)[1] == pytest.approx(1)
+    of_the_identity = np.ones(4)
+    assert closed_bounds(of_the_identity, "l2", n=4, bound=1.0)[1] == pytest.approx(math.sqrt(4) / 4)
+    assert closed_bounds(of_the_identity, "linf", n=4, bound=1.0)[1] == pytest.approx(1)
+
+
+@pytest.mark.parametrize("by", ["resize", "subset"])
+def test_batches_make_no_difference(by):
+    x, y = images(11), labels(11)
+    whole, parts = look(x, y, by=by), look(x, y, by=by, batch_size=3)
+    for name, values in whole.arrays.items():
+        assert parts.arrays[name] == pytest.approx(values, rel=1e-6)
+    assert parts.facts["frobenius"] == pytest.approx(float(x.norm()), rel=1e-6)
 
 
 def test_features_are_what_enters_the_last_layer():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work
 from hardtack.analysis.complexity.rademacher import EXACT_UP_TO, Norm, closed_bounds, extra, signs, suprema
@@ -16,7 +18,6 @@ from hardtack.analysis.complexity.theorem import LEFT_OUT, block_norms
 from hardtack.analysis.complexity.vectors import chosen, features, resized
 from hardtack.config import SEVERAL, Number, check
 from hardtack.errors import UserError
-from hardtack.evaluation.trials import default_batch
 from hardtack.registry import analyses
 from hardtack.threats import Threat
 
@@ -59,31 +60,47 @@ class _Complexity:
 
     def __init__(self, settings: Complexity, scene: Scene) -> None:
         self.settings, self.scene, self.n = settings, scene, scene.count
-        x, y, _ = scene.images(0, self.n)
-        batch = settings.batch_size or default_batch(scene.shape, scene.device.type)
-        vectors = x.flatten(1) if settings.of == "pixels" else features(scene.model, x, batch)
+        images = scene.held(settings.batch_size)
+        self.held = images if settings.of == "pixels" else features(scene.model, images)
+        d = next(iter(self.held))[0][0].numel()
         if settings.by == "resize":
-            self.vectors = resized(x, settings.sizes)
+            self.views = resized(scene.shape, settings.sizes)
         else:
-            self.vectors = chosen(vectors, settings.sizes, seed=scene.seed)
-        self.labels = _halved(y, settings.positive, len(scene.classes))
+            self.views = chosen(d, settings.sizes, seed=scene.seed, device=scene.device)
+        labels = torch.from_numpy(images.each()["label"]).to(scene.device)
+        self.labels = _halved(labels, settings.positive, len(scene.classes))
         self.exact = self.n <= EXACT_UP_TO
         self.length = 2**self.n if self.exact else settings.draws
         self.at_once = max(1, min(4096, _AT_ONCE // max(self.dims)))
-        self.frobenius = float(vectors.double().norm())
+        self.columns = [self._column_norms(view) for view in self.views.values()]
+        self.frobenius = math.sqrt(sum(float(x.double().square().sum()) for x, _, _ in self.held))
 
     @property
     def dims(self) -> list[int]:
-        return [one.shape[1] for one in self.vectors]
+        return list(self.views)
+
+    def _column_norms(self, view: Callable[[Tensor], Tensor]) -> np.ndarray:
+        """Of each coordinate, over all images."""
+        squares = [view(x).double().square().sum(dim=0) for x, _, _ in self.held]
+        return torch.stack(squares).sum(dim=0).sqrt().cpu().numpy()
 
     def rows(self, start: int, stop: int) -> Arrays:
         drawn = signs(start, stop, self.n, seed=self.scene.seed).to(self.scene.device)
-        total, signed = drawn.sum(dim=1), drawn * self.labels
-        found = torch.stack([self._suprema(signed @ one, total) for one in self.vectors], dim=2)
+        total, sums = drawn.sum(dim=1), self._sums(drawn * self.labels)
+        found = torch.stack([self._suprema(one, total) for one in sums], dim=2)
         clean, attacked = (found * self.settings.bound / self.n).cpu().numpy()
         return {"clean": clean, "attacked": attacked}
 
-    def _suprema(self, sums: torch.Tensor, total: torch.Tensor) -> torch.Tensor:
+    def _sums(self, signed: Tensor) -> list[Tensor]:
+        """Σ σᵢ yᵢ xᵢ in every dimension."""
+        sums = [torch.zeros(len(signed), d, device=signed.device) for d in self.dims]
+        shares = signed.split([len(y) for _, y, _ in self.held], dim=1)
+        for share, (x, _, _) in zip(shares, self.held, strict=True):
+            for so_far, view in zip(sums, self.views.values(), strict=True):
+                so_far += share @ view(x)
+        return sums
+
+    def _suprema(self, sums: Tensor, total: Tensor) -> Tensor:
         """2 × draws × norms."""
         each = [suprema(sums, total, norm=norm, eps=self.settings.eps) for norm in self.settings.norms]
         return torch.stack([torch.stack(part, dim=1) for part in zip(*each, strict=True)])
@@ -103,8 +120,8 @@ class _Complexity:
         )
         upper = means["clean"] + added
         closed = [
-            [closed_bounds(one.cpu().numpy(), norm, bound=wanted.bound) for norm in wanted.norms]
-            for one in self.vectors
+            [closed_bounds(columns, norm, n=self.n, bound=wanted.bound) for norm in wanted.norms]
+            for columns in self.columns
         ]
         kept = {
             "dims": np.array(self.dims), **means, **{f"{kind}_error": half for kind, half in wide.items()},
@@ -137,7 +154,7 @@ class _Complexity:
         return scores
 
 
-def _halved(y: torch.Tensor, positive: int | None, classes: int) -> torch.Tensor:
+def _halved(y: Tensor, positive: int | None, classes: int) -> Tensor:
     """±1 of each label."""
     classes = classes or int(y.max()) + 1
     if positive is not None and positive >= classes:

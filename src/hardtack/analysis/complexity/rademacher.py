@@ -50,18 +50,16 @@ def extra(norm: Norm, *, eps: float, bound: float, d: int, n: int) -> float:
     return eps * bound * d ** (1 / DUAL[norm]) / math.sqrt(n)
 
 
-def closed_bounds(x: np.ndarray, norm: Norm, *, bound: float) -> tuple[float, float]:
-    """Between which the clean complexity lies, from the images (n×d) alone.
+def closed_bounds(columns: np.ndarray, norm: Norm, *, n: int, bound: float) -> tuple[float, float]:
+    """Between which the clean complexity on n images lies, from the l2 norm of each coordinate over them.
 
     l2 and linf by Khintchine's inequality (its best constant 1/√2 below); l1 by Massart's lemma above, and below by
     Khintchine's on the largest coordinate.
     """
-    n, d = x.shape
     if norm == "l2":
-        size = float(np.sqrt(np.square(x, dtype=np.float64).sum()))
+        size = float(np.linalg.norm(columns))
         return bound * size / n / math.sqrt(2), bound * size / n
-    columns = np.sqrt(np.square(x, dtype=np.float64).sum(axis=0))
     if norm == "linf":
         return bound * columns.sum() / n / math.sqrt(2), bound * columns.sum() / n
     largest = float(columns.max())
-    return bound * largest / n / math.sqrt(2), bound * largest * math.sqrt(2 * math.log(2 * d)) / n
+    return bound * largest / n / math.sqrt(2), bound * largest * math.sqrt(2 * math.log(2 * len(columns))) / n

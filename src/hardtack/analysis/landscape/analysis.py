@@ -73,7 +73,7 @@ class _Landscape:
         self.directions = [[one[name] for name in names] for one in drawn]
         self.axis = np.linspace(-settings.reach, settings.reach, settings.points)
         self.length = settings.points**settings.dims
-        self.crafted = self.losses.attacked(scene.model) if settings.craft == "once" else None
+        self.crafted = self.losses.crafted(scene.model) if settings.craft == "once" else None
 
     def rows(self, start: int, stop: int) -> Arrays:
         found = [self._at(row) for row in range(start, stop)]
@@ -86,9 +86,9 @@ class _Landscape:
     def _each(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
         self._move(row)
         if self.settings.statistics == "estimated":
-            estimate_statistics(self.model, self.losses.x)
-        x = self.losses.attacked(self.model) if self.crafted is None else self.crafted
-        return self.losses.each(self.model, x)
+            estimate_statistics(self.model, self.losses.images)
+        batches = self.losses.attacked(self.model) if self.crafted is None else self.crafted
+        return self.losses.each(self.model, batches)
 
     @torch.no_grad()
     def _move(self, row: int) -> None:
@@ -113,7 +113,7 @@ class _Landscape:
             Score(metric="mean_loss_rise", value=float(rise.mean()), n=len(per_image), threat=threat),
         ]
         lost = int((inside & ~finite).sum())
-        kept = {"axis": self.axis, "index": self.losses.index.cpu().numpy(), "label": self.losses.y.cpu().numpy()}
+        kept = {"axis": self.axis, **self.losses.images.each()}
         facts = {
             "points": self.settings.points, "reach": self.settings.reach, "lengths": self.lengths,
             "cosine": self.cosine, "batch_norms": len(batch_norms(self.model)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -11,45 +11,43 @@ from torch.nn import functional as F
 
 from hardtack.analysis.adversary import moved
 from hardtack.analysis.analysis import Scene
+from hardtack.analysis.held import Batch, Held
 from hardtack.evaluation.sanity import check_logits
-from hardtack.evaluation.trials import default_batch
 from hardtack.models.parts import NORMS
 
 _ESTIMATED_WITH = 100  # images at once when statistics are estimated: they would depend on any other batch size
 
 
 class Losses:
-    """Cross-entropy of each image. The images are read once and stay on the device."""
+    """Cross-entropy of each image, clean or as an attack leaves it."""
 
     def __init__(self, scene: Scene, attack: Any, batch_size: int | None) -> None:
-        self.x, self.y, self.index = scene.images(0, scene.count)
+        self.images = scene.held(batch_size)
         self.attack, self.seed = attack, scene.seed
-        self.batch_size = batch_size or default_batch(scene.shape, scene.device.type)
         with torch.no_grad():
-            for i in self.spans():
-                check_logits(scene.model(self.x[i]).float(), self.y[i])
+            for x, y, _ in self.images:
+                check_logits(scene.model(x).float(), y)
 
-    def spans(self) -> Iterator[slice]:
-        for start in range(0, len(self.x), self.batch_size):
-            yield slice(start, start + self.batch_size)
-
-    def attacked(self, model: nn.Module) -> Tensor:
+    def attacked(self, model: nn.Module) -> Iterator[Batch]:
         """The images as the attack leaves them against this model; clean ones without an attack."""
+        for x, y, index in self.images:
+            yield x if self.attack is None else moved(self.attack, model, x, y, index, self.seed), y, index
+
+    def crafted(self, model: nn.Module) -> Held:
+        """The same, kept."""
         if self.attack is None:
-            return self.x
-        found = [moved(self.attack, model, self.x[i], self.y[i], self.index[i], self.seed) for i in self.spans()]
-        return torch.cat(found)
+            return self.images
+        return Held(self.attacked(model), self.images.device, self.images.size)
 
     @torch.no_grad()
-    def each(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    def each(self, model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
         """Loss of each image (float64; infinite where it is no number), and whether it is classified right."""
-        logits = torch.cat([model(x[i]).float() for i in self.spans()]).double()
-        losses = F.cross_entropy(logits, self.y, reduction="none").nan_to_num(nan=torch.inf)
-        return losses, logits.argmax(dim=1) == self.y
-
-    def mean(self, model: nn.Module, x: Tensor, i: slice) -> Tensor:
-        """The part that these images have in the mean loss over all, with its gradient."""
-        return F.cross_entropy(model(x[i]).float(), self.y[i], reduction="sum") / len(self.x)
+        losses, right = [], []
+        for x, y, _ in batches:
+            logits = model(x).float().double()
+            losses.append(F.cross_entropy(logits, y, reduction="none").nan_to_num(nan=torch.inf))
+            right.append(logits.argmax(dim=1) == y)
+        return torch.cat(losses), torch.cat(right)
 
 
 def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
@@ -59,14 +57,29 @@ def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
 
 
 @torch.no_grad()
-def estimate_statistics(model: nn.Module, x: Tensor) -> None:
+def estimate_statistics(model: nn.Module, images: Held) -> None:
     """Gives the batch norms of the model the statistics that they would have gathered on these images."""
     norms = batch_norms(model)
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # a plain mean over the batches
         norm.train()
-    for part in x.split(_ESTIMATED_WITH):
+    for part in _regrouped((x for x, _, _ in images), _ESTIMATED_WITH):
         model(part)
     for norm in norms:
         norm.eval()
+
+
+def _regrouped(parts: Iterable[Tensor], size: int) -> Iterator[Tensor]:
+    """The same rows, `size` at a time; the last may be fewer."""
+    waiting: list[Tensor] = []
+    for part in parts:
+        waiting.append(part)
+        if sum(map(len, waiting)) >= size:
+            *full, rest = torch.cat(waiting).split(size)
+            waiting = [rest]
+            if len(rest) == size:
+                full, waiting = [*full, rest], []
+            yield from full
+    if waiting:
+        yield torch.cat(waiting)
