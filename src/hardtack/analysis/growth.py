@@ -29,6 +29,7 @@ from hardtack.config import check
 from hardtack.data.corruptions import constants_for, corrupt
 from hardtack.errors import UserError
 from hardtack.evaluation.views import chosen_types
+from hardtack.models.blocks import class_name
 from hardtack.registry import analyses
 from hardtack.threats import Threat
 
@@ -181,8 +182,7 @@ class _Growth:
 def _chain(scene: Scene, images: Tensor) -> Chain:
     chain = find_chain(scene.model, images)
     if not chain.steps:
-        body = type(getattr(scene.model, "body", scene.model)).__name__
-        raise UserError(f"no blocks are known in {body}: growth follows a perturbation from block to block")
+        raise UserError(f"no blocks are known in {class_name(scene.model)}: growth follows them")
     if len(stations(scene.model, chain, images)) > len(chain.steps) + 1:
         raise UserError("a block of this network runs several times for an image: growth needs a chain of single ones")
     return chain

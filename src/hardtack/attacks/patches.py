@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hardtack.errors import UserError
 from hardtack.models import tap
+from hardtack.models.blocks import class_name
 from hardtack.threats import Threat
 
 WHOLE_BOX = Threat("linf", Fraction(1))
@@ -117,7 +118,7 @@ def listen(model: nn.Module, x: Tensor) -> Maps:
             model(x)
     except UserError as error:  # compiled
         return Maps([], [], str(error))
-    maps, name = taps.attention, type(getattr(model, "body", model)).__name__
+    maps, name = taps.attention, class_name(model)
     if any(len(weights) != len(x) for weights in maps):
         return Maps(maps, [], f"the attention maps of {name} are per window, not between all patches")
     found = (_find_tokens(number, weights, taps.prefix_tokens, x) for number, weights in enumerate(maps))

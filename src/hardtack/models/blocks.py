@@ -64,6 +64,11 @@ class Block:
         return getattr(self.module, "channels_last", type(self.module).__name__.startswith("SwinTransformer"))
 
 
+def class_name(model: nn.Module) -> str:
+    """Of the network, without the wrapper around it."""
+    return type(getattr(model, "body", model)).__name__
+
+
 def find_blocks(model: nn.Module) -> list[Block]:
     """In order of definition."""
     if not isinstance(model, nn.Module):

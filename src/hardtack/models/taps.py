@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from hardtack.errors import UserError
-from hardtack.models.blocks import Attending, Block, Kind, find_blocks
+from hardtack.models.blocks import Attending, Block, Kind, class_name, find_blocks
 
 _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 
@@ -265,7 +265,7 @@ def _note_silence(taps: Taps, model: nn.Module, args: Any, output: Any) -> None:
 
 
 def _note(model: nn.Module, blocks: list[Block]) -> str:
-    name = type(getattr(model, "body", model)).__name__
+    name = class_name(model)
     if not blocks:
         return f"no blocks are known in {name}: neither features nor attention"
     kinds = {attending.kind for block in blocks for attending in block.attending}

@@ -24,6 +24,7 @@ from hardtack.attacks.patches import cover, grid, pick, stated_patch_size, usual
 from hardtack.config import Number, check
 from hardtack.errors import UserError
 from hardtack.models import Normalize, Occluder, save_occluder
+from hardtack.models.blocks import class_name
 from hardtack.objectives.patch_augment import augment_patches
 from hardtack.objectives.rspc_features import Alignment
 from hardtack.objectives.rspc_occluder import OccluderConfig, Opponent
@@ -83,9 +84,8 @@ class RSPC(nn.Module):
         self.config = config
         self.alignment = Alignment(model, detach_clean=config.detach_clean)
         if config.weight > 0 and not self.alignment.blocks:
-            name = type(getattr(model, "body", model)).__name__
             raise UserError(
-                f"no blocks are known in {name}, so there are no features to align; give its blocks a method "
+                f"no blocks are known in {class_name(model)}, so there are no features to align; give its blocks a method "
                 "branches(), or train on hidden patches alone: weight=0 on=both"
             )
         self.normalise = next((part for part in model.modules() if isinstance(part, Normalize)), None)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
+from hardtack.analysis import Scene
 from hardtack.analysis.visions import Visions, _Units
 from hardtack.errors import UserError
 from hardtack.models import tap
@@ -54,6 +55,18 @@ def test_the_change_in_a_linear_model_is_the_template_of_the_class():
         away = model.weight[2] - model(x).softmax(dim=1)[0] @ model.weight
     change = found.arrays["change"][0].transpose(2, 0, 1).ravel().astype(float) - 127.5
     assert np.corrcoef(change, away.numpy())[0, 1] > 0.999
+
+
+def test_steps_are_as_many_as_asked_for_and_together_longer_than_the_radius():
+    """From the middle of the box, where nothing is cut off, they reach the end of the ball."""
+    model, calls = Linear(), []
+    x = torch.full((1, 3, 8, 8), 0.5)
+    ways = {"start": "image", "classes": ["2"], "threat": "l2:0.1"}
+    model.register_full_backward_hook(lambda *_: calls.append(1))
+    sizes = [look(model, (x, torch.tensor([0])), steps=steps, **ways).arrays["size"][0] for steps in (3, 30)]
+    assert len(calls) == 33 and sizes == pytest.approx([0.1, 0.1], rel=1e-4)
+    climb = Visions(steps=30, **ways).begin(Scene(model=model, data=(x, torch.tensor([0])), runtime=CPU)).attack
+    assert climb.relative_step * climb.steps == pytest.approx(1.5)
 
 
 def test_from_images_each_goes_to_another_class(vit):

@@ -26,13 +26,13 @@ from hardtack.analysis.jacobian.places import (
 from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.rows import MOST_NUMBERS
 from hardtack.errors import UserError
+from hardtack.models.blocks import class_name
 
 
 def layers_of(scene: Scene, images: Tensor) -> list[Layer]:
     layers = survey(scene.model, images)
     if not layers:
-        body = type(getattr(scene.model, "body", scene.model)).__name__
-        raise UserError(f"no blocks are known in {body}; jacobian.of=network measures it as a whole")
+        raise UserError(f"no blocks are known in {class_name(scene.model)}; jacobian.of=network measures it as a whole")
     return layers
 
 
@@ -71,7 +71,7 @@ def _stretch(given: tuple[int, int] | None, count: int) -> tuple[int, int]:
 
 
 def _named(scene: Scene) -> str:
-    return scene.name or type(getattr(scene.model, "body", scene.model)).__name__
+    return scene.name or class_name(scene.model)
 
 
 def require_small(pieces: list[Piece]) -> None:
