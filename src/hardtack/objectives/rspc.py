@@ -85,8 +85,8 @@ class RSPC(nn.Module):
         self.alignment = Alignment(model, detach_clean=config.detach_clean)
         if config.weight > 0 and not self.alignment.blocks:
             raise UserError(
-                f"no blocks are known in {class_name(model)}, so there are no features to align; give its blocks a method "
-                "branches(), or train on hidden patches alone: weight=0 on=both"
+                f"no blocks are known in {class_name(model)}, so there are no features to align; give its blocks a "
+                "method branches(), or train on hidden patches alone: weight=0 on=both"
             )
         self.normalise = next((part for part in model.modules() if isinstance(part, Normalize)), None)
         self.patch_size = config.patch_size or stated_patch_size(model)
