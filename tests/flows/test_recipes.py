@@ -17,7 +17,7 @@ SMALLER = {
     "vit": {"depth": 1, "width": 16, "heads": 2}, "resnet": {"width": 8}, "timm:": {},
     "rvt": {"widths": [16, 32], "depths": [1, 1], "heads": [2, 2], "masked_blocks": 1}, "preact": {"width": 8},
     "fan": {"depth": 1, "width": 16, "heads": 2}, "xcit": {"depth": 1, "width": 16, "heads": 2},
-    "cauchy_vit": {"depth": 1}, "covit": {"depth": 1},
+    "cauchy_vit": {"depth": 1}, "covit": {"depth": 1}, "pvtv2": {},
 }  # fmt: skip
 every_recipe = pytest.mark.parametrize("name", list_recipes())
 own_recipe = pytest.mark.parametrize("name", [n for n in list_recipes() if n.startswith(("digits/", "cifar10/"))])
