@@ -111,8 +111,11 @@ def reach_of(result: Result) -> str:
 
 
 def attack_name(attack: str | None, suite: str) -> str:
-    """`patch_fool` of `patch_fool steps=5`: suite=pgd measures any attack, and the name says which."""
-    if suite == "reported":  # in words, not in settings
+    """`patch_fool` of `patch_fool steps=5`: suite=pgd measures any attack, and the name says which.
+
+    A worst case is that of several, `PGD-l2 + AA-linf`, and the name is all of theirs.
+    """
+    if suite == "reported" or " + " in (attack or ""):  # in words, not in settings
         return attack or suite
     return (attack or suite).partition(" ")[0]
 

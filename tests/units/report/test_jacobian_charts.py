@@ -147,3 +147,16 @@ def test_the_measure_that_tells_runs_apart_stands_for_their_robustness(tmp_path)
         robust(tmp_path / name, 0.2 + place / 10, "linf:1/255")
     chart = by_id(jacobian_charts(read_runs(tmp_path)))["jacobian-accuracy-0"]
     assert [round(one["y"], 1) for one in chart["views"][0]["series"]] == [0.2, 0.3, 0.4]
+
+
+def test_attacks_of_one_threat_are_told_apart_and_the_strongest_stands(tmp_path):
+    """Two worst cases of one protocol, the second of which leaves nothing of any run."""
+    for place, name in enumerate(("a", "b", "c")):
+        spectral(folder := tmp_path / name, level=2.0 + place)
+        worst = {"threat": "linf:1/255+l1:4", "metric": "worst_case_accuracy", "suite": "protocol"}
+        robust(folder, 0.6 + place / 10, attack="pgd", **worst)
+        robust(folder, 0.3 + place / 10, attack="pgd + autoattack", **worst)
+        robust(folder, place / 1000, attack="pgd + autoattack + l1", **worst)
+    chart = by_id(jacobian_charts(read_runs(tmp_path)))["jacobian-accuracy-0"]
+    assert [round(one["y"], 1) for one in chart["views"][0]["series"]] == [0.3, 0.4, 0.5]
+    assert "pgd + autoattack ·" in chart["views"][0]["caption"]

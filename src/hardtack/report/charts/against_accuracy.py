@@ -9,7 +9,8 @@ from hardtack.report.charts.findings import Found
 from hardtack.report.charts.subjects import where
 from hardtack.results import SWEEPS, Result, Run
 
-ROBUST = ("worst_case_accuracy", "robust_accuracy", "robustness_area")  # the first of what as many runs share
+# the first of what as many runs share, by the attack that leaves least
+ROBUST = ("worst_case_accuracy", "robust_accuracy", "robustness_area")
 TELLING = 0.02  # a measure by which runs differ less, such as an attack that leaves nothing, comes after others
 
 
@@ -20,7 +21,7 @@ def with_accuracy(found: Sequence[Found], runs: Sequence[Run]) -> list[tuple[Fou
         for result in runs[one.run].results:
             same = result.weights_sha256 == one.weights or not one.weights
             if result.metric in ROBUST and same and not _one_of_many(result):
-                key = (result.metric, result.threat, result.suite, result.protocol, *where(result))
+                key = (result.metric, result.attack, result.threat, result.suite, result.protocol, *where(result))
                 measured.setdefault(key, {})[one.run] = (one, result)
     if not measured:
         return []
@@ -39,7 +40,7 @@ def _one_of_many(result: Result) -> bool:
     return result.suite in SWEEPS and result.metric != ROBUST[2]
 
 
-def _worth(results: Sequence[Result]) -> tuple[bool, int]:
-    """Whether a measure tells the runs apart, and its place among the measures."""
+def _worth(results: Sequence[Result]) -> tuple[bool, int, float]:
+    """Whether a measure tells the runs apart, its place among the measures, and how little it leaves."""
     values = [result.value for result in results]
-    return max(values) - min(values) >= TELLING, -ROBUST.index(results[0].metric)
+    return max(values) - min(values) >= TELLING, -ROBUST.index(results[0].metric), -sum(values)

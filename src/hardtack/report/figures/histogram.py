@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import literal
+from hardtack.report.figures.sheet import literal, log_axis
 
 
 def histogram_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
@@ -25,7 +25,7 @@ def histogram_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
             place = axes.get_xaxis_transform()
             axes.plot(one["mean"], 0.03, "v", markersize=5, transform=place, **look)
     if view["log"]:
-        axes.set_yscale("log")
+        log_axis(axes)
     axes.set_xlabel(literal(view["x"]))
     axes.set_ylabel(literal(view["y"]))
     if len(chart["views"]) > 1:

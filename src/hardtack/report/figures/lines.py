@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import literal
+from hardtack.report.figures.sheet import literal, log_axis
 
 WARNED = "#a3241c"  # the page's red by day
 
@@ -42,9 +42,9 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     elif not chart["x"].get("log") and all(point[0] >= 0 for one in chart["series"] for point in one["points"]):
         axes.set_xlim(left=0)
-    for which, put in (("x", axes.set_xscale), ("y", axes.set_yscale)):
+    for which in ("x", "y"):
         if chart[which].get("log"):
-            put("log")
+            log_axis(axes, which)
     if percent:
         axes.set_ylim(0, 100)
     if len(chart["series"]) > palette.SOLID:  # a long legend would lie on the curves

@@ -6,12 +6,13 @@ import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogFormatterSciNotation
 
 from hardtack.files import atomic
 
@@ -53,6 +54,21 @@ def key(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
 def percent_axis(axes: Axes, low: float = 0.0, high: float = 1.0) -> None:
     axes.set_xlim(low, high)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
+
+
+class _PlainNumbers(LogFormatterSciNotation):
+    """6 and 20 in place of 6×10⁰ and 2×10¹."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        text: str = super().__call__(x, pos)
+        return f"{x:g}" if text and 1e-3 <= x < 1e5 else text
+
+
+def log_axis(axes: Axes, which: Literal["x", "y"] = "y") -> None:
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    (axes.set_xscale if which == "x" else axes.set_yscale)("log")
+    axis.set_major_formatter(_PlainNumbers())
+    axis.set_minor_formatter(_PlainNumbers(minor_thresholds=(1.2, 0.5)))
 
 
 def caption(figure: Figure, text: str) -> None:

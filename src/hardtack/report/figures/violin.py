@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import INK, key, literal
+from hardtack.report.figures.sheet import INK, key, literal, log_axis
 
 
 def violin_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
@@ -25,7 +25,7 @@ def violin_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
                     axes, found, row + (lane - (len(series) - 1) / 2) * wide, 0.46 * wide, palette.colour(one["run"])
                 )
     if view["log"]:
-        axes.set_yscale("log")
+        log_axis(axes)
     axes.set_xticks(range(len(rows)), [literal(name) for name in rows])
     longest = max(len(name) for name in rows)
     if longest * len(rows) > 60:
