@@ -45,8 +45,8 @@ def telling_column(tables: Sequence[Table], runs: Sequence[Run]) -> Column | Non
 
     What was measured here comes before what was reported, and the strongest attack stands for its threat. A column
     tells something unless all runs are below 5 % or above 95 % in it; of those that do, the worst case over several
-    threats comes first and radii of a sweep last; then the larger spread between the runs decides, or the number
-    nearest to one half.
+    threats comes first and radii of a sweep last; then AutoAttack comes before single attacks, and the larger spread
+    between the runs decides, or the number nearest to one half.
     """
     found = [*_of_tables(tables), *_of_sweeps(runs)]
     found = [column for column in found if source_of(column.first) != REPORTED] or found
@@ -69,6 +69,7 @@ def _rank(column: Column) -> tuple[float, ...]:
         telling,
         worst_case,
         not column.swept,
+        column.first.suite == "autoattack",
         best - worst,
         -abs(_mean(column) - 0.5),
     )

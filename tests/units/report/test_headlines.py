@@ -99,6 +99,16 @@ def test_the_strongest_attack_stands_for_its_threat(folders, tmp_path):
     assert top(tmp_path)[0].first.attack == "autoattack standard"
 
 
+def test_autoattack_comes_before_a_single_attack_that_spreads_runs_further(folders, tmp_path):
+    for folder, (weak, strong) in zip(folders, ((0.3, 0.2), (0.9, 0.3)), strict=True):
+        attacked(folder, weak, "l2:1")
+        attacked(folder, strong, "linf:8/255", attack="autoattack standard", suite="autoattack")
+    assert top(tmp_path)[0].first.suite == "autoattack"
+    for folder in folders:
+        attacked(folder, 0.01, "linf:8/255", attack="autoattack standard", suite="autoattack", created="2026-05-01")
+    assert top(tmp_path)[0].threat == "l2:1", "where it leaves nothing it tells nothing"
+
+
 def test_the_worst_case_comes_before_its_parts_unless_it_is_zero_for_all(folders, tmp_path):
     made = {"suite": "autoattack", "evaluation": "a", "attack": "autoattack", "threat": "linf:8/255+l2:1"}
     for folder, (part, worst) in zip(folders, ((0.1, 0.1), (0.8, 0.2)), strict=True):
