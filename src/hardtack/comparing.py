@@ -59,7 +59,7 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
     """All comparable numbers of two run folders; `metric` keeps one kind, and shows single views too."""
     runs = [read_run(first), read_run(second)]
     tables = [_newest(run, metric) for run in runs]
-    shared = [key for key in tables[0] if key in tables[1]]
+    shared = _once({key: tables[0][key] for key in tables[0] if key in tables[1]})
     if not shared:
         raise UserError(_nothing(runs, metric))
     differences = [one for key in shared if (one := _difference(runs, [table[key] for table in tables])) is not None]
@@ -80,6 +80,16 @@ def _key(result: Result) -> tuple[object, ...]:
     if result.metric == CLEAN and not result.protocol:
         return CLEAN, result.data, result.n, result.data_description
     return *comparable(result), result.extra.get("column")
+
+
+def _once(shared: dict[tuple[object, ...], Result]) -> list[tuple[object, ...]]:
+    """A number that a protocol has a column for stands there alone, and not under its suite as well."""
+
+    def measured(result: Result) -> tuple[object, ...]:
+        return result.metric, result.attack, result.threat, result.data, result.n
+
+    columns = {measured(result) for result in shared.values() if result.protocol}
+    return [key for key, result in shared.items() if result.protocol or measured(result) not in columns]
 
 
 def _nothing(runs: list[Run], metric: str | None) -> str:
@@ -138,7 +148,7 @@ def turned(difference: np.ndarray) -> float:
 def _p(value: float) -> str:
     if value < 1e-4:
         return "p < 0.0001"
-    return f"p ≤ {value:.2g}" if value <= 1 / (TURNS + 1) else f"p = {value:.2g}"
+    return f"p ≤ {value:.2g}" if value == 1 / (TURNS + 1) else f"p = {value:.2g}"
 
 
 def compare_words(words: Iterable[str]) -> list[Comparison]:

@@ -1,14 +1,17 @@
 """Two runs on the same images: differences with their intervals, and what luck would make of them."""
 
+import dataclasses
+import shutil
+
 import numpy as np
 import pytest
 
 import hardtack as ht
 from hardtack.cli import main
-from hardtack.comparing import compare, turned
+from hardtack.comparing import _p, compare, turned
 from hardtack.errors import UserError
 from hardtack.evaluation import Subject
-from hardtack.results import paired
+from hardtack.results import append_results, paired, read_results, read_verdicts, write_verdicts
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,21 @@ def test_a_difference_is_that_of_the_numbers_and_its_p_value_that_of_the_paired_
     assert not any(about.startswith("corrupted accuracy") for about in abouts)  # single views on request only
 
 
+def test_what_a_protocol_has_a_column_for_stands_once(runs, tmp_path):
+    for name in ("a", "b"):
+        shutil.copytree(runs / name, tmp_path / name)
+        known = next(r for r in read_results(tmp_path / name) if r.metric == "robust_accuracy")
+        columns = read_verdicts(tmp_path / name / known.verdicts)
+        vector = columns["robust@linf:0.01"].astype(float)
+        write_verdicts(tmp_path / name / "verdicts/p.parquet", {"index": columns["index"], "value@PGD-1": vector})
+        told = {"suite": "protocol", "protocol": "mine 1", "evaluation": "p", "extra": {"column": "PGD-1"}}
+        append_results(tmp_path / name, [dataclasses.replace(known, verdicts="verdicts/p.parquet", **told)])
+    abouts = [one.about for one in compare(tmp_path / "a", tmp_path / "b").differences]
+    assert [about for about in abouts if "robust" in about] == ["mine 1 PGD-1 robust accuracy linf:0.01 digits/test"]
+    abouts = [one.about for one in compare(tmp_path / "a", runs / "b").differences]
+    assert sum("robust accuracy" in about for about in abouts) == 1, "without a protocol in both, the suite's"
+
+
 def test_single_views_on_request(runs):
     found = compare(runs / "a", runs / "b", metric="corrupted_accuracy")
     assert [one.about.split(" digits")[0] for one in found.differences] == [
@@ -57,6 +75,7 @@ def test_signs_turned_at_random_agree_with_an_exact_count():
     assert turned(difference) == pytest.approx(2 / 16, abs=0.03)  # all signs alike: two of sixteen
     assert turned(np.zeros(5)) == 1.0
     assert turned(np.full(60, 0.1)) < 1e-3
+    assert _p(turned(np.full(60, 0.1))).startswith("p ≤ ") and _p(0.0003) == "p = 0.0003"  # the latter is exact
 
 
 @pytest.mark.parametrize(
