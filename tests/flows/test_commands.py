@@ -103,8 +103,10 @@ def test_importing_the_package_imports_no_torch(tmp_path):
     code = """
 import sys, hardtack, hardtack.cli, hardtack.report, hardtack.results
 assert "torch" not in sys.modules, "torch"
-hardtack.evaluate
+hardtack.evaluate, hardtack.analyze, hardtack.train
 assert "torch" in sys.modules
+late = {"torchvision", "timm", "torch._dynamo", "triton", "sklearn", "matplotlib"} & set(sys.modules)
+assert not late, f"{late} are for those who need them: every command would wait for them"
 """
     done = python(code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

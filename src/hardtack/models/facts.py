@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from hardtack.files import write_text
 from hardtack.models.blocks import Block, find_blocks
@@ -96,12 +95,14 @@ class MultiplyAdds(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.total = 0
+        from torch.utils.flop_counter import flop_registry  # brings Triton along
+
+        self.total, self.registry = 0, flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        count = flop_registry.get(func._overloadpacket)
+        count = self.registry.get(func._overloadpacket)
         if count is not None:
             self.total += count(*args, **kwargs, out_val=out) // 2
         return out

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
-from torchvision.io import decode_jpeg, encode_jpeg
 
 from hardtack.data.corruptions.catalogue import Constants, corruption
 from hardtack.data.corruptions.jpeg_integer import jpeg_round_trip
@@ -42,6 +41,8 @@ def by_arithmetic(x: Tensor, quality: int) -> Tensor:
 
 
 def _through_codec(images: Tensor, quality: int) -> Tensor:
+    from torchvision.io import decode_jpeg, encode_jpeg  # takes a second to load
+
     decoded = torch.empty_like(images)
 
     def round_trip(start: int, stop: int) -> None:
