@@ -24,9 +24,14 @@ class Held:
         for x, y, index in self._batches:
             yield x.to(self.device), y, index
 
+    @property
+    def lengths(self) -> list[int]:
+        """Of the batches."""
+        return [len(y) for _, y, _ in self._batches]
+
     def __len__(self) -> int:
         """Of images."""
-        return sum(len(y) for _, y, _ in self._batches)
+        return sum(self.lengths)
 
     def each(self) -> dict[str, np.ndarray]:
         """`index` and `label` of every image."""

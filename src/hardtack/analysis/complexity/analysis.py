@@ -94,7 +94,7 @@ class _Complexity:
     def _sums(self, signed: Tensor) -> list[Tensor]:
         """Σ σᵢ yᵢ xᵢ in every dimension."""
         sums = [torch.zeros(len(signed), d, device=signed.device) for d in self.dims]
-        shares = signed.split([len(y) for _, y, _ in self.held], dim=1)
+        shares = signed.split(self.held.lengths, dim=1)
         for share, (x, _, _) in zip(shares, self.held, strict=True):
             for so_far, view in zip(sums, self.views.values(), strict=True):
                 so_far += share @ view(x)
