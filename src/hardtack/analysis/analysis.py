@@ -155,7 +155,8 @@ class Work(Protocol):
 class Analysis(Protocol):
     """A frozen dataclass of settings, entered in the registry `analyses`.
 
-    One that reads other files too has `fingerprints() -> tuple[str, ...]`, which change with them.
+    One that reads other files too has `fingerprints() -> tuple[str, ...]`, which change with them. One that looks at
+    images without showing them to the model says so with `asks_model = False`.
     """
 
     def begin(self, scene: Scene) -> Work:
@@ -173,6 +174,11 @@ class OverImages:
 
 def needs_images(analysis: Any) -> bool:
     return isinstance(analysis, OverImages)
+
+
+def asks_model(analysis: Any) -> bool:
+    """Whether the model is shown images."""
+    return needs_images(analysis) and getattr(analysis, "asks_model", True)
 
 
 def settled(scene: Scene, analysis: Any) -> Scene:

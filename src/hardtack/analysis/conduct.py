@@ -16,14 +16,14 @@ import torch
 from torch import nn
 
 import hardtack
-from hardtack.analysis.analysis import Analysis, Arrays, Conclusion, Data, Scene, Work, settled
+from hardtack.analysis.analysis import Analysis, Arrays, Conclusion, Data, Scene, Work, asks_model, settled
 from hardtack.attacks import untouched
 from hardtack.config import choose, plain
 from hardtack.errors import UserError
 from hardtack.evaluation import Subject
 from hardtack.evaluation.chunks import check_pair, head
 from hardtack.evaluation.outcome import contents, device_name, versions
-from hardtack.evaluation.sanity import check_inputs
+from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
 from hardtack.progress import Meter
 from hardtack.registry import analyses
 from hardtack.results import (
@@ -78,11 +78,13 @@ def analyze(
                 if (known := _recall(store)) is not None:
                     return known
                 scene = dataclasses.replace(scene, scratch=store.folder / "scratch")
+            flags = _check_answers(whole) if asks_model(analysis) else []
             work = analysis.begin(scene)
             arrays = _run_pieces(work, store, runtime, title=f"analyze {id.rpartition('-')[0]}", quiet=quiet)
             conclusion = _finite(work.conclude(arrays))
     finally:
         model.to(home)
+    subject = dataclasses.replace(subject, flags=(*subject.flags, *flags))
     about = _about(scene, subject, seconds=time.monotonic() - began)
     return _keep(id, analysis, about, {**arrays, **conclusion.arrays}, conclusion, subject, store, runtime)
 
@@ -102,6 +104,16 @@ def _check_images(scene: Scene) -> None:
         return
     x, y = scene.data if isinstance(scene.data, tuple) else head(scene.data, scene.device)
     check_inputs(x, y, num_classes=getattr(scene.model, "num_classes", None))
+
+
+def _check_answers(scene: Scene) -> list[Flag]:
+    """Refuses answers that are no numbers; flags for those that change by themselves or with the batch."""
+    x, _ = head(scene.data, scene.device, first=4)
+    with torch.no_grad():
+        logits = scene.model(x).float()
+    if not logits.isfinite().all():
+        raise UserError("the model returns NaN or infinite logits: it cannot be analysed")
+    return check_behaviour(scene.model, x, logits)
 
 
 def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:

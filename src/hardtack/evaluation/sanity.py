@@ -75,16 +75,17 @@ def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor, *, random_expec
         again = model(x).float()
     if calls[0]:
         message = f"the model takes gradients while it predicts ({calls[0]} in one pass): attacks see only the result"
-        flags.append(flag("red", "dynamic", message + "; the number may be far too high"))
+        flags.append(flag("red", "dynamic", message + "; accuracy under attack may be far too high"))
     if (again - logits).abs().amax() / scale > 1e-4:
         if not random_expected:
             message = "two passes over the same images differ; the number is one draw"
-            flags.append(flag("red", "random_outputs", message + ": suite=autoattack version=rand averages over draws"))
+            hint = "; accuracy under attack is averaged over draws by suite=autoattack version=rand"
+            flags.append(flag("red", "random_outputs", message + hint))
     elif len(x) > 1:
         probe = x[: min(4, len(x))]
         alone = torch.cat([model(image[None]).float() for image in probe])
         if (alone - logits[: len(probe)]).abs().amax() / scale > 1e-3:
-            message = "logits of an image depend on the others of its batch; verdicts depend on the batch size"
+            message = "logits of an image depend on the others of its batch; the number depends on the batch size"
             flags.append(flag("red", "batch_dependent", message))
     if (logits - logits[:1]).abs().amax() <= 1e-6 * scale and len(x) > 1 and (x - x[:1]).abs().amax() > 0:
         flags.append(flag("red", "constant_outputs", "the logits do not depend on the image"))

@@ -162,6 +162,45 @@ def test_one_that_lost_its_arrays_costs_a_warning_and_is_computed_again(toy, tmp
     assert {finding.id for finding in read_run(tmp_path).findings} == {kept, lost}
 
 
+class Restless(torch.nn.Module):
+    """Answers with noise, or less the mean of its batch."""
+
+    def __init__(self, noise):
+        super().__init__()
+        self.net, self.noise = torch.nn.Linear(192, 10), noise
+
+    def forward(self, x):
+        logits = self.net(x.flatten(1))
+        return logits + torch.randn_like(logits) if self.noise else logits - logits.mean(dim=0, keepdim=True)
+
+
+@pytest.mark.parametrize("noise, code", [(True, "random_outputs"), (False, "batch_dependent")])
+def test_answers_that_change_by_themselves_flag_what_is_found(toy, tmp_path, noise, code):
+    def found(folder=None):
+        return ht.analyze(model, toy[1], "brightness", n=1, folder=folder, runtime=CPU, quiet=True)
+
+    model = Restless(noise)
+    for finding in (found(), found(tmp_path), found(tmp_path), *read_run(tmp_path).findings):
+        assert [flag["code"] for flag in finding.results[0].flags] == [code]
+        assert f"RED FLAG {code}" in str(finding)
+    assert not ht.analyze(toy[0], toy[1], "brightness", runtime=CPU, quiet=True).results[0].flags
+
+
+def test_an_analysis_that_does_not_ask_the_model_needs_no_answers(toy):
+    model, data = Restless(noise=True), (torch.rand(6, 3, 5, 5), torch.arange(6) % 2)  # not the images it takes
+    found = ht.analyze(model, data, ht.registry.analyses.get("complexity").make(), runtime=CPU, quiet=True)
+    assert not found.results[0].flags
+
+
+def test_answers_that_are_no_numbers_are_refused(toy):
+    class Nowhere(Restless):
+        def forward(self, x):
+            return super().forward(x) / 0
+
+    with pytest.raises(UserError, match="NaN or infinite logits"):
+        ht.analyze(Nowhere(noise=False), toy[1], "brightness", runtime=CPU, quiet=True)
+
+
 def test_no_images_is_said(toy):
     with pytest.raises(UserError, match="looks at images"):
         ht.analyze(toy[0], None, "brightness", runtime=CPU)

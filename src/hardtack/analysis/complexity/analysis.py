@@ -51,6 +51,10 @@ class Complexity(OverImages):
         object.__setattr__(self, "by", self.by or ("resize" if self.of == "pixels" else "subset"))
         object.__setattr__(self, "sizes", tuple(sorted(set(self.sizes))))
 
+    @property
+    def asks_model(self) -> bool:
+        return self.of == "features"
+
     def begin(self, scene: Scene) -> Work:
         return _Complexity(self, scene)
 
