@@ -146,8 +146,9 @@ def _model_alone(job: Any) -> _Alone:
 
 
 def _words(name: str, values: dict[str, Any]) -> tuple[str, ...]:
-    """What asks for this analysis again."""
-    kept = ({*SHARED} - {"output"}) | {name}
+    """What asks for this analysis again: one that looks at no images refuses `n`."""
+    own = {field.name for field in dataclasses.fields(analyses.get(name).make)}  # type: ignore[arg-type]
+    kept = ({*SHARED} - {"output"} - ({"n", "batch_size"} - own)) | {name}
     taken = {key: value for key, value in plain(values).items() if key in kept}
     said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat(taken).items())
     return (name, *said)

@@ -15,6 +15,7 @@ from hardtack.report.page import templates
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.report.view import flattened, version
 from hardtack.results import (
+    ANALYSIS,
     PROTOCOL,
     REPORTED,
     ProtocolRow,
@@ -110,7 +111,7 @@ def _curve(run: Run) -> dict[str, Any] | None:
     if not found:
         return None
     points = found[0].curves[0].points
-    how = [found[0].attack, found[0].protocol, found[0].data, f"{found[0].n:,} images"]
+    how = [found[0].attack, found[0].protocol, found[0].data, wording.image_count(found[0].n)]
     return {
         "metric": wording.metric_name(found[0].metric),
         "points": [
@@ -124,11 +125,10 @@ def _curve(run: Run) -> dict[str, Any] | None:
 def _data(run: Run) -> list[str]:
     trained = _name_of(run.config.get("data"))
     lines = [f"Trained on {trained}."] if trained else []
-    measured = dict.fromkeys((result.data, result.data_description, result.n) for result in run.results)
-    for data, description, n in measured:
-        about = f": {description}" if description else ""
-        lines.append(f"Measured on {data}, {n:,} images{about}." if n else f"Reported on {data}, not measured here.")
-    return lines
+    for data, count, description in wording.image_sets(run.results):
+        lines.append(f"Measured on {data}, {count}{f': {description}' if description else ''}.")
+    reported = dict.fromkeys(result.data for result in run.results if source_of(result) == REPORTED)
+    return [*lines, *(f"Reported on {data}, not measured here." for data in reported)]
 
 
 def _training(run: Run) -> Iterable[tuple[str, str]]:
@@ -148,7 +148,8 @@ def _commands(run: Run) -> list[str]:
         if "words" in result.extra:
             measured = [folder] if result.checkpoint in ("best", "last") else []
             given = [shlex.quote(_code(word)) for word in result.extra["words"]]
-            lines.append(" ".join(["hardtack evaluate", *measured, *given]))
+            command = "hardtack analyze" if result.suite == ANALYSIS else "hardtack evaluate"
+            lines.append(" ".join([command, *measured, *given]))
             continue
         if result.suite == PROTOCOL:
             name = result.protocol.rpartition(" ")[0]  # the last word is its version

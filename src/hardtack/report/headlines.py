@@ -104,7 +104,7 @@ def verdict(column: Column | None, runs: Sequence[Run]) -> str:
     test = paired([robust[0][image] for image in images], [robust[1][image] for image in images])
     lead = f"{abs(100 * test.difference):.1f} points"
     p_value = "p\u00a0<\u00a00.0001" if test.p_value < 1e-4 else f"p\u00a0=\u00a0{test.p_value:.2g}"
-    about = f"on the same {test.n:,} images (exact paired test, {p_value})"
+    about = f"on the same {wording.image_count(test.n)} (exact paired test, {p_value})"
     if test.p_value < 0.05:
         return f"{under}, {first.run} is ahead of {second.run} by {lead} {about}."
     return f"{under}, {first.run} and {second.run} cannot be told apart: {lead} {about}."
@@ -116,7 +116,8 @@ def _tie(column: Column) -> str:
     who = wording.listed(names) if len(names) <= 4 else f"{len(names)} runs"
     first, second = column.rows[0].clean, column.rows[1].clean
     ahead = f"; {names[0]} is ahead on clean images" if first and second and first.value > second.value else ""
-    return f"{who} are tied at {wording.number(column.values[0])} on the same {column.first.n:,} images{ahead}."
+    on = f"on the same {wording.image_count(column.first.n)}"
+    return f"{who} are tied at {wording.number(column.values[0])} {on}{ahead}."
 
 
 def _robust_images(row: Row, threat: str | None, folders: Mapping[str, Path]) -> dict[int, bool] | None:

@@ -31,7 +31,7 @@ def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
                 "flags": row.flags,
             }
         )
-    images = f"{table.n:,} images" if table.n else ""
+    images = wording.image_count(table.n) if table.n else ""
     made = wording.making(next(iter(cells.values())).attack_settings)
     how = [table.attack or table.suite, table.protocol, table.data, images, wording.source(table.source), *made]
     return {
@@ -48,7 +48,7 @@ def protocol_view(table: ProtocolTable, runs: Sequence[Run]) -> dict[str, Any]:
     """A protocol's table: columns in the protocol's order, a dash where one could not be measured."""
     order = {run.label: number for number, run in enumerate(runs)}
     several = len({row.run for row in table.rows}) < len(table.rows)
-    images = f"{table.n:,} images" if table.n else ""
+    images = wording.image_count(table.n) if table.n else ""
     cells = [cell for row in table.rows for cell in row.cells.values()]
     made = dict.fromkeys(part for cell in cells for part in wording.making(cell.attack_settings))
     return {

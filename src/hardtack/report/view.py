@@ -94,9 +94,10 @@ def _title(runs: Sequence[Run]) -> str:
 
 def _subtitle(runs: Sequence[Run]) -> str:
     results = [result for run in runs for result in run.results]
-    data = sorted({f"{result.data} ({result.n:,} images)" for result in results if source_of(result) != REPORTED})
+    data = sorted({f"{data} ({count})" for data, count, _ in wording.image_sets(results)})
     if not data:
-        return "Reported, not measured here" if results else "Not evaluated yet"
+        here = any(source_of(result) != REPORTED for result in results)
+        return "Measured without images" if here else "Reported, not measured here" if results else "Not evaluated yet"
     measured = f"Measured on {wording.listed(data) if len(data) <= 4 else f'{len(data)} sets of images'}"
     waiting = [run.label for run in runs if not run.results]
     if not waiting:

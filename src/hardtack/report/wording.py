@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hardtack.results import Result
+from hardtack.results import REPORTED, Result, source_of
 
 WHOLE_BOX = "linf:1"  # any pixel may take any value: no bound at all
 NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
@@ -65,7 +66,27 @@ def with_interval(result: Result) -> str:
 
 def images(result: Result) -> str:
     """`digits/test, 360 images`, as far as it is known."""
-    return f"{result.data}, {result.n:,} images" if result.n else result.data
+    return f"{result.data}, {image_count(result.n)}" if result.n else result.data
+
+
+def image_count(n: int) -> str:
+    return f"{n:,} image" if n == 1 else f"{n:,} images"
+
+
+def image_sets(results: Iterable[Result]) -> list[tuple[str, str, str]]:
+    """`("digits/test", "up to 360 images", "32×32 as stored; first 360")`: what was measured on here.
+
+    The first ten images of a split and its first hundred are one set. Of weights alone there is none.
+    """
+    found: dict[tuple[str, str], dict[int, str]] = {}
+    for result in results:
+        if result.data and result.n and source_of(result) != REPORTED:
+            description = re.sub(r"(^|; )first \d+(?=;|$)", "", result.data_description)
+            found.setdefault((result.data, description), {})[result.n] = result.data_description
+    return [
+        (data, f"{'up to ' if len(said) > 1 else ''}{image_count(max(said))}", said[max(said)])
+        for (data, _), said in found.items()
+    ]
 
 
 def source(source: str) -> str:

@@ -56,7 +56,7 @@ def where(finding: Finding) -> tuple[Hashable, ...]:
 def described(finding: Finding, *more: str) -> str:
     """A caption: the images, and what else there is to say."""
     data, n = finding.about.get("data"), finding.about.get("n")
-    return " · ".join(part for part in (f"{data}, {n:,} images" if data else "", *more) if part)
+    return " · ".join(part for part in (f"{data}, {wording.image_count(n or 0)}" if data else "", *more) if part)
 
 
 def models_of(found: Sequence[Found], most: int = 3) -> str:
