@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -33,6 +34,16 @@ class ScheduleConfig:
     gamma: float = 0.1
     cycle_momentum: tuple[float, float] | None = (0.85, 0.95)
     per_epoch: bool = False
+
+    def remarks(self, *, lr: float, epochs: float) -> Iterator[str]:
+        """What is odd about it in a run of so many epochs at this rate; sentences whose subject is the run."""
+        warms_up = self.warmup_epochs > 0 and self.name != "onecycle"
+        if warms_up and self.warmup_epochs >= epochs:
+            yield "is all warm-up: schedule.warmup_epochs is no shorter than train.epochs"
+        if warms_up and self.warmup_lr > lr:
+            yield f"starts faster than it goes on: schedule.warmup_lr {self.warmup_lr:g} is above optimiser.lr {lr:g}"
+        if self.name == "cosine" and self.final_lr > lr:
+            yield f"ends faster than it starts: schedule.final_lr {self.final_lr:g} is above optimiser.lr {lr:g}"
 
 
 @dataclass(frozen=True)

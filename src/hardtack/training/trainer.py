@@ -33,6 +33,7 @@ from hardtack.training.checkpoint import load_state, restore, save_state, state_
 from hardtack.training.exhibits import Exhibits
 from hardtack.training.freezing import freeze
 from hardtack.training.guard import FiniteGuard, terminated
+from hardtack.training.opening import check_classes, opening
 from hardtack.training.optimise import set_rates
 from hardtack.training.overfitting import OVERFITS, first_overfit
 from hardtack.training.recipe import Recipe
@@ -68,6 +69,7 @@ class Trainer:
         self.data, self.validate = data, validate
         if self.config.patience is not None and validate is None:
             raise UserError("train.patience needs something to judge by: give data.validation, say 0.1")
+        check_classes(model, data)
         self.device = self.runtime.torch_device
         self.steps_per_epoch = self._count_steps()
         self.model = _laid_out(model.to(self.device)).train()
@@ -193,17 +195,11 @@ class Trainer:
         return self.folder
 
     def _say_start(self, tracker: Tracker | None, meter: Meter) -> None:
-        """Where the run begins: anew, from adapted weights, or where it was stopped."""
-        fitted, name = getattr(self.model, "fitted", None), self.recipe.name
-        total = self.config.epochs * self.steps_per_epoch
-        if self.done >= total or self.stopped:
-            meter.say(f"{name} has been trained to its end already")
-        elif self.done:
-            meter.say(f"{name} goes on at step {self.done} of {total}")
-        elif self.recipe.schedule.warmup_epochs >= self.config.epochs:
-            meter.say(f"{name} is all warm-up: schedule.warmup_epochs is no shorter than train.epochs")
+        """Where the run begins: anew, from other weights, or where it was stopped."""
+        for line in opening(self):
+            meter.say(f"{self.recipe.name} {line}")
+        fitted = getattr(self.model, "fitted", None)
         if self.done == 0 and tracker is not None and fitted is not None:
-            meter.say(f"{self.recipe.name} starts from adapted weights: {fitted.summary()}")
             tracker.write("start", step=0, epoch=0, adapted=fitted.summary())
 
     def _epoch(self, tracker: Tracker | None, meter: Meter, stop: list[int]) -> None:

@@ -1,0 +1,65 @@
+"""What a run says before its first step: where it begins, and what its settings will not do.
+
+A configuration says in `remarks` which of its settings have no effect or an odd one, in sentences whose subject is the
+run. What contradicts itself outright is refused where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from hardtack.data import Dataset
+from hardtack.errors import UserError
+from hardtack.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from hardtack.training.trainer import Trainer
+
+
+def check_classes(model: nn.Module, data: Dataset) -> None:
+    """A label beyond the model's last class would be an index out of range in the first loss."""
+    classes = getattr(model, "num_classes", None)
+    if isinstance(classes, int) and classes < data.num_classes:
+        raise UserError(
+            f"the model tells {classes} classes apart and {data.name} has {data.num_classes}; "
+            "leave model.num_classes out, or set it to as many"
+        )
+
+
+def opening(job: Trainer) -> Iterator[str]:
+    """The lines, each without the run's name, which stands before it."""
+    total = job.config.epochs * job.steps_per_epoch
+    if job.done >= total or job.stopped:
+        yield "has been trained to its end already"
+    elif job.done:
+        yield f"goes on at step {job.done} of {total}"
+    else:
+        yield from remarks(job.recipe)
+        yield from _more_classes(job.model, job.data)
+        yield from _start(job.recipe, getattr(job.model, "fitted", None))
+
+
+def remarks(recipe: Recipe) -> Iterator[str]:
+    """Settings of the recipe that do not do what they seem to."""
+    epochs = recipe.train.epochs
+    yield from recipe.schedule.remarks(lr=recipe.optimiser.lr, epochs=epochs)
+    if hasattr(recipe.objective, "remarks"):
+        yield from recipe.objective.remarks(epochs=epochs)
+
+
+def _more_classes(model: nn.Module, data: Dataset) -> Iterator[str]:
+    classes = getattr(model, "num_classes", None)
+    if isinstance(classes, int) and classes > data.num_classes:
+        yield f"has outputs that no image is labelled with: {classes} classes, of which the data has {data.num_classes}"
+
+
+def _start(recipe: Recipe, fitted: Any) -> Iterator[str]:
+    if fitted is not None:
+        yield f"starts from adapted weights: {fitted.summary()}"
+    elif recipe.model.weights is not None:
+        yield f"starts from the weights in {recipe.model.weights}"
+    elif recipe.model.pretrained:
+        yield f"starts from the published weights of {recipe.model.name}"

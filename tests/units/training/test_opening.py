@@ -1,0 +1,71 @@
+"""What a run says before its first step: where it begins, and which of its settings do nothing or something odd."""
+
+from pathlib import Path
+
+import pytest
+
+import hardtack as ht
+from hardtack.errors import UserError
+from hardtack.training import read_recipe
+from hardtack.training.opening import remarks
+from tiny_runs import settings, tiny_recipe, write_data
+
+RECIPES = Path(__file__).parents[3] / "recipes"
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write_data(tmp_path / "data.npz")
+
+
+def short(folder, data, **sections):
+    """One epoch of two steps without an attack."""
+    plain = {"objective": "standard", "train": {"epochs": 1, "batch_size": 16}, "schedule": {"name": "constant"}}
+    return tiny_recipe(folder, data, **{**plain, **sections})
+
+
+def said(recipe, capsys):
+    """The lines of the console, whatever the width of the terminal."""
+    ht.train(recipe)
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_too_few_classes_are_refused_before_the_first_step(tmp_path, data):
+    model = {**settings(tmp_path, data)["model"], "num_classes": 3}
+    with pytest.raises(UserError, match=r"tells 3 classes apart and .* has 4; leave model.num_classes out"):
+        ht.train(short(tmp_path / "run", data, model=model), quiet=True)
+
+
+def test_more_classes_than_the_data_has_are_said(tmp_path, data, capsys):
+    model = {**settings(tmp_path, data)["model"], "num_classes": 6}
+    assert "6 classes, of which the data has 4" in said(short(tmp_path / "run", data, model=model), capsys)
+
+
+def test_a_run_says_whose_weights_it_starts_from(tmp_path, data, capsys):
+    first = ht.train(short(tmp_path / "first", data), quiet=True)
+    model = {**settings(tmp_path, data)["model"], "weights": str(first)}
+    assert f"tiny starts from the weights in {first}" in said(short(tmp_path / "run", data, model=model), capsys)
+
+
+def test_an_ordinary_run_says_nothing_of_the_kind(tmp_path, data, capsys):
+    text = said(short(tmp_path / "run", data), capsys)
+    assert text.startswith("tiny epoch 1/1"), text
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("schedule.warmup_epochs=10", "is all warm-up: schedule.warmup_epochs"),
+        ("optimiser.lr=1e-7", "final_lr 1e-06 is above optimiser.lr 1e-07"),
+        ("optimiser.lr=1e-3 schedule.warmup_epochs=1 schedule.warmup_lr=0.1", "warmup_lr 0.1 is above optimiser.lr"),
+    ],
+)
+def test_settings_without_effect_or_with_an_odd_one_are_remarked_upon(words, told):
+    found = list(remarks(read_recipe(None, words.split())))
+    assert len(found) == 1 and told in found[0], found
+
+
+def test_no_recipe_of_ours_needs_a_remark():
+    files = [file for file in sorted(RECIPES.rglob("*.yaml")) if not file.name.startswith("_")]
+    found = {str(file.relative_to(RECIPES)): list(remarks(read_recipe(file))) for file in files}
+    assert found and not {name: lines for name, lines in found.items() if lines}
