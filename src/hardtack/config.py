@@ -49,13 +49,16 @@ Number = Annotated[float, BeforeValidator(_fraction)]
 """A float that may be written as a fraction: `8/255`."""
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """`a,b` and `[a, b]` as a list, and a single word or number as a list of one; anything else as it is."""
     if isinstance(value, str):
-        return [part.strip() for part in value.split(",")]
+        # a list with a pattern in it, [blocks.[0-2], head], is no YAML and arrives as text
+        inner = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+        return [part.strip() for part in inner.split(",")]
     return [value] if isinstance(value, int | float) else value
 
 
-SEVERAL = BeforeValidator(_listed)
+SEVERAL = BeforeValidator(listed)
 """Marks a tuple that may be written without brackets, `a,b`, and of which one is enough: `a`."""
 
 
@@ -222,7 +225,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     try:
         return _adapter(hint).validate_python(value)
     except ValidationError as error:
-        raise UserError(f"'{path}': {_first_fault(error)}, found {value!r}") from None
+        raise UserError(f"'{path}': {_first_fault(error, hint)}, found {value!r}") from None
     except UserError as error:
         raise UserError(f"'{path}': {error}") from None
 
@@ -259,10 +262,20 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
     return TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
 
 
-def _first_fault(error: ValidationError) -> str:
+def _first_fault(error: ValidationError, hint: Any) -> str:
     fault = error.errors()[0]
-    message = fault["msg"]
+    length = next((len(arm) for arm in map(_places, _arms(hint)) if arm), 0)
+    if length and fault["type"] in ("missing", "too_long", "tuple_type"):
+        return f"expected a list of {length} numbers"
+    message = fault["msg"].replace("Tuple", "List").replace("valid tuple", "list")
     return message[0].lower() + message[1:]
+
+
+def _places(hint: Any) -> tuple[Any, ...]:
+    """What stands in each place of a tuple of fixed length; nothing for any other hint."""
+    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    several = typing.get_args(bare) if typing.get_origin(bare) is tuple else ()
+    return several if Ellipsis not in several and all(map(_is_number, several)) else ()
 
 
 def _join(path: str, key: str) -> str:

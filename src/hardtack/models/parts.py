@@ -28,10 +28,10 @@ def chosen(model: nn.Module, words: Iterable[str]) -> Named:
     parameters, names = dict(model.named_parameters()), set[str]()
     for word in words:
         bare = word.removeprefix("not ").strip()
-        meant = KINDS[bare](model) if bare in KINDS else _matching(parameters, bare)
+        meant = (KINDS[bare](model) if bare in KINDS else set()) or _matching(parameters, bare)
         if not meant:
-            tops = dict.fromkeys(short_name(name).split(".")[0] for name in parameters)
-            known = [*KINDS, *tops]
+            known = dict.fromkeys(kind for kind, of in KINDS.items() if of(model))
+            known |= dict.fromkeys(short_name(name).split(".")[0] for name in parameters)
             raise UserError(f"'{bare}' is no part of this model{did_you_mean(bare, known)}; known: {', '.join(known)}")
         names |= set(parameters) - meant if bare != word else meant
     return {name: parameter for name, parameter in parameters.items() if name in names}
@@ -94,6 +94,10 @@ def _blocks(model: nn.Module) -> set[str]:
     return {name for block in find_blocks(model) for name in _below(model, block.name)}
 
 
+def _embedding(model: nn.Module) -> set[str]:
+    return {name for name, depth in depths(model)[0].items() if depth == 0} if _blocks(model) else set()
+
+
 def _attention(model: nn.Module) -> set[str]:
     places = [attending.name for block in find_blocks(model) for attending in block.attending]
     return {name for place in places for name in _below(model, place)}
@@ -106,7 +110,7 @@ KINDS: dict[str, Callable[[nn.Module], set[str]]] = {
     "attention": _attention,
     "qkv": lambda model: _with_part(model, _QKV),
     "mlp": lambda model: _with_part(model, _MLP),
-    "embedding": lambda model: {name for name, depth in depths(model)[0].items() if depth == 0},
+    "embedding": _embedding,
     "blocks": _blocks,
     "head": head,
 }

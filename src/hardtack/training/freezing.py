@@ -16,7 +16,26 @@ def freeze(model: nn.Module, words: Sequence[str]) -> None:
     """
     for parameter in chosen(model, words).values():
         parameter.requires_grad_(False)
-    for module in model.modules():
+    before: list[nn.Parameter] = []
+    for name, module in model.named_modules():
         own = list(module.parameters(recurse=False))
-        if isinstance(module, nn.modules.batchnorm._NormBase) and own and not any(p.requires_grad for p in own):
-            module.eval()
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            # one without scale and shift lies in what holds it, or behind all that is frozen before it
+            frozen = _all_frozen(own) if own else _all_frozen(_holders(model, name)) or _all_frozen(before)
+            if frozen:
+                module.eval()
+        before += own
+
+
+def _holders(model: nn.Module, name: str) -> list[nn.Parameter]:
+    """The parameters of the smallest module around this one that has any."""
+    while name:
+        name = name.rpartition(".")[0]
+        found = list(model.get_submodule(name).parameters())
+        if found:
+            return found
+    return []
+
+
+def _all_frozen(parameters: Sequence[nn.Parameter]) -> bool:
+    return bool(parameters) and not any(parameter.requires_grad for parameter in parameters)

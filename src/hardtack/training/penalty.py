@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.config import listed
 from hardtack.errors import UserError
 from hardtack.models.parts import chosen
 
@@ -28,7 +29,7 @@ class PenaltyConfig:
     def build(self, model: nn.Module) -> Penalty | None:
         if self.l1 == 0:
             return None
-        words = (self.of,) if isinstance(self.of, str) else self.of
+        words = listed(self.of)
         found = [name for name, weight in chosen(model, words).items() if weight.ndim > 1 and weight.requires_grad]
         if not found:
             raise UserError(f"penalty.of: {', '.join(words)} holds no matrix or kernel that is trained")

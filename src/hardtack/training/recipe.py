@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hardtack.attacks import Ascent
-from hardtack.config import Choice, build, merge, parse_words, read_yaml
+from hardtack.config import SEVERAL, Choice, build, merge, parse_words, read_yaml
 from hardtack.data import AugmentConfig, DataConfig
 from hardtack.errors import UserError
 from hardtack.models import ModelConfig
@@ -42,7 +42,7 @@ class TrainConfig:
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
     swa_from: Count | None = None
     patience: Count | None = None
-    freeze: tuple[str, ...] = ()
+    freeze: Annotated[tuple[str, ...], SEVERAL] = ()
     checkpoint_blocks: bool = False
     log_every: Count = 20
     checkpoint_every_s: float = 60.0

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hardtack.config import Number
+from hardtack.config import SEVERAL, Number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class ScheduleConfig:
     cooldown_epochs: Annotated[float, Field(ge=0)] = 0.0
     cosine_epochs: Annotated[float, Field(gt=0)] | None = None
     rise: Annotated[float, Field(gt=0, lt=1)] = 0.3
-    milestones: tuple[float, ...] = ()
+    milestones: Annotated[tuple[float, ...], SEVERAL] = ()
     gamma: float = 0.1
     cycle_momentum: tuple[float, float] | None = (0.85, 0.95)
     per_epoch: bool = False

@@ -60,6 +60,27 @@ def test_a_word_that_means_nothing_is_refused():
         chosen(vit(), ["bloks"])
 
 
+def test_a_word_that_means_nothing_here_is_not_offered_again():
+    """One convolution: no blocks, so no embedding, and no layer that gives a number per class."""
+    bare = wrap(nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()), num_classes=4)
+    for word in ("head", "embedding"):
+        with pytest.raises(UserError) as told:
+            chosen(bare, [word])
+        assert str(told.value) == f"'{word}' is no part of this model; known: all, conv, 0"
+
+
+def test_a_module_that_is_called_like_a_kind_is_found_by_its_name():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Conv2d(3, 5, 8)
+
+        def forward(self, x):
+            return self.head(x).flatten(1)[:, :4]
+
+    assert short(chosen(wrap(Sum(), num_classes=4), ["head"])) == {"head.weight", "head.bias"}
+
+
 # ---------------------------------------------------------------- rates by depth
 
 
@@ -142,6 +163,36 @@ def test_batch_norms_of_frozen_parts_keep_their_statistics(tmp_path, data):
     assert torch.equal(body.early.running_mean, torch.zeros(3))
 
 
+class Plain(nn.Module):
+    """Batch norms without scale and shift: after a frozen layer, inside of a frozen part, and after what is trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3, affine=False)
+        self.second = nn.Conv2d(3, 3, 1)
+        self.third = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3, affine=False))
+        self.last, self.linear = nn.BatchNorm2d(3, affine=False), Linear()
+
+    def forward(self, x):
+        return self.linear(self.last(self.third(self.second(self.norm(self.first(x))))))
+
+
+@pytest.mark.parametrize(
+    "words, still",
+    [
+        (["first", "third"], [True, True, False]),
+        (["not linear"], [True, True, True]),
+        (["second"], [False, False, False]),
+        ([], [False, False, False]),
+    ],
+)
+def test_batch_norms_without_parameters_lie_where_what_is_around_them_lies(tmp_path, data, words, still):
+    job = trainer(tmp_path, data, wrap(Plain(), num_classes=4), train={"batch_size": 8, "freeze": words})
+    step(job)
+    body = job.model.body
+    assert [norm.num_batches_tracked == 0 for norm in (body.norm, body.third[1], body.last)] == still
+
+
 def test_freezing_everything_is_refused(tmp_path, data):
     with pytest.raises(UserError, match=r"nothing is left.*train\.freeze"):
         trainer(tmp_path, data, train={"batch_size": 8, "freeze": ["all"]})
@@ -165,6 +216,16 @@ def test_the_penalty_pulls_by_the_sign_and_says_its_value(tmp_path, data):
     assert value[0.01].item() == pytest.approx(0.01 * before.abs().sum().item(), rel=1e-5)
     assert torch.allclose(moved[0.01][0] - moved[0.0][0], -0.1 * 0.01 * before.sign(), atol=1e-6)
     assert torch.equal(moved[0.01][1], moved[0.0][1]), "biases pay nothing"
+
+
+def test_parts_are_named_by_a_word_or_several(tmp_path, data):
+    one, several = {"batch_size": 8, "freeze": "head"}, {"batch_size": 8, "freeze": "[blocks.[0-1], head]"}
+    assert trainer(tmp_path, data, train=one).config.freeze == ("head",)
+    assert trainer(tmp_path, data, train=several).config.freeze == ("blocks.[0-1]", "head")
+    assert (
+        PenaltyConfig(l1=1, of="qkv,mlp").build(vit()).names
+        == PenaltyConfig(l1=1, of=("qkv", "mlp")).build(vit()).names
+    )
 
 
 def test_the_penalty_is_of_the_parts_named():
