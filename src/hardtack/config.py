@@ -30,7 +30,8 @@ from hardtack.registry import Registry
 class Choice:
     """Marks a field whose value is an entry of a registry: `objective: Annotated[Any, Choice(objectives)]`.
 
-    The value is written as a name, or as a mapping with `name` and that entry's own settings.
+    The value is written as a name, or as a mapping with `name` and that entry's own settings. Where the field has a
+    default, a mapping without `name` changes some of the default's settings; any `name` begins with that entry's own.
     """
 
     registry: Registry
@@ -162,7 +163,8 @@ def build(cls: type, values: Mapping[str, Any], *, path: str = "") -> Any:
         if key not in hints:
             hint = did_you_mean(key, hints) or f"; known keys: {', '.join(hints)}"
             raise UserError(f"unknown key '{_join(path, key)}'{hint}")
-    filled = {key: _value(hints[key], value, _join(path, key)) for key, value in values.items()}
+    defaults = {item.name: item.default for item in dataclasses.fields(cls)}
+    filled = {key: _value(hints[key], value, _join(path, key), defaults[key]) for key, value in values.items()}
     for item in dataclasses.fields(cls):
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
         if item.init and required and item.name not in filled:
@@ -173,8 +175,11 @@ def build(cls: type, values: Mapping[str, Any], *, path: str = "") -> Any:
         raise UserError(f"{path}: {error}" if path else str(error)) from None
 
 
-def choose(registry: Registry, value: Any, *, path: str = "") -> Any:
-    """An entry of a registry with its settings, from `"pgd"` or `{"name": "pgd", "steps": 20}`."""
+def choose(registry: Registry, value: Any, *, path: str = "", default: Any = None) -> Any:
+    """An entry of a registry with its settings, from `"pgd"` or `{"name": "pgd", "steps": 20}`.
+
+    `{"steps": 20}` alone is the default with other steps, where there is one.
+    """
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, Mapping):
@@ -183,14 +188,26 @@ def choose(registry: Registry, value: Any, *, path: str = "") -> Any:
             raise UserError(f"'{path}': expected {wanted}, found {value!r}")
         return value  # an instance made in Python
     if "name" not in value:
-        known = ", ".join(registry.names())
-        raise UserError(f"'{_join(path, 'name')}' is missing; {registry.kind}s: {known}")
+        value = _changed(registry, default, value, path)
     try:
         entry = registry.get(value["name"])
     except UserError as error:
         raise UserError(f"{path}: {error}" if path else str(error)) from None
     settings = {key: item for key, item in value.items() if key != "name"}
     return build(typing.cast(type, entry.make), {**entry.presets, **settings}, path=path)
+
+
+def _changed(registry: Registry, default: Any, value: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """The default of a section of which some settings are given."""
+    name, known = registry.name_of(default), ", ".join(registry.names())
+    if name is None:
+        raise UserError(f"'{_join(path, 'name')}' is missing; {registry.kind}s: {known}")
+    under = plain(default)
+    for key in value:
+        if key not in under and not did_you_mean(key, under):  # a misspelt one is told what it is near to
+            without = f"the default, {name}, has no '{key}'"
+            raise UserError(f"'{_join(path, 'name')}' is missing: {without}; {registry.kind}s: {known}")
+    return merge(under, value)
 
 
 def check(instance: Any) -> None:
@@ -200,10 +217,10 @@ def check(instance: Any) -> None:
         object.__setattr__(instance, name, _value(hint, getattr(instance, name), name))
 
 
-def _value(hint: Any, value: Any, path: str) -> Any:
+def _value(hint: Any, value: Any, path: str, default: Any = None) -> Any:
     choice = _chosen(hint)
     if choice is not None:
-        return None if value is None else choose(choice.registry, value, path=path)
+        return None if value is None else choose(choice.registry, value, path=path, default=default)
     plain = [arm for arm in _arms(hint) if dataclasses.is_dataclass(arm)]
     if plain and not (value is None and type(None) in _arms(hint)):
         cls = typing.cast(type, plain[0])

@@ -1,8 +1,11 @@
 """A recipe that cannot work stops at once, with the path of the fault and the nearest right name."""
 
+import dataclasses
+
 import pytest
 
 from hardtack.errors import UserError
+from hardtack.objectives import StandardConfig, TradesConfig
 from hardtack.threats import Threat
 from hardtack.training import read_recipe, validation_attack
 
@@ -30,7 +33,9 @@ from hardtack.training import read_recipe, validation_attack
         ("optimiser.name=adam", "optimiser.name"),
         ("optimiser.lr=fast", r"optimiser\.lr"),
         ("objective=trade", r"did you mean 'trades'"),
-        ("objective.attack.name=pgd", r"objective\.name' is missing"),
+        ("objective.attack.name=pgd", r"objective\.name' is missing: the default, standard, has no 'attack'"),
+        ("objective.label_smothing=0.1", r"objective\.label_smothing'.*did you mean 'label_smoothing'"),
+        ("validation.attack.steps=3", r"validation\.attack\.name' is missing; attacks: "),
         ("train.freeze={head: 1}", r"train\.freeze': input should be a list,"),
         ("model.mean=[0.5]", r"model\.mean': expected a list of 3 numbers, found \[0\.5\]"),
         ("model.std=0.5", r"model\.std': expected a list of 3 numbers, found 0\.5"),
@@ -64,6 +69,23 @@ def test_words_win_over_the_file_and_the_file_over_its_base(tmp_path):
 def test_another_objective_drops_the_settings_of_the_old_one(tmp_path):
     (tmp_path / "mine.yaml").write_text("objective: {name: trades, beta: 3}\n")
     assert read_recipe(tmp_path / "mine.yaml", ["objective.name=standard"]).objective.label_smoothing == 0
+
+
+def test_a_default_keeps_its_name_and_settings_when_some_are_given():
+    assert read_recipe(None, ["objective.label_smoothing=0.1"]).objective == StandardConfig(label_smoothing=0.1)
+    trades = ["objective=trades", "objective.beta=3"]
+    changed = read_recipe(None, [*trades, "objective.attack.threat=l2:0.5", "objective.attack.steps=4"]).objective
+    threat = Threat.parse("l2:0.5")
+    assert changed.attack == dataclasses.replace(TradesConfig().attack, threat=threat, steps=4)
+    assert (changed.beta, changed.attack.start) == (3, "gaussian")
+
+
+def test_a_name_begins_with_that_kinds_own_settings():
+    trades = ["objective=trades", "objective.attack.threat=l2:0.5"]
+    assert read_recipe(None, [*trades, "objective.attack.name=pgd"]).objective.attack.start == "random"
+    assert read_recipe(None, [*trades, "objective.attack.name=fgsm"]).objective.attack.steps == 1
+    with pytest.raises(UserError, match=r"objective\.attack\.threat' is missing"):
+        read_recipe(None, ["objective=trades", "objective.attack.name=fgsm"])
 
 
 def test_epochs_are_judged_by_the_threat_that_is_trained_against():
