@@ -13,9 +13,22 @@ from pathlib import Path
 import numpy as np
 
 from hardtack.errors import UserError, did_you_mean
-from hardtack.report.wording import is_share
-from hardtack.results import ONE_VIEW, Result, Run, bootstrap, comparable, paired, per_image, read_run, read_verdicts
+from hardtack.results import (
+    ONE_VIEW,
+    Result,
+    Run,
+    bootstrap,
+    comparable,
+    is_share,
+    paired,
+    per_image,
+    read_run,
+    read_verdicts,
+    source_of,
+    told_apart,
+)
 from hardtack.results.leaderboard import CLEAN
+from hardtack.results.record import INCIDENTAL_SETTINGS
 
 ONE_OF_MANY = (ONE_VIEW, "flip_probability")  # types and severities, whose means are compared
 TURNS = 2000
@@ -62,7 +75,10 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
     shared = _once({key: tables[0][key] for key in tables[0] if key in tables[1]})
     if not shared:
         raise UserError(_nothing(runs, metric))
-    differences = [one for key in shared if (one := _difference(runs, [table[key] for table in tables])) is not None]
+    labels = _labels([tables[0][key] for key in shared])
+    pairs = [[table[key] for table in tables] for key in shared]
+    found = [_difference(runs, pair, label) for pair, label in zip(pairs, labels, strict=True)]
+    differences = [one for one in found if one is not None]
     if not differences:
         raise UserError(f"{runs[0].label} and {runs[1].label} have numbers in common, but not on the same images")
     return Comparison(runs[0].label, runs[1].label, tuple(differences))
@@ -102,7 +118,35 @@ def _nothing(runs: list[Run], metric: str | None) -> str:
     )
 
 
-def _difference(runs: list[Run], results: list[Result]) -> Difference | None:
+def _labels(results: list[Result]) -> list[str]:
+    """What each number is of; where that is the same, the settings that tell them apart."""
+    labels = [_label(result) for result in results]
+    alike: dict[str, list[int]] = {}
+    for place, label in enumerate(labels):
+        alike.setdefault(label, []).append(place)
+    for label, places in alike.items():
+        for place, apart in zip(places, told_apart([_settings(results[place]) for place in places]), strict=True):
+            labels[place] = f"{label} {apart}".rstrip()
+    return labels
+
+
+def _label(result: Result) -> str:
+    parts = [result.protocol, str(result.extra.get("column", "")), result.metric.replace("_", " ")]
+    parts += [result.threat or "", "" if result.threat and result.suite == "protocol" else result.attack or ""]
+    if result.metric == ONE_VIEW and "jpeg" in result.attack_settings:
+        parts.append(f"JPEG {result.attack_settings['jpeg']}")
+    return " ".join(part for part in (*parts, result.data) if part)
+
+
+def _settings(result: Result) -> dict[str, object]:
+    """What else makes a number another one; how many images there are has a column, and clean ones have no settings."""
+    if result.metric == CLEAN:
+        return {}
+    settings = {key: value for key, value in result.attack_settings.items() if key not in ("n", *INCIDENTAL_SETTINGS)}
+    return {**settings, "precision": result.precision, "source": source_of(result) or None}
+
+
+def _difference(runs: list[Run], results: list[Result], label: str) -> Difference | None:
     rows = [_rows(run, result) for run, result in zip(runs, results, strict=True)]
     if rows[0] is None or rows[1] is None or set(rows[0]) != set(rows[1]):
         return None
@@ -110,18 +154,10 @@ def _difference(runs: list[Run], results: list[Result]) -> Difference | None:
     a, b = (np.array([row[image] for image in images]) for row in (rows[0], rows[1]))
     low, high = bootstrap(a - b)
     binary = bool(np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all())
-    result = results[0]
-    parts = [result.protocol, str(result.extra.get("column", "")), result.metric.replace("_", " ")]
-    parts += [result.threat or "", "" if result.threat and result.suite == "protocol" else result.attack or ""]
-    parts += (
-        [f"JPEG {result.attack_settings['jpeg']}"]
-        if result.metric == ONE_VIEW and "jpeg" in result.attack_settings
-        else []
-    )
     return Difference(
-        about=" ".join(part for part in (*parts, result.data) if part), first=float(a.mean()), second=float(b.mean()),
+        about=label, first=float(a.mean()), second=float(b.mean()),
         value=float((a - b).mean()), low=low, high=high, n=len(images),
-        p_value=paired(a > 0.5, b > 0.5).p_value if binary else turned(a - b), share=is_share(result.metric),
+        p_value=paired(a > 0.5, b > 0.5).p_value if binary else turned(a - b), share=is_share(results[0].metric),
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from hardtack.results import (
     Row,
     Run,
     Table,
+    is_share,
     leaderboard,
     protocol_tables,
     read_runs,
@@ -142,7 +143,7 @@ def _latex_table(table: Table) -> str:
         (row, [*([row.clean] if has_clean else []), *(row.cells.get(threat) for threat in table.threats)])
         for row in table.rows
     ]
-    unit = " (\\%)" if wording.is_share(table.metric) else ""
+    unit = " (\\%)" if is_share(table.metric) else ""
     first = next(iter(table.rows[0].cells.values()))
     about = [table.attack or table.suite, table.protocol, wording.images(first), wording.source(table.source)]
     return _tabular(heads, rows, f"{escaped(wording.metric_name(table.metric))}{unit}", about)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.results import ProtocolTable, Result, Run, Table, distinct_flags, lower_is_better
+from hardtack.results import ProtocolTable, Result, Run, Table, distinct_flags, is_share, lower_is_better
 
 
 def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _cell(result: Result | None) -> dict[str, Any] | None:
         "about": result.interval,
         "bar": None,
     }
-    if wording.is_share(result.metric) and result.low is not None and result.high is not None:
+    if is_share(result.metric) and result.low is not None and result.high is not None:
         bounds = (min(bound, 1.0) for bound in (result.low, result.high, result.value))  # mCE may be above 100 %
         cell["bar"] = [round(100 * bound, 2) for bound in bounds]
     return cell

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hardtack.results import REPORTED, Result, source_of
+from hardtack.results import REPORTED, Result, is_share, source_of
 
 WHOLE_BOX = "linf:1"  # any pixel may take any value: no bound at all
 NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
@@ -36,11 +36,6 @@ SOURCES = {
 
 def metric_name(metric: str) -> str:
     return METRICS.get(metric, metric.replace("_", " ").capitalize())
-
-
-def is_share(metric: str) -> bool:
-    """Whether the metric is a fraction that reads best as a percentage."""
-    return metric.endswith(("accuracy", "rate", "error", "probability", "confidence", "area"))
 
 
 def number(value: float | None, metric: str = "robust_accuracy") -> str:

@@ -1,5 +1,6 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
+from hardtack.results.apart import told_apart
 from hardtack.results.findings import Finding, FindingStore, read_finding
 from hardtack.results.leaderboard import (
     ANALYSIS,
@@ -21,7 +22,7 @@ from hardtack.results.leaderboard import (
     protocol_tables,
     source_of,
 )
-from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, paired, to_json, wilson
+from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, is_share, paired, to_json, wilson
 from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
 from hardtack.results.store import (
     ChunkStore,
@@ -70,6 +71,7 @@ __all__ = [
     "find_runs",
     "from_json",
     "is_run",
+    "is_share",
     "leaderboard",
     "lower_is_better",
     "missing_spans",
@@ -86,6 +88,7 @@ __all__ = [
     "read_verdicts",
     "source_of",
     "to_json",
+    "told_apart",
     "wilson",
     "write_arrays",
     "write_verdicts",

@@ -16,7 +16,7 @@ import numpy as np
 
 from hardtack.errors import UserError
 from hardtack.files import write_text
-from hardtack.results.record import Result
+from hardtack.results.record import Result, is_share
 from hardtack.results.store import read_arrays, write_arrays
 
 
@@ -43,12 +43,15 @@ class Finding:
 
     def __str__(self) -> str:
         where = f" on {self.about['data']}" if self.about.get("data") else ""
-        lines = [f"{self.analysis}{where}  ({self.id})"]
+        own = f"{self.analysis}."
+        asked = [word.removeprefix(own) for word in self.about.get("words", ()) if word.startswith(own)]
+        lines = [f"{self.analysis}{where}{': ' if asked else ''}{' '.join(asked)}  ({self.id})"]
         names = [" ".join(filter(None, (_spoken(one), one.threat, one.extra.get("column")))) for one in self.results]
         width = max([32, *map(len, names)])
         for name, one in zip(names, self.results, strict=True):
-            sure = "" if one.low is None or one.high is None else f"  [{one.low:.4g}, {one.high:.4g}]"
-            lines.append(f"{name:<{width}} {one.value:10.4g}{sure}" + (f"  n={one.n}" if one.n else ""))
+            kind = ".2%" if is_share(one.metric) else ".4g"
+            sure = "" if one.low is None or one.high is None else f"  [{one.low:{kind}}, {one.high:{kind}}]"
+            lines.append(f"{name:<{width}} {one.value:10{kind}}{sure}" + (f"  n={one.n}" if one.n else ""))
         flags = self.results[0].flags if self.results else ()
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in flags]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])

@@ -1,5 +1,7 @@
 """What `hardtack analyze` says about what it found, and the words that ask for it again."""
 
+import re
+
 import pytest
 
 from hardtack.analyzing import analyze_words
@@ -20,3 +22,17 @@ def test_of_shared_words_an_analysis_repeats_those_it_takes(analyze):
     found = analyze("sparsity", "attention")
     assert "n=4" in found["attention"].about["words"]
     assert not any(word.startswith("n=") for word in found["sparsity"].about["words"]), "alone it would refuse it"
+
+
+def test_the_first_line_has_the_settings_that_were_asked_for(analyze):
+    found = analyze("attention", "visions", "attention.disturb=noise", "attention.shown=1", "visions.steps=1")
+    heads = {name: str(one).split("\n")[0] for name, one in found.items()}
+    assert heads["attention"].startswith("attention on digits/test: disturb=noise shown=1  (attention-")
+    assert heads["visions"].startswith("visions on digits/test: steps=1  (visions-")
+
+
+def test_shares_are_percentages_as_everywhere(analyze):
+    said = str(analyze("visions", "visions.steps=1")["visions"])
+    for share in ("confidence", "success"):
+        assert re.search(rf"vision {share} l2:15 +\d+\.\d\d%  \[\d+\.\d\d%, \d+\.\d\d%\]  n=4", said)
+    assert "%" not in str(analyze("attention")["attention"])

@@ -11,7 +11,7 @@ from hardtack.cli import main
 from hardtack.comparing import _p, compare, turned
 from hardtack.errors import UserError
 from hardtack.evaluation import Subject
-from hardtack.results import append_results, paired, read_results, read_verdicts, write_verdicts
+from hardtack.results import append_results, paired, read_results, read_verdicts, told_apart, write_verdicts
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,30 @@ def test_what_a_protocol_has_a_column_for_stands_once(runs, tmp_path):
     assert [about for about in abouts if "robust" in about] == ["mine 1 PGD-1 robust accuracy linf:0.01 digits/test"]
     abouts = [one.about for one in compare(tmp_path / "a", runs / "b").differences]
     assert sum("robust accuracy" in about for about in abouts) == 1, "without a protocol in both, the suite's"
+
+
+def test_two_settings_of_one_analysis_are_told_apart(tmp_path):
+    """Attention under two disturbances, and visions: a share of those that reached their class."""
+    data = ht.load_data("digits", "test").first(4)
+    for name, seed in (("a", 0), ("b", 1)):
+        model = ht.load_model("vit_digits", num_classes=10, seed=seed, depth=2, width=16, heads=2)
+        where = {"folder": tmp_path / name, "subject": Subject(run=name, model="vit_digits"), "quiet": True}
+        for disturb in ("occlude", "corrupt"):
+            ht.analyze(model, data, "attention", disturb=disturb, **where)
+        ht.analyze(model, data, "visions", steps=1, classes=("1", "2"), **where)
+    found = compare(tmp_path / "a", tmp_path / "b").differences
+    abouts = [one.about for one in found]
+    assert len(set(abouts)) == len(abouts)
+    similar = [about for about in abouts if about.startswith("attention similarity attention")]
+    assert similar == [f"attention similarity attention digits/test disturb={how}" for how in ("occlude", "corrupt")]
+    (success,) = (one for one in found if one.about == "vision success l2:15 visions digits/test")
+    assert success.share and "%" in str(success)
+
+
+def test_settings_are_told_apart_by_what_differs_alone():
+    given = [{"a": 1, "b": None, "c": {"d": [1, 2], "e": 0}}, {"a": 1, "b": "x", "c": {"d": [1], "e": 0}}, {"a": 1}]
+    assert told_apart(given) == ["c.d=[1,2] c.e=0", "b=x c.d=[1] c.e=0", ""]
+    assert told_apart(given[:1]) == [""]
 
 
 def test_single_views_on_request(runs):

@@ -7,7 +7,7 @@ from typing import Any
 
 from hardtack.report import wording
 from hardtack.report.charts.subjects import file_of, numbers
-from hardtack.results import Curve, CurveSet, Run, curves, source_of
+from hardtack.results import Curve, CurveSet, Run, curves, is_share, source_of
 
 
 def eps_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
             "word": "ε",
             "ticks": ticks,
         },
-        "y": {"label": name, "kind": "percent" if wording.is_share(found.metric) else "number"},
+        "y": {"label": name, "kind": "percent" if is_share(found.metric) else "number"},
         "series": [
             {
                 "run": order[curve.run],
