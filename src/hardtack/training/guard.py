@@ -1,4 +1,4 @@
-"""What may stop a run: a gradient that is not finite, and a signal to leave."""
+"""What may stop a run: a gradient that is not finite or not there, a batch of one image, and a signal to leave."""
 
 from __future__ import annotations
 
@@ -42,6 +42,29 @@ class FiniteGuard:
                 f"step {step}: the loss or the gradient norm is not finite; the weights were not updated. "
                 "Lower optimiser.lr, set train.clip, or use runtime.precision=fp32"
             )
+
+
+def check_gradient(loss: Tensor) -> Tensor:
+    if not loss.requires_grad:
+        raise UserError(
+            "the loss has no gradient: the model computes its logits without one, say under torch.no_grad(), "
+            "so there is nothing to train it by"
+        )
+    return loss
+
+
+@contextlib.contextmanager
+def enough_images() -> Iterator[None]:
+    """Batch norm cannot take statistics of one number per channel; how many there are, it finds only when it runs."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise UserError(
+            "batch norm needs two images or more in training, and here it sees one at a time: raise train.batch_size "
+            "or lower train.accumulate"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ from hardtack.training.averaging import has_statistics, make_average, new_statis
 from hardtack.training.checkpoint import load_state, restore, save_state, state_of
 from hardtack.training.exhibits import Exhibits
 from hardtack.training.freezing import freeze
-from hardtack.training.guard import FiniteGuard, terminated
+from hardtack.training.guard import FiniteGuard, check_gradient, enough_images, terminated
 from hardtack.training.opening import check_classes, opening
 from hardtack.training.optimise import set_rates
 from hardtack.training.overfitting import OVERFITS, first_overfit
@@ -148,7 +148,7 @@ class Trainer:
             with self.runtime.arithmetic(), self._synchronised(last=last):
                 parts = self.wrapped(x, y, **prepared)
             with self.runtime.arithmetic(autocast=False):
-                (parts["loss"] / self.config.accumulate).backward()
+                (check_gradient(parts["loss"]) / self.config.accumulate).backward()
             for name, value in parts.items():
                 means[name] = means.get(name, 0) + value.detach().float() / self.config.accumulate
         return means
@@ -184,6 +184,7 @@ class Trainer:
             tracker = self._tracker()
             with (
                 terminated() as stop,
+                enough_images(),
                 Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter,
             ):
                 self._say_start(tracker, meter)

@@ -9,9 +9,9 @@ import hardtack as ht
 from hardtack import api
 from hardtack.data import load_data
 from hardtack.errors import UserError
-from hardtack.models import load_model, read_metadata, rebuild
+from hardtack.models import load_model, read_metadata, rebuild, wrap
 from hardtack.training import Trainer
-from tiny_runs import files_below, settings, tiny_recipe, write_data
+from tiny_runs import Linear, files_below, settings, tiny_recipe, write_data
 
 
 @pytest.fixture
@@ -243,3 +243,36 @@ def test_a_failed_save_leaves_the_old_state_whole(tmp_path, data, monkeypatch):
     with pytest.raises(OSError):
         checkpoint.save_state(folder, {"done": 1})
     assert (folder / checkpoint.STATE).read_bytes() == before and files_below(folder) == names
+
+
+# ---------------------------------------------------------------- models that cannot be trained
+
+
+class Gradless(Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            return super().forward(x)
+
+
+class Normed(Linear):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(super().forward(x))
+
+
+@pytest.mark.parametrize(
+    "module, objective, train, told",
+    [
+        (Gradless(), "standard", {"batch_size": 16}, "the loss has no gradient"),
+        (Gradless(), "trades", {"batch_size": 16}, "the loss has no gradient"),
+        (Normed(), "adversarial", {"batch_size": 1}, r"batch norm needs two images.*train\.batch_size"),
+        (Normed(), "standard", {"batch_size": 2, "accumulate": 2}, r"lower train\.accumulate"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_in_a_line(tmp_path, data, module, objective, train, told):
+    recipe = tiny_recipe(tmp_path / "run", data, objective=objective, train={"epochs": 1, **train})
+    with pytest.raises(UserError, match=told):
+        Trainer(recipe, wrap(module, num_classes=4), load_data(recipe.data, "train"), quiet=True).fit()
