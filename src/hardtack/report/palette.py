@@ -28,9 +28,27 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
     """As they are named while there are colours for all; else the best first, and the rest is faded."""
     if len(runs) <= len(COLOURS):
         return list(runs)
-    ranked = dict.fromkeys(row.run for table in leaderboard(runs) for row in table.rows)
-    place = {name: number for number, name in enumerate(ranked)}
+    place = _places(runs)
     return sorted(runs, key=lambda run: place.get(run.label, len(place)))
+
+
+def who_is_coloured(runs: Sequence[Run]) -> str:
+    """A sentence, where there are more runs than colours."""
+    if len(runs) <= len(COLOURS):
+        return ""
+    ranked = len(_places(runs))
+    if ranked >= len(COLOURS):
+        return f"The {len(COLOURS)} best of {len(runs)} runs have a colour; the others are grey."
+    if not ranked:
+        return f"The first {len(COLOURS)} of {len(runs)} runs have a colour; the others are grey. No table ranks them."
+    who = "the one that a table ranks" if ranked == 1 else f"the {ranked} that tables rank"
+    return f"{len(COLOURS)} of {len(runs)} runs have a colour, {who} and the first of the others; the rest is grey."
+
+
+def _places(runs: Sequence[Run]) -> dict[str, int]:
+    """Those that stand in a table, the best first."""
+    ranked = dict.fromkeys(row.run for table in leaderboard(runs) for row in table.rows)
+    return {name: number for number, name in enumerate(ranked)}
 
 
 def with_lanes(series: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -53,6 +53,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "generated": wording.day(datetime.now(UTC).isoformat()),
         "version": version(),
         "coloured": len(palette.COLOURS),
+        "who_is_coloured": palette.who_is_coloured(runs),
         "solid": palette.SOLID,
         "runs": [_run(number, run, output) for number, run in enumerate(runs)],
         "headlines": headlines(tables, column, warnings, {run.label: number for number, run in enumerate(runs)}),

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import HOSTILE_CLASS, HOSTILE_NAME, make_run, make_runs, result, write_examples
+from run_folders import (
+    HOSTILE_CLASS,
+    HOSTILE_NAME,
+    make_run,
+    make_runs,
+    result,
+    write_config,
+    write_examples,
+    write_metrics,
+)
 
 from hardtack.cli import main
 from hardtack.errors import UserError
@@ -200,6 +209,27 @@ def test_twenty_runs_fit_on_a_page(tmp_path):
     assert at_8 == sorted(at_8, reverse=True), "the best first: they have the colours"
     assert "The 12 best of 20 runs have a colour" in text and "--run:var(--run-faded)" in text
     assert not re.search(r"var\(--run-1[2-9]\)", text)
+
+
+@pytest.mark.parametrize(
+    "evaluated, said",
+    [
+        (0, "The first 12 of 14 runs have a colour; the others are grey. No table ranks them."),
+        (1, "12 of 14 runs have a colour, the one that a table ranks and the first of the others; the rest is grey."),
+        (3, "12 of 14 runs have a colour, the 3 that tables rank and the first of the others; the rest is grey."),
+    ],
+)
+def test_runs_that_nothing_ranks_are_not_called_the_best(tmp_path, evaluated, said):
+    for number in range(14):
+        folder = tmp_path / f"run-{number:02d}"
+        if number < 14 - evaluated:
+            folder.mkdir()
+            write_config(folder, {"name": "standard"}, number)
+            write_metrics(folder, 0.9, 8.0, number)
+        else:
+            make_run(folder, seed=number, sweep=False, examples=False)
+    text = write_page(tmp_path, tmp_path / "report.html").read_text()
+    assert said in text and "best of" not in text
 
 
 def test_twelve_colours_can_be_told_apart_by_day_and_night():

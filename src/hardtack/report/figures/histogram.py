@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import literal, log_axis
+from hardtack.report.figures.sheet import literal, log_axis, name_series
 
 
 def histogram_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
@@ -30,9 +30,5 @@ def histogram_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     axes.set_ylabel(literal(view["y"]))
     if len(chart["views"]) > 1:
         axes.set_title(literal(view["name"]), fontsize=9)
-    if len(view["series"]) > palette.SOLID:  # a long legend would lie on the steps
-        figure.set_figwidth(6.0)
-        figure.legend(loc="outside right center")
-    else:
-        axes.legend(fontsize=8)
+    name_series(figure, axes, beside=len(view["series"]) > palette.SOLID, fontsize=8)
     return figure

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import literal, log_axis
+from hardtack.report.figures.sheet import literal, log_axis, name_series
 
 WARNED = "#a3241c"  # the page's red by day
 
@@ -47,9 +47,5 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
             log_axis(axes, which)
     if percent:
         axes.set_ylim(0, 100)
-    if len(chart["series"]) > palette.SOLID:  # a long legend would lie on the curves
-        figure.set_figwidth(6.0)
-        figure.legend(loc="outside right center")
-    else:
-        axes.legend()
+    name_series(figure, axes, beside=len(chart["series"]) > palette.SOLID)
     return figure

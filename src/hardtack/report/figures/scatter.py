@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import INK, literal
+from hardtack.report.figures.sheet import INK, literal, name_series
 
 
 def scatter_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
@@ -27,6 +27,5 @@ def scatter_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     axes.margins(0.12)
     if len(chart["views"]) > 1:
         axes.set_title(literal(view["name"]), fontsize=9)
-    figure.set_figwidth(6.0)
-    figure.legend(loc="outside right center", fontsize=8)
+    name_series(figure, axes, beside=True, fontsize=8)
     return figure

@@ -51,6 +51,17 @@ def key(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     figure.legend(handles=patches, loc="outside upper center", ncols=columns, fontsize=8)
 
 
+def name_series(figure: Figure, axes: Axes, *, beside: bool, **look: Any) -> None:
+    """A legend of the series that are named, `beside` the axes where it would lie on them. Faded ones have no name."""
+    if not axes.get_legend_handles_labels()[1]:
+        return
+    if beside:
+        figure.set_figwidth(6.0)
+        figure.legend(loc="outside right center", **look)
+    else:
+        axes.legend(**look)
+
+
 def percent_axis(axes: Axes, low: float = 0.0, high: float = 1.0) -> None:
     axes.set_xlim(low, high)
     axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")

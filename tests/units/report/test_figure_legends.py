@@ -1,0 +1,47 @@
+"""Figures name the runs that have a colour; where all are grey there is no legend, and nothing to complain of."""
+
+import warnings
+
+import pytest
+
+from hardtack.report import palette
+from hardtack.report.charts.histogram import histogram_chart, histogram_view
+from hardtack.report.figures.histogram import histogram_figure
+from hardtack.report.figures.lines import lines_figure
+from hardtack.report.figures.scatter import scatter_figure
+
+GREY = len(palette.COLOURS)
+
+
+def lines(runs):
+    look = {"dash": False, "band": False, "marks": True, "points": [[0, 1.0], [1, 2.0]]}
+    axis = {"label": "", "kind": "number"}
+    return lines_figure({"x": axis, "y": axis, "series": [{"run": run, "name": f"run {run}", **look} for run in runs]})
+
+
+def histogram(runs):
+    view = histogram_view(
+        "", [{"run": run, "name": f"run {run}", "values": [1.0, 2.0, 4.0]} for run in runs], x="", y=""
+    )
+    return histogram_figure(histogram_chart(id="", file="", title="", caption="", views=[view]), view)
+
+
+def scatter(runs):
+    place = {"x": 0.5, "y": 0.5, "low": 0.4, "high": 0.6}
+    axis = {"label": "", "kind": "number"}
+    view = {"x": axis, "y": axis, "series": [{"run": run, "name": f"run {run}", **place} for run in runs]}
+    return scatter_figure({"views": [view]}, view)
+
+
+def legends(figure):
+    return [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend() is not None)]
+
+
+@pytest.mark.parametrize("draw", [lines, histogram, scatter])
+@pytest.mark.parametrize("count", [2, palette.SOLID + 1])
+def test_a_legend_names_what_has_a_colour_or_is_not_there(draw, count):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not legends(draw(range(GREY, GREY + count)))
+        (legend,) = legends(draw([0, *range(GREY, GREY + count - 1)]))
+    assert [text.get_text() for text in legend.get_texts()] == ["run 0"]
