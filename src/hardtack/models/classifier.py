@@ -88,10 +88,11 @@ class Classifier(nn.Module):
             raise UserError(f"a model takes float pixels in [0,1], found {x.dtype}; divide bytes by 255")
         size = self.image_size
         if size is not None and (x.shape[2] != size or x.shape[3] != size):
-            raise UserError(
-                f"this model takes {size}×{size} images, found {_shape(x)}; "
-                f"resize the data or load the model with another image_size"
-            )
+            low, high = sorted(x.shape[2:])
+            mend = "resize the data or load the model with another image_size"
+            if low != high:  # no image_size of the model fits them
+                mend = f"these are not square: data.image_size={low if size == high else size} cuts them"
+            raise UserError(f"this model takes {size}×{size} images, found {_shape(x)}; {mend}")
 
 
 def wrap(

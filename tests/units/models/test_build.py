@@ -150,7 +150,9 @@ def test_wrap_leaves_the_module_as_it_is():
         (lambda: wrap("model"), "torch.nn.Module"),
         (lambda: wrap(nn.Identity())(torch.rand(1, 1, 8, 8)), "N×3×H×W, found 1×1×8×8"),
         (lambda: wrap(nn.Identity())(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "divide bytes by 255"),
-        (lambda: wrap(Own(), image_size=8)(torch.rand(1, 3, 9, 8)), "takes 8×8 images"),
+        (lambda: wrap(Own(), image_size=8)(torch.rand(1, 3, 9, 9)), "takes 8×8 images.*another image_size"),
+        (lambda: wrap(Own(), image_size=8)(torch.rand(1, 3, 6, 8)), r"not square: data\.image_size=6 cuts"),
+        (lambda: wrap(Own(), image_size=8)(torch.rand(1, 3, 9, 12)), r"not square: data\.image_size=8 cuts"),
     ],
 )
 def test_wrong_use_is_refused(make, words):
