@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -34,6 +34,11 @@ class Warmup:
     hold: Literal["step", "epoch"] = "step"
     clean: Annotated[float, Field(ge=0)] = 0.0
     step: Literal["scaled", "final"] = "scaled"
+
+    def remarks(self, *, epochs: float) -> Iterator[str]:
+        """What is odd about it in a run of so many epochs; a sentence whose subject is the run."""
+        if self.clean + self.epochs >= epochs:
+            yield "is all warm-up: the attack's, objective.warmup, is no shorter than train.epochs"
 
     def factor(self, epoch: float) -> float:
         epoch -= self.clean

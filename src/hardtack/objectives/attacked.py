@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -44,6 +45,12 @@ class Attacked:
             raise UserError("give attack or attacks, not both (attack: null drops the one of a base)")
         if not self.attacks and self.attack is None:
             raise UserError("there is nothing to train against: give attack, or a list of attacks")
+
+    def remarks(self, *, epochs: float) -> Iterator[str]:
+        """Settings that do not do what they seem to in a run of so many epochs."""
+        yield from self.warmup.remarks(epochs=epochs)
+        if self.combine != "max" and len(self.attacks) < 2:
+            yield "sets objective.combine without effect: it is for several objective.attacks"
 
 
 def make_players(

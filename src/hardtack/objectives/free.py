@@ -13,6 +13,7 @@ a continued run begins with the first one's.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -47,6 +48,9 @@ class FreeConfig:
             raise UserError(f"free adversarial training is for linf threats, found {self.threat}; use adversarial")
         if not self.relative_step > 0:
             raise UserError(f"relative_step must be positive, found {self.relative_step}")
+
+    def remarks(self, *, epochs: float) -> Iterator[str]:
+        yield from self.warmup.remarks(epochs=epochs)
 
     def build(self, model: nn.Module) -> Free:
         return Free(model, self)

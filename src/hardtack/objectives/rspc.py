@@ -9,6 +9,7 @@ comes with the model's backward pass, the sign turned. Damaged and clean images 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -72,6 +73,15 @@ class RSPCConfig:
         check(self)
         if not 0 < self.share <= 1:
             raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
+
+    def remarks(self, *, epochs: float) -> Iterator[str]:
+        """Settings that do not do what they seem to in a run of so many epochs."""
+        if self.warmup_epochs >= epochs:
+            yield "is all warm-up: objective.warmup_epochs is no shorter than train.epochs"
+        if self.choose == "random" and (self.occluder, self.occluder_objective) != (OccluderConfig(), "alignment"):
+            yield "sets its occluder without effect: objective.choose is random"
+        if self.damage == "drop" and self.noise != "pixel":
+            yield "sets objective.noise without effect: objective.damage is drop"
 
     def build(self, model: nn.Module) -> RSPC:
         return RSPC(model, self)

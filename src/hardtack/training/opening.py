@@ -45,7 +45,10 @@ def opening(job: Trainer) -> Iterator[str]:
 def remarks(recipe: Recipe) -> Iterator[str]:
     """Settings of the recipe that do not do what they seem to."""
     epochs = recipe.train.epochs
+    yield from recipe.optimiser.remarks()
     yield from recipe.schedule.remarks(lr=recipe.optimiser.lr, epochs=epochs)
+    yield from recipe.sharpness.remarks(epochs=epochs)
+    yield from recipe.penalty.remarks()
     if hasattr(recipe.objective, "remarks"):
         yield from recipe.objective.remarks(epochs=epochs)
 

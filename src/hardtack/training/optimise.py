@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -12,10 +13,12 @@ from torch import nn
 from hardtack.config import Number
 from hardtack.errors import UserError
 from hardtack.models.parts import depths, head
+from hardtack.training.remarks import idle
 from hardtack.training.sharding import is_split
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 TABLES = ("pos_embed", "cls_token")  # added to the tokens, so no matrices, whatever their shape
+_BELONGS = {**dict.fromkeys(("betas", "eps"), ("adamw",)), **dict.fromkeys(("momentum", "nesterov"), ("sgd",))}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,11 @@ class OptimiserConfig:
     def __post_init__(self) -> None:
         if self.lr <= 0:
             raise UserError(f"lr must be positive, found {self.lr}")
+
+    def remarks(self) -> Iterator[str]:
+        yield from idle("optimiser", self, _BELONGS)
+        if self.name == "sgd" and self.nesterov and self.momentum == 0:
+            yield "sets optimiser.nesterov without effect: optimiser.momentum is 0"
 
     def scales(self, model: nn.Module) -> dict[str, float]:
         return rate_scales(model, layer_decay=self.layer_decay, head_lr=self.head_lr)

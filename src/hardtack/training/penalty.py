@@ -7,6 +7,7 @@ weights themselves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -25,6 +26,10 @@ class PenaltyConfig:
 
     l1: Annotated[float, Field(ge=0)] = 0.0
     of: str | tuple[str, ...] = "all"
+
+    def remarks(self) -> Iterator[str]:
+        if self.l1 == 0 and self.of != "all":
+            yield "sets penalty.of without effect: penalty.l1 is 0"
 
     def build(self, model: nn.Module) -> Penalty | None:
         if self.l1 == 0:

@@ -10,6 +10,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hardtack.config import SEVERAL, Number
+from hardtack.training.remarks import idle
+
+_WARMED = ("cosine", "step", "constant")
+_BELONGS = {
+    **dict.fromkeys(("warmup_epochs", "warmup_lr"), _WARMED),
+    **dict.fromkeys(("final_lr", "cooldown_epochs", "cosine_epochs"), ("cosine",)),
+    **dict.fromkeys(("milestones", "gamma"), ("step",)),
+    **dict.fromkeys(("rise", "cycle_momentum"), ("onecycle",)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +46,19 @@ class ScheduleConfig:
 
     def remarks(self, *, lr: float, epochs: float) -> Iterator[str]:
         """What is odd about it in a run of so many epochs at this rate; sentences whose subject is the run."""
-        warms_up = self.warmup_epochs > 0 and self.name != "onecycle"
+        yield from idle("schedule", self, _BELONGS)
+        warms_up = self.warmup_epochs > 0 and self.name in _WARMED
         if warms_up and self.warmup_epochs >= epochs:
             yield "is all warm-up: schedule.warmup_epochs is no shorter than train.epochs"
         if warms_up and self.warmup_lr > lr:
             yield f"starts faster than it goes on: schedule.warmup_lr {self.warmup_lr:g} is above optimiser.lr {lr:g}"
         if self.name == "cosine" and self.final_lr > lr:
             yield f"ends faster than it starts: schedule.final_lr {self.final_lr:g} is above optimiser.lr {lr:g}"
+        if self.name == "step" and not self.milestones:
+            yield "keeps its rate: schedule.name is step, and schedule.milestones names no epoch"
+        late = ", ".join(f"{milestone:g}" for milestone in self.milestones if milestone >= epochs)
+        if self.name == "step" and late:
+            yield f"ends before a milestone: schedule.milestones has {late}, train.epochs is {epochs:g}"
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,12 @@ class SharpnessConfig:
     def __post_init__(self) -> None:
         if self.adaptive and self.name != "sam":
             raise UserError(f"adaptive belongs to sam; {self.name} has no such thing")
+        if self.name == "none" and (self.rho is not None or self.from_epoch > 0):
+            raise UserError("rho and from_epoch belong to sam and awp: name one, sharpness.name=sam, or leave them out")
+
+    def remarks(self, *, epochs: float) -> Iterator[str]:
+        if self.name != "none" and self.from_epoch >= epochs:
+            yield f"never comes to {self.name}: sharpness.from_epoch {self.from_epoch:g} lies at its end or after it"
 
     def due(self, epoch: float) -> bool:
         return self.name != "none" and epoch >= self.from_epoch

@@ -1,5 +1,6 @@
 """What a run says before its first step: where it begins, and which of its settings do nothing or something odd."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -58,11 +59,26 @@ def test_an_ordinary_run_says_nothing_of_the_kind(tmp_path, data, capsys):
         ("schedule.warmup_epochs=10", "is all warm-up: schedule.warmup_epochs"),
         ("optimiser.lr=1e-7", "final_lr 1e-06 is above optimiser.lr 1e-07"),
         ("optimiser.lr=1e-3 schedule.warmup_epochs=1 schedule.warmup_lr=0.1", "warmup_lr 0.1 is above optimiser.lr"),
+        ("schedule.milestones=3", "schedule.milestones without effect: it belongs to step, and this is cosine"),
+        ("schedule=onecycle schedule.warmup_epochs=1", "warmup_epochs without effect: it belongs to cosine and step"),
+        ("schedule=step", "keeps its rate: .*milestones names no epoch"),
+        ("schedule=step schedule.milestones=3,40", "ends before a milestone: schedule.milestones has 40, train"),
+        ("optimiser=sgd optimiser.nesterov=true optimiser.momentum=0", "nesterov without effect: optimiser.momentum"),
+        ("optimiser.momentum=0.8", "momentum without effect: it belongs to sgd, and this is adamw"),
+        ("sharpness=sam sharpness.from_epoch=10", "never comes to sam: sharpness.from_epoch 10"),
+        ("penalty.of=conv", "penalty.of without effect: penalty.l1 is 0"),
+        ("objective=adversarial objective.combine=random", "objective.combine without effect"),
+        ("objective=trades objective.warmup.epochs=10", "is all warm-up: .*objective.warmup"),
+        ("objective=free objective.warmup.clean=4 objective.warmup.epochs=6", "is all warm-up: .*objective.warmup"),
+        ("objective=rspc objective.warmup_epochs=20", "is all warm-up: objective.warmup_epochs"),
+        ("objective=rspc objective.choose=random objective.occluder.lr=1e-3", "occluder without effect"),
+        ("objective=rspc objective.choose=random objective.occluder_objective=ce", "occluder without effect"),
+        ("objective=rspc objective.damage=drop objective.noise=normalised", "objective.noise without effect"),
     ],
 )
 def test_settings_without_effect_or_with_an_odd_one_are_remarked_upon(words, told):
     found = list(remarks(read_recipe(None, words.split())))
-    assert len(found) == 1 and told in found[0], found
+    assert len(found) == 1 and re.search(told, found[0]), found
 
 
 def test_no_recipe_of_ours_needs_a_remark():

@@ -40,6 +40,8 @@ from hardtack.training import read_recipe, validation_attack
         ("model.mean=[0.5]", r"model\.mean': expected a list of 3 numbers, found \[0\.5\]"),
         ("model.std=0.5", r"model\.std': expected a list of 3 numbers, found 0\.5"),
         ("optimiser.betas=[0.9, 0.99, 0.999]", r"optimiser\.betas': expected a list of 2 numbers"),
+        ("sharpness.rho=0.1", r"sharpness: rho and from_epoch belong to sam and awp"),
+        ("sharpness.from_epoch=3", r"sharpness: rho and from_epoch belong to sam and awp"),
         ("runtime.precision=fp16", r"runtime\.precision"),
         ("runtime.device=tpu", "tpu"),
         ("data.validation=1", "validation"),
