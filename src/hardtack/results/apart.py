@@ -10,12 +10,24 @@ from hardtack.config import flat
 
 
 def told_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each of them what others have otherwise: `disturb=corrupt`. What is None was left open, and is not said."""
+    """For each of them as few as tell it from the others: `disturb=corrupt`. None was left open, and is not said.
+
+    A setting is taken where it parts some that those before it leave alike: of two attacks the name, not all they have.
+    """
     known = [flat(one) for one in settings]
-    keys = dict.fromkeys(key for one in known for key in one)
-    apart = [key for key in keys if len({json.dumps(one.get(key), sort_keys=True) for one in known}) > 1]
-    return [" ".join(f"{key}={_said(one[key])}" for key in apart if one.get(key) is not None) for one in known]
+    taken: list[str] = []
+    for key in dict.fromkeys(key for one in known for key in one):
+        if _kinds(known, [*taken, key]) > _kinds(known, taken):
+            taken.append(key)
+    return [" ".join(f"{key}={_said(one[key])}" for key in taken if one.get(key) is not None) for one in known]
+
+
+def _kinds(known: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    return len({json.dumps([one.get(key) for key in keys], sort_keys=True) for one in known})
 
 
 def _said(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """As it is written on the command line: `[3,5]`, `[block,residual]`."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_said, value))}]"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -76,10 +76,20 @@ def test_two_settings_of_one_analysis_are_told_apart(tmp_path):
     assert success.share and "%" in str(success)
 
 
-def test_settings_are_told_apart_by_what_differs_alone():
-    given = [{"a": 1, "b": None, "c": {"d": [1, 2], "e": 0}}, {"a": 1, "b": "x", "c": {"d": [1], "e": 0}}, {"a": 1}]
-    assert told_apart(given) == ["c.d=[1,2] c.e=0", "b=x c.d=[1] c.e=0", ""]
-    assert told_apart(given[:1]) == [""]
+def test_settings_are_told_apart_by_as_few_as_can():
+    pgd = {"name": "pgd", "steps": 5, "start": "random", "threat": "linf:0.1"}
+    given = [
+        {"a": 1, "threat": "linf:0.1", "attack": pgd, "of": ["x", "y"]},
+        {"a": 1, "threat": "linf:0.1", "attack": {**pgd, "steps": 10}, "of": ["x"]},
+        {"a": 1, "threat": "linf:0.1", "attack": {"name": "square", "steps": 10}, "of": ["x"]},
+        {"a": 1, "threat": None, "attack": None},
+    ]
+    assert told_apart(given) == [
+        "threat=linf:0.1 attack.name=pgd attack.steps=5", "threat=linf:0.1 attack.name=pgd attack.steps=10",
+        "threat=linf:0.1 attack.name=square attack.steps=10", "",
+    ]  # fmt: skip
+    assert told_apart([{"of": ["x", "y"]}, {"of": [1, 2]}]) == ["of=[x,y]", "of=[1,2]"]
+    assert told_apart(given[:1]) == told_apart(given[:1] * 2)[:1] == [""]
 
 
 def test_single_views_on_request(runs):

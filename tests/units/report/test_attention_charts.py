@@ -62,6 +62,18 @@ def test_other_ways_to_disturb_are_other_charts(drawn):
     ]
 
 
+def test_titles_say_what_tells_one_way_from_another_and_nothing_else(drawn):
+    assert by_id(drawn)["attention-0"]["title"] == "How alike attention stays"
+    attended(drawn / "plain", level=0.5, disturb="corrupt", type="fog", id="attention-b")
+    attended(drawn / "plain", level=0.6, disturb="corrupt", type="frost", id="attention-c")
+    titles = [chart["title"] for chart in by_id(drawn).values()]
+    assert len(set(titles)) == len(titles)
+    assert {title for title in titles if title.startswith("Entropy")} == {
+        "Entropy by layer · disturb=occlude", "Entropy by layer · disturb=corrupt type=fog",
+        "Entropy by layer · disturb=corrupt type=frost",
+    }  # fmt: skip
+
+
 def test_they_are_drawn_for_paper_and_stand_on_the_page(drawn, tmp_path):
     (section,) = charts.sections(read_runs(drawn))
     assert section["id"] == "attention" and section["runs"] == [0, 1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import matrix_chart
@@ -22,11 +22,12 @@ RUNS = 4  # beside each other in pictures
 
 def attention_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images and way to disturb them."""
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "attention", _alike)):
-        similarity, *others = _by_layer(place, found)
-        charts += [_distribution(place, found), similarity, *_maps(place, found), _heads(place, found), *others]
-    return charts
+    return charts_of(findings_beside(runs, "attention", _alike), _charts)
+
+
+def _charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    similarity, *others = _by_layer(place, found)
+    return [_distribution(place, found), similarity, *_maps(place, found), _heads(place, found), *others]
 
 
 def _alike(finding: Finding) -> Hashable:

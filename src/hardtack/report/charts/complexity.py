@@ -6,17 +6,17 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.subjects import numbers
 from hardtack.results import Finding, Run
 
 
 def complexity_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart for each norm that bounds the weights."""
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "complexity", _alike)):
-        charts += [_chart(place, norm, found) for norm in found[0].finding.facts["norms"]]
-    return charts
+    groups = findings_beside(runs, "complexity", _alike)
+    return charts_of(
+        groups, lambda place, found: [_chart(place, norm, found) for norm in found[0].finding.facts["norms"]]
+    )
 
 
 def _alike(finding: Finding) -> Hashable:

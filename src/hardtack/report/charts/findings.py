@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.results import Finding, Run
+from hardtack.results import Finding, Run, told_apart
+
+UNTOLD = ("n", "batch_size", "shown")  # what `about` says better, and settings that change no number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,33 @@ def findings_beside(runs: Sequence[Run], analysis: str, alike: Callable[[Finding
                 charts[alike(finding)][number, str(finding.about.get("checkpoint") or "")] = finding
     made = [_named(found, runs) for found in charts.values()]
     return sorted(made, key=lambda found: -len(found))
+
+
+def charts_of(
+    groups: Sequence[Sequence[Found]], draw: Callable[[int, Sequence[Found]], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """What `draw` makes of every group; where several have a chart of one title, it ends with what tells them apart."""
+    drawn = [draw(place, found) for place, found in enumerate(groups)]
+    for title in dict.fromkeys(chart["title"] for charts in drawn for chart in charts):
+        places = [place for place, charts in enumerate(drawn) if any(chart["title"] == title for chart in charts)]
+        for place, apart in zip(places, told_apart([_settings(groups[place]) for place in places]), strict=True):
+            for chart in drawn[place]:
+                if chart["title"] == title and apart:
+                    chart["title"] = f"{title} · {apart}"
+    return [chart for charts in drawn for chart in charts]
+
+
+def _settings(found: Sequence[Found]) -> dict[str, Any]:
+    """Those that all of them share, and the images."""
+    first, *others = [
+        {
+            "data": one.finding.about.get("data"),
+            **{key: value for key, value in one.finding.settings.items() if key not in UNTOLD},
+            "n": one.finding.about.get("n"),
+        }
+        for one in found
+    ]
+    return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
 
 
 def _named(found: dict[tuple[int, str], Finding], runs: Sequence[Run]) -> list[Found]:

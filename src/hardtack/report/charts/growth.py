@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, models_of, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, models_of, where
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.subjects import numbers
 from hardtack.results import Finding, Run
@@ -18,11 +18,11 @@ FACTOR = "times its size before the first block"
 
 
 def growth_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "growth", _alike)):
-        charts += [_adversarial(place, found), _others(place, found), _steps(place, found)]
-        charts += _euler(place, found)
-    return charts
+    return charts_of(findings_beside(runs, "growth", _alike), _charts)
+
+
+def _charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+    return [_adversarial(place, found), _others(place, found), _steps(place, found), *_euler(place, found)]
 
 
 def _said(found: Sequence[Found], *more: str) -> str:

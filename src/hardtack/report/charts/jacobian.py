@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, models_of, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, models_of, where
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.subjects import numbers
 from hardtack.report.charts.violin import violin_chart, violin_view
@@ -27,11 +27,8 @@ SPOKEN = {
 
 
 def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "jacobian", _alike)):
-        charts.append(_violins(place, found))
-        charts += _against(place, found, runs)
-    return charts
+    groups = findings_beside(runs, "jacobian", _alike)
+    return charts_of(groups, lambda place, found: [_violins(place, found), *_against(place, found, runs)])
 
 
 def _alike(finding: Finding) -> Hashable:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.subjects import numbers
 from hardtack.report.charts.surface import surface_chart
 from hardtack.results import Finding, Run
@@ -19,8 +19,8 @@ NOT_COMPARED = ("n", "batch_size", "probes", "most", "tolerance")  # settings th
 def landscape_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images and way to look: surfaces, lines, then curvatures."""
     return [
-        *(_landscape(place, found) for place, found in enumerate(_groups(runs, "landscape"))),
-        *(_curvature(place, found) for place, found in enumerate(_groups(runs, "curvature"))),
+        *charts_of(_groups(runs, "landscape"), lambda place, found: [_landscape(place, found)]),
+        *charts_of(_groups(runs, "curvature"), lambda place, found: [_curvature(place, found)]),
     ]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import Cells, matrix_chart
@@ -25,13 +25,14 @@ ITSELF = "itself"
 
 def perturbation_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images, threat and attack."""
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "perturbations", _alike)):
+
+    def charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
         known = _known(runs, found)
         makers = _makers(found, known)
-        charts += [*_pictures(place, found, makers), _seen(place, found, known), _spectra(place, found, makers)]
-        charts.append(_amplitudes(place, found, makers))
-    return charts
+        drawn = [_seen(place, found, known), _spectra(place, found, makers), _amplitudes(place, found, makers)]
+        return [*_pictures(place, found, makers), *drawn]
+
+    return charts_of(findings_beside(runs, "perturbations", _alike), charts)
 
 
 def _alike(finding: Finding) -> Hashable:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.charts.subjects import numbers, triple
 from hardtack.report.masks import covered
@@ -22,10 +22,8 @@ WORDS = {"saliency": "saliency", "attention": "attention received", "occluder": 
 
 
 def saliency_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "saliency", _alike)):
-        charts += [*_pictures(place, found), *_overlaps(place, found)]
-    return charts
+    groups = findings_beside(runs, "saliency", _alike)
+    return charts_of(groups, lambda place, found: [*_pictures(place, found), *_overlaps(place, found)])
 
 
 def _alike(finding: Finding) -> Hashable:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
-from hardtack.report.charts.findings import Found, findings_beside
+from hardtack.report.charts.findings import Found, charts_of, findings_beside
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.subjects import numbers
@@ -20,11 +20,12 @@ SPOKEN = {"all": "all weights", "qkv": "query, key and value"}
 
 
 def sparsity_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    charts = []
-    for place, found in enumerate(findings_beside(runs, "sparsity", _alike)):
-        charts += [_densities(place, found), _shares(place, found), _norms(place, found)]
-        charts += _against_accuracy(place, found, runs)
-    return charts
+
+    def charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+        drawn = [_densities(place, found), _shares(place, found), _norms(place, found)]
+        return [*drawn, *_against_accuracy(place, found, runs)]
+
+    return charts_of(findings_beside(runs, "sparsity", _alike), charts)
 
 
 def _alike(finding: Finding) -> Hashable:

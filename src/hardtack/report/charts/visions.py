@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, described, file_of, findings_beside, where
+from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.results import Finding, Run
 
@@ -17,7 +17,7 @@ RUNS = 8
 
 def vision_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each start, threat and set of classes or units."""
-    return [_chart(place, found) for place, found in enumerate(findings_beside(runs, "visions", _alike))]
+    return charts_of(findings_beside(runs, "visions", _alike), lambda place, found: [_chart(place, found)])
 
 
 def _alike(finding: Finding) -> Hashable:
