@@ -124,7 +124,7 @@ class _Saliency:
         """N×rows×columns for each who points: the higher, the more."""
         scores = {"saliency": per_patch(maps[:, None], self.size)}
         if self.layers:
-            heard = listen(self.scene.model, x, self.kind)  # type: ignore[arg-type]
+            heard = listen(self.scene.model, x, self.kind, self.layers)  # type: ignore[arg-type]
             scores["attention"] = received(heard, self.layers, grid(x, self.size))
         if self.occluder is not None:
             with torch.no_grad():

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hardtack.analysis.attention.measures import distances
+from hardtack.analysis.attention.padding import find_inside, without_padding
 from hardtack.errors import UserError
 from hardtack.models import tap
 from hardtack.models.blocks import find_blocks
@@ -45,7 +47,11 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """One attention module's map: `place` is None where it is between channels, or not known."""
+    """One attention module's map: `place` is None where it is between channels, or not known.
+
+    Where windows reach beyond the image, `inside` says which of their places are on it (windows×queries); `padded` is
+    true also where that is not known.
+    """
 
     name: str
     kind: str
@@ -53,35 +59,63 @@ class Layer:
     tokens: tuple[int, int]  # queries and keys
     size: int  # numbers in one image's map
     place: Place | None
+    padded: bool = False
+    inside: Tensor | None = field(default=None, compare=False)
 
 
-def listen(model: nn.Module, x: Tensor, kind: Kind) -> list[Tensor]:
-    """The maps of this kind in the order of computation, each N×heads×windows×queries×keys."""
+def listen(model: nn.Module, x: Tensor, kind: Kind, layers: Sequence[Layer] = ()) -> list[Tensor]:
+    """The maps of this kind in the order of computation, each N×heads×windows×queries×keys.
+
+    As the model computes them; with its `layers`, without padding.
+    """
     with tap(model, features=False) as taps, torch.no_grad():
         model(x)
-    return [_by_image(weights, len(x)) for _, _, weights in _chosen(taps, kind)]
+    maps = [_by_image(weights, len(x)) for _, _, weights in _chosen(taps, kind)]
+    for at, layer in enumerate(layers):
+        if layer.inside is not None:
+            maps[at] = without_padding(maps[at], layer.inside)
+    return maps
 
 
 def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[Layer]:
     """What there is to hear in this model (one forward pass); refuses by name where there is nothing."""
-    with tap(model, features=False) as taps, torch.no_grad():
+    with tap(model) as taps, torch.no_grad():
         model(x)
     found = _chosen(taps, kind)
     if not found:
         raise UserError(_refusal(model, taps, kind))
-    in_windows = {block.name for block in find_blocks(model) for one in block.attending if one.kind == "window"}
+    in_windows = {b.name: one.module for b in find_blocks(model) for one in b.attending if one.kind == "window"}
+    counts = {name: feature.shape[1] for name, feature in zip(taps.feature_names, taps.features, strict=True)}
     names, layers = [name for name, _, _ in found], []
     for at, (name, said, weights) in enumerate(found):
         again = f" ({names[:at].count(name) + 1})" if names.count(name) > 1 else ""
-        map_ = _by_image(weights, len(x))
-        place = None if kind == "channel" else _place(map_, taps.prefix_tokens, x, said, name in in_windows)
+        whole = map_ = _by_image(weights, len(x))
+        places, inside = map_.shape[2] * map_.shape[3], None
+        tokens = min(counts.get(name, places), places)
+        padded = name in in_windows and tokens < places
+        covers = find_grid(tokens, 0, (x.shape[2], x.shape[3])) if name in in_windows else None
+        if padded and (inside := _inside(map_, tokens, covers, in_windows[name])) is not None:
+            map_ = without_padding(map_, inside)
+        place = None
+        if kind != "channel" and (inside is not None or not padded):
+            place = _place(map_, taps.prefix_tokens, x, said, covers)
         layers.append(
             Layer(
                 name=short_name(name) + again, kind=said, heads=map_.shape[1],
-                tokens=(map_.shape[-2], map_.shape[-1]), size=map_[0].numel(), place=place,
+                tokens=(map_.shape[-2], map_.shape[-1]), size=whole[0].numel(), place=place, padded=padded,
+                inside=inside,
             )
         )  # fmt: skip
     return layers
+
+
+def _inside(weights: Tensor, tokens: int, covers: Grid | None, module: nn.Module) -> Tensor | None:
+    windows, queries, keys = weights.shape[2:]
+    side = math.isqrt(queries)
+    covers = Grid(0, 1, 1) if tokens == 1 else covers
+    if covers is None or covers.prefix or not side**2 == queries == keys:
+        return None
+    return find_inside(module, side, windows, covers[1:])
 
 
 def _chosen(taps: Taps, kind: Kind) -> list[tuple[str, str, Tensor]]:
@@ -99,16 +133,17 @@ def _by_image(weights: Tensor, images: int) -> Tensor:
     return weights.reshape(*weights.shape[:2], -1, *weights.shape[-2:])
 
 
-def _place(weights: Tensor, prefix: int, x: Tensor, said: str, in_windows: bool) -> Place | None:
+def _place(weights: Tensor, prefix: int, x: Tensor, said: str, cut: Grid | None) -> Place | None:
+    """`cut` is the grid that is cut into windows, where it is."""
     height, width = x.shape[2:]
     size = (height / max(height, width), width / max(height, width))
     windows, queries, keys = weights.shape[2:]
     if windows > 1:
-        side, across = math.isqrt(queries), math.isqrt(windows)
-        if not in_windows or side**2 != queries or queries != keys or across**2 != windows:
+        side = math.isqrt(queries)
+        if cut is None or cut.prefix or not side**2 == queries == keys:
             return None  # equal places of many patches, say: nobody tells which
-        grid = Grid(0, side, side)
-        return Place(queries=grid, keys=grid, windows=windows, size=(size[0] / across, size[1] / across))
+        grid, reach = Grid(0, side, side), (size[0] * side / cut.rows, size[1] * side / cut.columns)
+        return Place(queries=grid, keys=grid, windows=windows, size=reach)
     looked_at = find_grid(keys, prefix, (height, width))
     looking = None if said == "class" else find_grid(queries, prefix, (height, width))
     if looked_at is None or (looking is None and said != "class"):

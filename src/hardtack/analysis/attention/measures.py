@@ -1,4 +1,5 @@
 """Numbers of attention maps. A map is N×heads×windows×queries×keys, rows sum to one; numbers are per image and head.
+Rows of queries that lie beyond the image are NaN, and do not count.
 
 Cosine similarity of clean and disturbed attention is Guo, Stutz and Schiele's ("Improving robustness of vision
 transformers by reducing sensitivity to patch corruptions", 2023); they do not say whether of the whole map or of each
@@ -7,8 +8,6 @@ query's row, so both are here.
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,20 +15,22 @@ from torch import Tensor
 
 def similarity(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of the angle between two maps, each as one long vector: N×heads."""
-    return F.cosine_similarity(a.flatten(2), b.flatten(2), dim=-1).clamp(-1, 1)
+    a, b = (weights.nan_to_num(0.0).flatten(2) for weights in (a, b))
+    return F.cosine_similarity(a, b, dim=-1).clamp(-1, 1)
 
 
 def row_similarity(a: Tensor, b: Tensor) -> Tensor:
     """The same for each query's row, then the mean over queries: N×heads. A map of one column is a single row."""
     if a.shape[-1] == 1:
         a, b = a.transpose(-1, -2), b.transpose(-1, -2)
-    return F.cosine_similarity(a, b, dim=-1).clamp(-1, 1).mean(dim=(2, 3))
+    return F.cosine_similarity(a, b, dim=-1).clamp(-1, 1).nanmean(dim=(2, 3))
 
 
 def entropy(weights: Tensor) -> Tensor:
     """Of a query's row as a share of the most it can be, mean over queries: 0 looks at one key, 1 at all alike."""
-    most = math.log(max(2, weights.shape[-1]))
-    return torch.special.entr(weights).sum(dim=-1).mean(dim=(2, 3)) / most
+    keys = weights.shape[-1] - weights[..., :1].isnan().sum(dim=-2, keepdim=True)  # of a window, those on the image
+    most = keys[..., 0].clamp_min(2).to(weights.dtype).log()
+    return (torch.special.entr(weights).sum(dim=-1) / most).nanmean(dim=(2, 3))
 
 
 def distance(weights: Tensor, apart: Tensor, *, first_query: int, first_key: int) -> Tensor:
@@ -40,7 +41,7 @@ def distance(weights: Tensor, apart: Tensor, *, first_query: int, first_key: int
     """
     between = weights[..., first_query:, first_key:]
     seen = (between * apart).sum(dim=-1) / between.sum(dim=-1).clamp_min(1e-12)
-    return seen.mean(dim=(2, 3))
+    return seen.nanmean(dim=(2, 3))
 
 
 def distances(queries: tuple[int, int], keys: tuple[int, int], size: tuple[float, float]) -> Tensor:

@@ -99,10 +99,18 @@ class _Stability:
             "disturbance": self.disturbance.words, "disturbed": self.disturbance.name,
         }  # fmt: skip
         pictures, drawn, notes = self._pictures()
-        return Conclusion(scores=scores, facts={**facts, "drawn": drawn}, arrays=pictures, notes=notes)
+        return Conclusion(
+            scores=scores, facts={**facts, "drawn": drawn}, arrays=pictures, notes=[*self._padded(), *notes]
+        )
+
+    def _padded(self) -> list[str]:
+        cut = [layer.name for layer in self.layers if layer.inside is not None]
+        unsure = [layer.name for layer in self.layers if layer.padded and layer.inside is None]
+        said = ((cut, "padding is left out"), (unsure, "nobody can tell where, so that padding counts"))
+        return [f"windows reach beyond the image in {', '.join(names)}: {what}" for names, what in said if names]
 
     def _listen(self, x: Tensor) -> list[Tensor]:
-        return listen(self.scene.model, x, self.settings.kind)
+        return listen(self.scene.model, x, self.settings.kind, self.layers)
 
     def _distance(self, maps: list[Tensor]) -> Tensor:
         """As a share of the image's longer side; NaN for a layer whose tokens have no known place."""
