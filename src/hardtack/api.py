@@ -30,6 +30,7 @@ from hardtack.recipes import find_recipe
 from hardtack.registry import attacks
 from hardtack.runtime import Runtime
 from hardtack.training import Recipe, Trainer, Validate, read_recipe, validation_attack
+from hardtack.training.checkpoint import begun_with
 from hardtack.training.overfitting import one_step_judge
 from hardtack.training.recipe import trained_threats
 
@@ -57,8 +58,18 @@ def train(recipe: str | Path | Recipe | None = None, *, quiet: bool = False, **w
         path = find_recipe(recipe) if recipe is not None else None
         recipe = read_recipe(path, **nested(words))
     data = load_training(recipe.data, recipe.augment)
-    model = fresh_model(recipe, data)
+    model = fresh_model(_without_start(recipe), data)
     return Trainer(recipe, model, data, validate=make_validator(recipe), quiet=quiet).fit()
+
+
+def _without_start(recipe: Recipe) -> Recipe:
+    """A run that goes on has all weights in its state: those it started from may be gone, or others by now."""
+    known = begun_with(recipe.folder) if recipe.model.weights or recipe.model.pretrained else {}
+    if not known:
+        return recipe
+    mean, std = tuple(known["mean"]), tuple(known["std"])  # which those weights may have brought along
+    bare = dataclasses.replace(recipe.model, weights=None, adapt=False, pretrained=False, mean=mean, std=std)
+    return dataclasses.replace(recipe, model=bare)
 
 
 def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:

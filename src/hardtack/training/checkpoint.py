@@ -26,6 +26,7 @@ def state_of(job: Trainer) -> dict[str, Any]:
     """All that a run is between two steps, beside its recipe."""
     return {
         "recipe": plain(job.recipe),
+        "architecture": plain(getattr(job.model, "architecture", {})),
         "done": job.done,
         "best": job.best,
         "best_epoch": job.best_epoch,
@@ -55,6 +56,15 @@ def restore(job: Trainer, state: dict[str, Any]) -> None:
 def save_state(folder: Path, state: dict[str, Any]) -> None:
     with atomic(folder / STATE) as file:
         torch.save(state, file)
+
+
+def begun_with(folder: Path) -> dict[str, Any]:
+    """The architecture of the model whose state lies in a folder; empty where none does, or none that can be read."""
+    try:
+        state = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
+        return dict(state["architecture"])
+    except Exception:  # a damaged state is refused where it is loaded
+        return {}
 
 
 def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:

@@ -4,14 +4,17 @@ Everything that carries state from step to step is on: moving average, augmentat
 attack whose radius grows, accumulation, a schedule, half-filled logging windows.
 """
 
+import dataclasses
 import json
 import os
+import shutil
 import signal
 
 import pytest
 import torch
 
 import hardtack as ht
+from hardtack.models import load_model, save_weights
 from hardtack.training import Trainer
 from tiny_runs import settings, tiny_recipe, write_data
 
@@ -186,3 +189,29 @@ def test_a_torn_last_line_of_metrics_is_dropped(home, uninterrupted, monkeypatch
         file.write('{"kind": "train", "st')
     ht.train(recipe(home), quiet=True)
     assert_same(outcome(home[1]), uninterrupted[True])
+
+
+@pytest.mark.parametrize("later", ["gone", "other"])
+def test_the_weights_that_a_run_started_from_are_not_needed_again(tmp_path, monkeypatch, later):
+    """They brought their normalisation along, too, which the continued run must not lose."""
+    home, start = (write_data(tmp_path / "data.npz"), tmp_path / "run"), tmp_path / "start.safetensors"
+    plain = recipe(home)
+    began = dataclasses.replace(plain, model=dataclasses.replace(plain.model, weights=str(start)))
+
+    def write(seed, mean):
+        own = dataclasses.replace(plain.model, mean=(mean,) * 3)
+        save_weights(start, load_model(own, num_classes=4, image_size=8, seed=seed))
+
+    write(7, 0.3)
+    ht.train(began, quiet=True)
+    uninterrupted = outcome(home[1])
+    shutil.rmtree(home[1])
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3, crash)
+        with pytest.raises(Interrupted):
+            ht.train(began, quiet=True)
+    start.unlink()
+    if later == "other":
+        write(8, 0.9)
+    ht.train(began, quiet=True)
+    assert_same(outcome(home[1]), uninterrupted)
