@@ -7,6 +7,7 @@ patches that the answer hangs on and with those that are attended to.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -95,22 +96,29 @@ class _Saliency:
         scores = self._patch_scores(x, maps)
         found |= {f"patches_{name}": values for name, values in scores.items()}
         for a, b in combinations(scores, 2):
-            found[f"overlap_{a}_{b}"] = overlap(self._chosen(scores[a]), self._chosen(scores[b]))
+            alike = overlap(self._chosen(scores[a]), self._chosen(scores[b]))
+            unknown = found["concentration"].isnan() & (a == "saliency")
+            found[f"overlap_{a}_{b}"] = alike.masked_fill(unknown, torch.nan)
         return {name: _numpy(value) for name, value in found.items()}
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         known = [name for name in CHOICES if f"patches_{name}" in arrays]
         chance = self.count / self.cells
-        scores = [mean_score("saliency_concentration", arrays["concentration"])]
+        scores = _mean("saliency_concentration", arrays["concentration"])
         for a, b in combinations(known, 2):
-            scores.append(mean_score("patch_overlap", arrays[f"overlap_{a}_{b}"], column=f"{a}, {b}"))
+            scores += _mean("patch_overlap", arrays[f"overlap_{a}_{b}"], column=f"{a}, {b}")
         scores.append(Score(metric="patch_overlap", value=chance, n=0, column="chance"))
         facts = {
             "patches": self.count, "of": self.cells, "patch_size": self.size, "chance": chance, "choices": known,
             "attention": self.kind, "smooth": self.settings.smooth, "class": self.settings.of,
             "occluder": next(iter(self.settings.fingerprints()), None),
         }  # fmt: skip
-        return Conclusion(scores=scores, facts=facts, arrays=self._pictures(), notes=[self.silent] * bool(self.silent))
+        notes = [self.silent] if self.silent else []
+        if blind := int(np.isnan(arrays["concentration"]).sum()):
+            notes.append(
+                f"the gradient is zero or NaN on {blind} of {self.length} images: they have no saliency, not 0"
+            )
+        return Conclusion(scores=scores, facts=facts, arrays=self._pictures(), notes=notes)
 
     def _saliency(self, x: Tensor, y: Tensor, index: Tensor) -> Tensor:
         if self.settings.of == "predicted":
@@ -169,10 +177,13 @@ def noisy(x: Tensor, index: Tensor, *, count: int, sigma: float, seed: int) -> I
 
 
 def concentration(maps: Tensor, share: float = 0.1) -> Tensor:
-    """How much of all saliency lies in the tenth of the pixels that has most of it: N. Spread evenly, it is a tenth."""
+    """How much of all saliency lies in the tenth of the pixels that has most of it: N. Spread evenly, it is a tenth.
+
+    NaN for an image without a gradient.
+    """
     flat = maps.flatten(1)
     most = flat.topk(max(1, round(share * flat.shape[1])), dim=1).values.sum(dim=1)
-    return most / flat.sum(dim=1).clamp_min(1e-30)
+    return most / flat.sum(dim=1)  # 0/0 is NaN
 
 
 def overlap(a: Tensor, b: Tensor) -> Tensor:
@@ -217,6 +228,14 @@ def _load(path: str | None, x: Tensor) -> Occluder | None:
         made_for = f"{occluder.image_size}×{occluder.image_size}"
         raise UserError(f"{path}: its occluder is made for images of {made_for}, found {x.shape[2]}×{x.shape[3]}")
     return occluder.requires_grad_(False)
+
+
+def _mean(metric: str, per_image: np.ndarray, *, column: str = "") -> list[Score]:
+    """Over the images that have the number; where some have none, images cannot be paired with another run's."""
+    known = per_image[~np.isnan(per_image)]
+    if len(known) == len(per_image):
+        return [mean_score(metric, per_image, column=column)]
+    return [dataclasses.replace(mean_score(metric, known, column=column), per_image=None)] if len(known) else []
 
 
 def _numpy(values: Tensor) -> np.ndarray:

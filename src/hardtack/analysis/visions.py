@@ -105,6 +105,8 @@ class _Visions:
             seen = self.attack.search(self.driven, x, y, target=goal).x_adv
         with torch.no_grad():
             after, predicted = self._driven_at(seen, goal), self.scene.model(seen).argmax(dim=1)
+        if not (before.isfinite() & after.isfinite()).all():
+            raise UserError("the model answers NaN or infinity on what was made of the start: nothing is seen in it")
         change = seen - x
         largest = change.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
         found = {
@@ -125,7 +127,9 @@ class _Visions:
         scores = [mean_score(metric, arrays["after"].astype(np.float64), threat=threat)]
         if not self.block:
             scores.append(mean_score("vision_success", arrays["predicted"] == arrays["goal"], threat=threat))
-        return Conclusion(scores=scores, facts=facts)
+        stayed = int((arrays["size"] == 0).sum())
+        note = f"{stayed} of {self.length} visions stayed where they began: there the model has no gradient to follow"
+        return Conclusion(scores=scores, facts=facts, notes=[note] if stayed else [])
 
     def _starts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """x, labels, numbers and goals of these rows."""

@@ -135,3 +135,33 @@ def test_what_cannot_be_is_refused(vit, tmp_path):
 
     with pytest.raises(UserError, match="passes no gradient"):
         look(Blind(), images())
+
+
+def test_images_without_a_gradient_have_no_saliency(tmp_path):
+    """A dead class, and a model that is dead throughout."""
+    model, (x, _) = Linear(), images(3, 8)
+    with torch.no_grad():
+        model.weight[3] = 0
+    found = look(model, (x, torch.tensor([0, 3, 1])), folder=tmp_path)
+    assert np.isnan(found.arrays["concentration"]).tolist() == [False, True, False]
+    result = found.of("saliency_concentration")
+    assert (
+        result.n == 2
+        and result.value == pytest.approx(np.nanmean(found.arrays["concentration"]))
+        and result.value > 0.1
+    )
+    assert "zero or NaN on 1 of 3 images" in found.notes[1]
+    with torch.no_grad():
+        model.weight.zero_()
+    nothing = look(model, (x, torch.tensor([0, 3, 1])))
+    assert nothing.of("saliency_concentration") is None and "on 3 of 3 images" in nothing.notes[1]
+    assert nothing.results[0].flags[0]["code"] == "constant_outputs"
+
+
+def test_patches_of_a_zero_gradient_overlap_with_nothing(vit):
+    dead = ht.load_model("vit_digits", num_classes=10, seed=0)
+    with torch.no_grad():
+        for weight in dead.body.head.parameters():
+            weight.zero_()
+    assert look(vit, images(2)).of("patch_overlap", "saliency, attention") is not None
+    assert look(dead, images(2)).of("patch_overlap", "saliency, attention") is None

@@ -124,3 +124,24 @@ def test_names_of_classes_are_known(vit):
     data = ht.load_data("digits", "test")
     assert look(vit, data, n=2, classes=["4"]).facts["goals"] == ["4"]
     assert Visions(classes=4).classes == ("4",)
+
+
+def test_a_model_without_a_gradient_sees_nothing():
+    model = Linear()
+    with torch.no_grad():
+        model.weight.zero_()
+    found = look(model, images(2, 8))
+    assert "4 of 4 visions stayed where they began" in found.notes[0]
+    assert not look(Linear(), images(2, 8)).notes
+
+
+def test_answers_that_are_no_numbers_are_no_success():
+    class Fragile(Linear):
+        """Answers NaN where the image is dark, which noise is now and then, and the images shown are not."""
+
+        def forward(self, x):
+            return super().forward(x) + torch.where(x.flatten(1).amin(dim=1) < 0.2, torch.nan, 0.0)[:, None]
+
+    bright = (0.5 + 0.5 * torch.rand(2, 3, 8, 8), torch.tensor([0, 1]))
+    with pytest.raises(UserError, match="answers NaN or infinity"):
+        look(Fragile(), bright)
