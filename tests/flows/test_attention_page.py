@@ -91,6 +91,19 @@ def test_overlaps_and_chance_are_bars(page):
     assert "by chance" in tip and "25.0%" in tip
 
 
+def test_the_colours_of_heads_say_what_they_run_through(page):
+    plot = plot_of(page, "attention-heads-0")
+    low, _, high = (float(text.rstrip("%")) for text in plot.locator("text", has_text="%").all_text_contents())
+    assert 50 < low < high <= 100
+    share = (100 * page.evaluate("charts['attention-heads-0'].views[0].cells[0][0][0]") - low) / (high - low)
+    wanted = page.evaluate(f"heatColour(document.querySelector('[data-chart=attention-heads-0]'), {share}).join()")
+    assert plot.locator("rect.cell").first.get_attribute("fill") == f"rgb({wanted})"
+
+
 def test_marks_of_a_narrow_scale_are_told_apart(page):
     assert page.evaluate("writtenApart([0.9989, 0.99895, 0.999])") == ["0.9989", "0.99895", "0.999"]
     assert page.evaluate("writtenApart([0, 0.25, 12000])") == ["0", "0.25", "1.2e4"]
+
+
+def test_one_image_is_no_plural(page):
+    assert page.evaluate("[1, 2, 1200].map(imageCount)") == ["1 image", "2 images", "1,200 images"]

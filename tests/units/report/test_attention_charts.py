@@ -6,6 +6,8 @@ from attending import attended
 
 from hardtack.report import charts, write_figures
 from hardtack.report.charts.attention import attention_charts
+from hardtack.report.charts.matrix import close_scale
+from hardtack.report.figures.maps import HEAT, heat_figure
 from hardtack.results import read_runs
 
 
@@ -79,6 +81,24 @@ def test_they_are_drawn_for_paper_and_stand_on_the_page(drawn, tmp_path):
     assert section["id"] == "attention" and section["runs"] == [0, 1]
     names = {path.name for path in write_figures(drawn, tmp_path / "figures", kinds=["svg"])}
     assert {"attention-whole-maps.svg", "attention-maps-blocks.5.svg", "attention-similarity.svg"} <= names
+
+
+def test_colours_of_heads_run_through_the_values_of_all_runs(drawn, tmp_path):
+    heads = by_id(drawn)["attention-heads-0"]
+    values = [cell[0] for view in heads["views"] for row in view["cells"] for cell in row if cell]
+    low, high = heads["scale"]
+    assert low <= min(values) < low + 0.05 and high - 0.05 < max(values) <= high and high - low < 0.4
+    assert f"colours from {100 * low:.0f} to {100 * high:.0f}" in heads["caption"]
+    for view, of in zip(heads["views"], (min, max), strict=True):
+        wanted = of(cell[0] for row in view["cells"] for cell in row if cell)
+        colours = {tuple(patch.get_facecolor()) for patch in heat_figure(heads, view).axes[0].patches}
+        assert tuple(HEAT((wanted - low) / (high - low))) in colours
+
+
+def test_a_scale_holds_equal_shares_too():
+    assert close_scale([("one", {("a", "b"): (1.0, None, None)})]) == [0.95, 1.0]
+    assert close_scale([("one", {("a", "b"): (0.0, None, None)})]) == [-0.05, 0.0]
+    assert close_scale([("one", {("a", "b"): (None, None, None)})]) == [0.0, 1.0]
 
 
 def test_a_finding_without_maps_has_the_other_charts(tmp_path):

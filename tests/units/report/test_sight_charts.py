@@ -39,6 +39,14 @@ def test_what_was_compared_with_an_occluder_stands_apart(folder):
     assert [len(chart["series"]) for chart in found if chart["kind"] == "bars"] == [1, 1]
 
 
+def test_captions_name_the_occluder_only_where_there_is_one(folder):
+    captions = {chart["id"]: chart["caption"] for chart in saliency_charts(read_runs(folder))}
+    plain, rspc = ([name for name in captions if name.endswith(place)] for place in ("0", "1"))
+    assert all(("hidden" in captions[name]) == (name in rspc) for name in (*plain, *rspc)), captions
+    assert "each chooses 4 of 16 patches of 2×2: most saliency, most attention received ·" in captions[plain[1]]
+    assert "bright: most; coloured: hidden ·" in captions[rspc[0]]
+
+
 def test_visions_have_a_row_for_every_run(folder):
     (chart,) = vision_charts(read_runs(folder))
     image, change = chart["views"]

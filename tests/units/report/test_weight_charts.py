@@ -75,6 +75,17 @@ def test_complexity_is_drawn_once_because_pixels_are_the_same_for_all(runs):
     assert [point[0] for point in clean["points"]] == [3, 12, 48, 192] and added["dash"]
     assert all(later[1] > point[1] for point, later in zip(added["points"], added["points"][1:], strict=False))
     assert charts[0]["x"]["log"] and "8/255" in charts[0]["caption"]
+    assert charts[2]["caption"].endswith("dashed: what an adversary of ℓ∞ ≤ 8/255 adds")
+
+
+def test_a_caption_names_no_dashed_line_where_the_adversary_adds_nothing(folders):
+    runs = read_runs(folders)
+    for run in runs:
+        for finding in (one for one in run.findings if one.analysis == "complexity"):
+            finding.arrays["added"][1:, 0] = 0.0
+    l1, l2, _ = complexity_charts(runs)
+    assert [one["dash"] for one in l1["series"]] == [False] and [one["dash"] for one in l2["series"]] == [False, True]
+    assert "dashed" not in l1["caption"] and "adds nothing, or at one d alone" in l1["caption"]
 
 
 def test_figures_for_papers(runs):

@@ -11,7 +11,7 @@ from hardtack.report import wording
 from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
-from hardtack.report.charts.matrix import matrix_chart
+from hardtack.report.charts.matrix import close_scale, matrix_chart
 from hardtack.report.charts.subjects import numbers, rounded
 from hardtack.results import Finding, Run
 
@@ -152,11 +152,17 @@ def _heads(place: int, found: Sequence[Found]) -> dict[str, Any]:
             if not np.isnan(value)
         }
         views.append((one.name, cells))
+    scale = close_scale(views)
     chart = matrix_chart(
         id=f"attention-heads-{place}",
         file=_file(found),
         title="Similarity by layer and head",
-        caption=_about(found, "cosine similarity × 100, mean over images"),
+        caption=_about(
+            found,
+            "cosine similarity × 100, mean over images",
+            f"colours from {100 * scale[0]:.0f} to {100 * scale[1]:.0f}",
+        ),
+        scale=scale,
         x="head",
         y="layer",
         views=views,

@@ -50,6 +50,9 @@ def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
     eps = f"{255 * settings['eps']:.4g}/255" if pixels else f"{settings['eps']:g}"
     how = "images resized" if settings["by"] == "resize" else "random coordinates"
     facts = found[0].finding.facts
+    dashed = any(one["dash"] for one in series)
+    adversary = f"an adversary of ℓ∞ ≤ {eps} adds"
+    added = f"dashed: what {adversary}" if dashed else f"{adversary} nothing, or at one d alone" if series else ""
     signs = "all signs" if facts["exact"] else f"{facts['signs']:,} random signs; bands: 95%"
     return {
         "id": f"complexity-{norm}-{place}",
@@ -61,8 +64,7 @@ def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
         "series": series,
         "choose": None,
         "caption": described(
-            found[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs,
-            f"dashed: what an adversary of ℓ∞ ≤ {eps} adds",
+            found[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs, added,
         ),
         "numbers": [numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c that it leaves"], rows)],
     }  # fmt: skip

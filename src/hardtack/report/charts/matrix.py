@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ Cells = dict[tuple[str, str], Triple]  # (row, column): value, low, high
 def matrix_chart(
     *, x: str, y: str, views: Sequence[tuple[str, Mapping[tuple[str, str], Triple]]], label: str = "Show", **about: Any
 ) -> dict[str, Any]:
-    """`views` are names and cells; `x` and `y` say what columns and rows are."""
+    """`views` are names and cells; `x` and `y` say what columns and rows are; colours run through `scale`."""
     made = [_view(name, cells) for name, cells in views if cells]
     return {
         "kind": "heat",
@@ -36,6 +37,13 @@ def matrix_chart(
         ],
         **about,
     }
+
+
+def close_scale(views: Sequence[tuple[str, Mapping[tuple[str, str], Triple]]], step: float = 0.05) -> list[float]:
+    """For all views the narrowest between multiples of `step`, so that shares that differ little look apart."""
+    values = [cell[0] for _, cells in views for cell in cells.values() if cell[0] is not None] or [0.0, 1.0]
+    low, high = math.floor(min(values) / step), math.ceil(max(values) / step)
+    return [round(step * min(low, high - 1), 4), round(step * high, 4)]
 
 
 def _view(name: str, cells: Mapping[tuple[str, str], Triple]) -> dict[str, Any]:

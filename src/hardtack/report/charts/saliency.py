@@ -18,6 +18,7 @@ from hardtack.results import Finding, Run
 NOT_COMPARED = ("n", "batch_size", "shown")
 RUNS = 6
 HIDDEN = (213, 94, 0)
+MOST = {"saliency": "most saliency", "attention": "most attention received", "occluder": "hidden by the occluder"}
 WORDS = {"saliency": "saliency", "attention": "attention received", "occluder": "what the occluder hides"}
 
 
@@ -60,14 +61,15 @@ def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     for one in drawn:
         known = [name for name in choices if name in one.finding.facts["choices"]]
         views.append(_view(one.name, [(one, name, WORDS[name]) for name in known]))
-    compared = (
-        "below: the share of saliency in a tenth of the pixels; how many of the patches chosen are the most salient"
-    )
+    below = ["the share of saliency in a tenth of the pixels"]
+    if len(choices) > 1:
+        below.append("how many of the patches chosen are the most salient")
+    colours = ["bright: most", *(["coloured: hidden"] if "occluder" in choices else [])]
     chart = gallery_chart(
         id=f"saliency-{place}",
         file=_file(found),
         title="What the answer hangs on",
-        caption=_about(drawn, "bright: most; coloured: hidden", compared, more),
+        caption=_about(drawn, "; ".join(colours), f"below: {'; '.join(below)}", more),
         views=views,
     )
     return [{**chart, "numbers": chart["numbers"][: max(1, len(choices))]}]
@@ -124,6 +126,7 @@ def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
         values = [triple(result) if result else None for result in results]
         series.append({"run": one.run, "name": one.name, "values": [*values, chance]})
     facts = found[0].finding.facts
+    most = ", ".join(MOST[name] for name in MOST if any(name in pair for pair in pairs))
     return [
         {
             "id": f"saliency-overlap-{place}",
@@ -139,8 +142,8 @@ def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
             "choose": None,
             "caption": _about(
                 found,
-                f"the {facts['patches']} of {facts['of']} patches of {facts['patch_size']}×{facts['patch_size']} "
-                "with most saliency, most attention received, or hidden by the occluder",
+                f"each chooses {facts['patches']} of {facts['of']} patches of "
+                f"{facts['patch_size']}×{facts['patch_size']}: {most}",
                 "intervals: bootstrap 95%",
             ),
             "numbers": [

@@ -27,6 +27,7 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
         names, heads = [*names, "mean"], [*heads, "mean"]
     values = np.array(cells, dtype=float)  # None becomes NaN
     rows, columns = values.shape
+    low, high = chart.get("scale", (0, 1))
     figure = Figure(figsize=(min(WIDTH, 1.6 + 1.1 * columns), 0.6 + 0.24 * rows), layout="constrained")
     axes = figure.add_subplot()
     x, y = [*map(float, range(columns))], [*map(float, range(rows))]
@@ -36,7 +37,7 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
         if math.isnan(value):
             axes.text(x[column], y[row], "—" if columns <= 14 else "", ha="center", va="center", fontsize=8)
             continue
-        colour = HEAT(value)
+        colour = HEAT((value - low) / (high - low))
         axes.add_patch(Rectangle((x[column] - 0.48, y[row] - 0.46), 0.96, 0.92, color=colour, linewidth=0))
         bold = "bold" if means and (row == rows - 1 or column == columns - 1) else "normal"
         if columns > 14:  # no room for numbers

@@ -45,6 +45,8 @@ function faded(run) { return run >= coloured; }
 function colour(run) { return run === null ? "var(--ink-3)" : `var(--run-${faded(run) ? "faded" : run})`; }  // null: no run's
 function squared(run) { return run >= solid && !faded(run); }
 
+function imageCount(count) { return `${count.toLocaleString("en")} ${count === 1 ? "image" : "images"}`; }
+
 function percent(value) { return (100 * value).toFixed(1) + "%"; }
 function signed(value) { return (value < 0 ? "−" : "+") + Math.abs(100 * value).toFixed(1); }
 function range(low, high) { return low === null || low === undefined ? "" : `${percent(low).replace("%", "")}–${percent(high)}`; }

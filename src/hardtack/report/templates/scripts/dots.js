@@ -24,6 +24,6 @@ function paintDots(chart, { plot, width, hidden, chosen }) {
     return { run: one.run, name: `${one.name}, ${kind}`, value: percent(value), range: range(low, high) };
   })));
   const read = state.read;
-  state.read = (row) => ({ ...read(row), title: `${view.rows[row]}: ${view.counts[row].toLocaleString("en")} images` });
+  state.read = (row) => ({ ...read(row), title: `${view.rows[row]}: ${imageCount(view.counts[row])}` });
   return state;
 }

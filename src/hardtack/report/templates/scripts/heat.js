@@ -17,17 +17,18 @@ function readableOn(rgb) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
-function heatLegend(svg, plot, x, y, width) {
+function heatLegend(svg, plot, x, y, width, [low, high]) {
   for (let i = 0; i < 40; i++) {
     element("rect", { x: x + (i * width) / 40, y, width: width / 40 + 0.5, height: 8, fill: `rgb(${heatColour(plot, i / 39)})` }, svg);
   }
   for (const [share, anchor] of [[0, "start"], [0.5, "middle"], [1, "end"]]) {
-    label(svg, x + share * width, y + 22, `${100 * share}%`, { "text-anchor": anchor });
+    label(svg, x + share * width, y + 22, `${Number((100 * (low + share * (high - low))).toFixed(1))}%`, { "text-anchor": anchor });
   }
 }
 
 function paintHeat(chart, { plot, width, chosen }) {
   const view = chart.views[chosen];
+  const scale = chart.scale || [0, 1];
   const [heads, rows] = [view.columns || chart.columns, view.rows || chart.rows];
   const whole = [...(view.row_means || []), ...(view.column_means || [])].some((mean) => mean !== null);
   const names = [...rows, ...(whole ? ["mean"] : [])];
@@ -52,7 +53,7 @@ function paintHeat(chart, { plot, width, chosen }) {
       if (roomy) label(svg, x + cell / 2, y + 17, "—", { "text-anchor": "middle" });
       return;
     }
-    const rgb = heatColour(plot, value);
+    const rgb = heatColour(plot, (value - scale[0]) / (scale[1] - scale[0]));
     element("rect", { class: "cell", x: x + gap / 2, y: y + gap / 2, width: cell - gap, height: rowHeight - gap, rx: 4, fill: `rgb(${rgb})` }, svg);
     const bold = row === rows.length || column === columns ? "600" : "400";
     if (roomy) label(svg, x + cell / 2, y + 17, (100 * value).toFixed(1), { "text-anchor": "middle", class: "on-cell", style: `fill:${readableOn(rgb)};font-weight:${bold}` });
@@ -67,7 +68,7 @@ function paintHeat(chart, { plot, width, chosen }) {
     if (whole) place(row, columns, mean ? view.mean : view.row_means[row], []);
   });
   const legendWidth = Math.min(220, width - left - 8);
-  heatLegend(svg, plot, left, height - 26, legendWidth);
+  heatLegend(svg, plot, left, height - 26, legendWidth, scale);
   const read = (index) => {
     const stop = stops[index];
     const where = stop.column === columns ? "mean" : `${chart.x} ${heads[stop.column]}`;

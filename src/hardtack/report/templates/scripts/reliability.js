@@ -22,7 +22,7 @@ function paintReliability(chart, { plot, width, hidden }) {
       title: `${panel.name}, ${chart.x} ${percent(low)}–${percent(high)}`,
       lines: [
         { run: panel.run, name: "accuracy", value: percent(accuracy), range: "" },
-        { style: "fill:var(--ink-3)", name: "mean confidence", value: percent(confidence), range: `${count.toLocaleString("en")} images` },
+        { style: "fill:var(--ink-3)", name: "mean confidence", value: percent(confidence), range: imageCount(count) },
       ],
       mark: (cursor) => element("rect", { class: "picked", ...rect, rx: 2 }, cursor),
     };

@@ -29,6 +29,6 @@ function paintStack(chart, { plot, width, hidden, chosen }) {
     });
   });
   return rowState(box, bars.map((bar) => bar.name), (row) => bars[row].counts.map((count, i) => ({
-    style: partColour(view.parts[i].role), name: view.parts[i].name, value: percent(count / bars[row].n), range: `${count.toLocaleString("en")} images`,
+    style: partColour(view.parts[i].role), name: view.parts[i].name, value: percent(count / bars[row].n), range: imageCount(count),
   })));
 }
