@@ -44,7 +44,8 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Find
 def _findings(
     wanted: dict[str, Any], values: dict[str, Any], target: Any, job: Any, *, quiet: bool
 ) -> Iterator[Finding]:
-    refused = []
+    refused: list[str] = []
+    fault: Exception | None = None
     for name, analysis in wanted.items():
         subject = dataclasses.replace(target.subject, words=_words(name, values))
         try:
@@ -54,6 +55,15 @@ def _findings(
             )  # fmt: skip
         except UserError as error:
             refused.append(f"{name}: {error}" if len(wanted) > 1 else str(error))
+        except OSError:  # a full disk is full for all
+            raise
+        except Exception as error:
+            if len(wanted) == 1:
+                raise
+            refused.append(f"{name}: {type(error).__name__}: {error}")
+            fault = fault or error
+    if fault is not None:
+        raise RuntimeError("; ".join(refused)) from fault
     if refused:
         raise UserError("; ".join(refused))
 

@@ -145,7 +145,10 @@ class Hessian:
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
         """The part that these images have in the mean loss over all."""
-        return F.cross_entropy(self.model(x).float(), y, reduction="sum") / len(self.images)
+        loss = F.cross_entropy(self.model(x).float(), y, reduction="sum") / len(self.images)
+        if not loss.requires_grad:
+            raise UserError("this model passes no gradient to its weights (no_grad, or detach): look at landscape")
+        return loss
 
     def product(self, vector: Tensor) -> Tensor:
         """Hessian times vector: the gradient, differentiated along it."""

@@ -279,6 +279,20 @@ def test_what_a_model_cannot_be_asked_does_not_stop_the_others(tmp_path, monkeyp
     assert [finding.analysis for finding in read_run("here").findings] == ["sparsity"]
 
 
+def test_a_fault_in_one_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+    def broken(self, scene):
+        raise ZeroDivisionError("of a stranger's")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hardtack.analysis.saliency.Saliency.begin", broken)
+    words = ["model=timm:resnet10t", "data=digits", "n=2", "output=here"]
+    assert main(["analyze", *words, "saliency", "attention", "sparsity"]) == 1
+    said = capsys.readouterr()
+    assert "sparsity global" in said.out and "saliency: ZeroDivisionError: of a stranger's" in said.err
+    assert "attention: ResNet has no attention" in said.err and "fault of hardtack" in said.err
+    assert [finding.analysis for finding in read_run("here").findings] == ["sparsity"]
+
+
 def test_a_model_that_answers_among_some_classes_is_the_same_network():
     model = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
     some = Among(model, torch.tensor([0, 3, 5]))

@@ -22,6 +22,15 @@ def look(model, data=None, **settings):
     return ht.analyze(model, data or (images(10), labels(10)), "curvature", runtime=CPU, quiet=True, **settings)
 
 
+def test_a_model_that_keeps_its_weights_from_the_loss_is_refused():
+    class Cut(Linear):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    with pytest.raises(UserError, match="passes no gradient to its weights"):
+        look(Cut())
+
+
 def draws(size, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return lambda number: torch.randn(size, generator=generator)

@@ -175,9 +175,15 @@ class Mixing(nn.Module):
         return x.flatten(1)[:, :3] - x.mean()
 
 
+class Detached(nn.Module):
+    def forward(self, x):
+        return x.flatten(1)[:, :3].detach()
+
+
 @pytest.mark.parametrize(
     "module, settings, said",
     [
+        (Detached(), {"of": ("network",)}, "passes no gradient to its input"),
         (nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), {}, "no blocks are known in Sequential; jacobian.of=network"),
         (Turn(torch.eye(48)), {"of": ("attention",)}, "branches are not known; of=block"),
         (Mixing(), {"of": ("network",)}, "mixes the images of a batch"),

@@ -88,7 +88,10 @@ def require_apart(scene: Scene, images: Tensor) -> None:
     if len(images) < 2:
         return
     x = images.detach().requires_grad_()
-    (gradient,) = torch.autograd.grad(scene.model(x)[0].sum(), x, materialize_grads=True)
+    first = scene.model(x)[0].sum()
+    if not first.requires_grad:
+        raise UserError("this model passes no gradient to its input (no_grad, or detach): it has no Jacobian")
+    (gradient,) = torch.autograd.grad(first, x, materialize_grads=True)
     if bool(gradient[1].abs().max() > 0):
         raise UserError("this model mixes the images of a batch: an image has no Jacobian of its own")
 
