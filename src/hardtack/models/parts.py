@@ -8,7 +8,9 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable
+from typing import Annotated
 
+from pydantic import Field
 from torch import nn
 
 from hardtack.errors import UserError, did_you_mean
@@ -21,6 +23,7 @@ _MLP = re.compile(r"mlp\w*|ffn|feed_forward|linear[12]")
 _HEAD = re.compile(r"heads?|classifier|fc|head_drop")
 
 Named = dict[str, nn.Parameter]
+Word = Annotated[str, Field(coerce_numbers_to_str=True)]  # the parts of an nn.Sequential are called 0, 1, …
 
 
 def chosen(model: nn.Module, words: Iterable[str]) -> Named:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hardtack.config import listed
 from hardtack.errors import UserError
-from hardtack.models.parts import chosen
+from hardtack.models.parts import Word, chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class PenaltyConfig:
     """`of`: the parts that pay, by a word (all, conv, qkv, mlp, attention, …) or a pattern of names, or several."""
 
     l1: Annotated[float, Field(ge=0)] = 0.0
-    of: str | tuple[str, ...] = "all"
+    of: Word | tuple[Word, ...] = "all"
 
     def remarks(self) -> Iterator[str]:
         if self.l1 == 0 and self.of != "all":

@@ -14,6 +14,7 @@ from hardtack.config import SEVERAL, Choice, build, merge, parse_words, read_yam
 from hardtack.data import AugmentConfig, DataConfig
 from hardtack.errors import UserError
 from hardtack.models import ModelConfig
+from hardtack.models.parts import Word
 from hardtack.objectives import StandardConfig
 from hardtack.registry import attacks, objectives
 from hardtack.runtime import Runtime
@@ -42,7 +43,7 @@ class TrainConfig:
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
     swa_from: Count | None = None
     patience: Count | None = None
-    freeze: Annotated[tuple[str, ...], SEVERAL] = ()
+    freeze: Annotated[tuple[Word, ...], SEVERAL] = ()
     checkpoint_blocks: bool = False
     log_every: Count = 20
     checkpoint_every_s: float = 60.0

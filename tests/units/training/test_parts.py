@@ -221,6 +221,9 @@ def test_the_penalty_pulls_by_the_sign_and_says_its_value(tmp_path, data):
 def test_parts_are_named_by_a_word_or_several(tmp_path, data):
     one, several = {"batch_size": 8, "freeze": "head"}, {"batch_size": 8, "freeze": "[blocks.[0-1], head]"}
     assert trainer(tmp_path, data, train=one).config.freeze == ("head",)
+    layers = wrap(nn.Sequential(nn.Conv2d(3, 3, 1), Linear()), num_classes=4)
+    job = trainer(tmp_path, data, layers, train={"batch_size": 8, "freeze": 0}, penalty={"l1": 1, "of": 1})
+    assert job.config.freeze == ("0",) and job.penalty.names == ["body.1.head.weight"]
     assert trainer(tmp_path, data, train=several).config.freeze == ("blocks.[0-1]", "head")
     assert (
         PenaltyConfig(l1=1, of="qkv,mlp").build(vit()).names
