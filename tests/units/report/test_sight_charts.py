@@ -39,6 +39,16 @@ def test_what_was_compared_with_an_occluder_stands_apart(folder):
     assert [len(chart["series"]) for chart in found if chart["kind"] == "bars"] == [1, 1]
 
 
+def test_an_image_without_a_gradient_says_so(tmp_path):
+    stared(tmp_path / "plain", occluder=False)
+    (run,) = read_runs(tmp_path)
+    for name in ("concentration", "overlap_saliency_attention"):
+        run.findings[0].arrays[name][0] = np.nan
+    first, second = saliency_charts([run])[0]["views"][0]["rows"]
+    assert [cell["text"] for cell in first["cells"]] == ["", "no gradient", "no gradient"]
+    assert [cell["text"] for cell in second["cells"]] == ["", "30% in a tenth", "50% salient"]
+
+
 def test_captions_name_the_occluder_only_where_there_is_one(folder):
     captions = {chart["id"]: chart["caption"] for chart in saliency_charts(read_runs(folder))}
     plain, rspc = ([name for name in captions if name.endswith(place)] for place in ("0", "1"))

@@ -95,13 +95,17 @@ def _cell(finding: Finding, choice: str, i: int) -> dict[str, Any] | None:
     arrays, image = finding.arrays, finding.arrays["shown_x"][i]
     if choice == "saliency":
         return picture(
-            heat_over(image, arrays["shown_saliency"][i] / 255), f"{100 * arrays['concentration'][i]:.0f}% in a tenth"
+            heat_over(image, arrays["shown_saliency"][i] / 255), _share(arrays["concentration"][i], "in a tenth")
         )
     scores = arrays[f"patches_{choice}"][i]
-    said = f"{100 * arrays[f'overlap_saliency_{choice}'][i]:.0f}% salient"
+    said = _share(arrays[f"overlap_saliency_{choice}"][i], "salient")
     if choice == "attention":
         return picture(heat_over(image, scores / (scores.max() or 1.0)), said)
     return picture(covered(image, _highest(scores, finding.facts["patches"]), HIDDEN, strength=0.6), said)
+
+
+def _share(value: float, of: str) -> str:
+    return "no gradient" if np.isnan(value) else f"{100 * value:.0f}% {of}"
 
 
 def _highest(scores: np.ndarray, count: int) -> np.ndarray:
