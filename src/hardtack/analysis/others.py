@@ -42,7 +42,8 @@ class Other:
         if isinstance(given, str) and given.lstrip().startswith("{"):
             given = json.loads(given)
         found: Other = build(cls, {"name": given} if isinstance(given, str | Path) else given, path="others")
-        return dataclasses.replace(found, label=found.label or _label(str(found.name)))
+        said = " (no weights)" if found.is_untrained else ""
+        return dataclasses.replace(found, label=found.label or _label(str(found.name)) + said)
 
     def __str__(self) -> str:
         if isinstance(self.name, nn.Module):
@@ -66,6 +67,12 @@ class Other:
     def is_stored(self) -> bool:
         """A run folder or weights file, which says by itself what it holds."""
         return place_of(str(self.name)) is None and Path(self.name).expanduser().exists()
+
+    @property
+    def is_untrained(self) -> bool:
+        """Whether its weights are random; what a module or a function of the user's has, nobody knows."""
+        known = isinstance(self.name, nn.Module) or self.weights or place_of(str(self.name)) or self.is_stored
+        return self.pretrained is False and not known
 
     def load(self, like: nn.Module, shape: tuple[int, ...]) -> nn.Module:
         """The model, answering in the classes of `like` and taking its images (C×H×W)."""

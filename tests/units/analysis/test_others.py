@@ -22,7 +22,8 @@ def run(tmp_path):
 def test_names_and_labels_are_read_from_text_and_back(run):
     given = [str(run), str(run / "checkpoints" / "best.safetensors"), {"name": "timm:resnet10t", "pretrained": False}]
     others = read_others(given)
-    assert [one.label for one in others] == ["mine (1)", "mine (2)", "timm:resnet10t"]
+    assert [one.label for one in others] == ["mine (1)", "mine (2)", "timm:resnet10t (no weights)"]
+    assert [one.is_untrained for one in others] == [False, False, True]
     assert [Other.parse(str(one)).fingerprint() for one in others] == [one.fingerprint() for one in others]
     assert [one.label for one in read_others(f"{run}, timm:resnet10t")] == ["mine", "timm:resnet10t"]
     assert read_others("") == read_others(()) == read_others({}) == ()

@@ -203,7 +203,8 @@ def test_the_command_takes_run_folders_and_untrained_networks(tmp_path, monkeypa
     words = ["model=vit_digits", "data=digits", "n=6", "output=here", "perturbations.attack.steps=2"]
     others = "perturbations.others=[{name: timm:resnet10t, pretrained: false}]"
     assert main(["analyze", *words, "perturbations", others]) == 0
-    assert "itself → timm:resnet10t" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "itself → timm:resnet10t (no weights)" in said and "note: the weights of timm:resnet10t (no weights)" in said
     (finding,) = read_run("here").findings
-    assert finding.facts["judges"] == ["itself", "timm:resnet10t"]
+    assert finding.facts["judges"] == ["itself", "timm:resnet10t (no weights)"]
     assert finding.results[0].verdicts is not None

@@ -60,6 +60,9 @@ def _notes(
         for name, model in judges.items()
         if isinstance(model, Resized)
     ]
+    for other in settings.others:
+        if other.is_untrained:
+            notes.append(f"the weights of {other.label} are random: what it makes and judges says nothing of training")
     for maker, blind in zip(makers, arrays["zero_gradient"].mean(axis=0), strict=True):
         if blind > 0:
             notes.append(
