@@ -17,10 +17,10 @@ class Meter:
     def __init__(self, title: str, *, total: int, done: int = 0, quiet: bool = False, unit: str = "img") -> None:
         self.console = Console(file=sys.stderr, quiet=quiet)
         self._bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:.0f} %"),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
@@ -56,4 +56,5 @@ class Meter:
             self.say(f"{self._title}: {100 * completed / max(self._total, 1):.0f} %  {note}")
 
     def say(self, line: str) -> None:
-        self.console.print(line, highlight=False)
+        """As it stands: brackets are no markup, and a log has no width."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
