@@ -6,9 +6,9 @@
 
 For each model σ_max of all blocks, with and without the identity, at the default tolerance (1e-3); its relative error
 against a run at 1e-6 with up to 600 products; products for each block and image, of which the bound needs as many as
-the block has outputs; images·blocks/s of the whole analysis; the bound on the first few images and how many times it
-exceeds σ_max, of the first model. `dense`: the same against the singular values of the whole matrix, for a model of
-width 32.
+the block has outputs; images·blocks/s of the whole analysis, which has two values for each; the bound on the first few
+images and how many times it exceeds σ_max, of the first model. `dense`: the same against the singular values of the
+whole matrix, for a model of width 32.
 
 Without --data the images are noise of low frequency. A name means fresh weights (seed 0), a run folder its own.
 """
@@ -76,7 +76,7 @@ def measure(name: str, given: argparse.Namespace, runtime: Runtime) -> dict[str,
         "relative_error": errors(found, exact), "converged": found.facts["converged"],
         "products": found.facts["products"], "converged_products": exact.facts["products"],
         "fewer_products_than_bound": size[1] / found.facts["products"]["block"]["mean"],
-        "seconds": seconds, "images_blocks_per_s": round(2 * given.images * blocks / seconds, 2),
+        "seconds": seconds, "images_blocks_per_s": round(given.images * blocks / seconds, 2),
     }  # fmt: skip
     if given.bound_images and name == given.models[0]:
         few = tuple(part[: given.bound_images] for part in data)

@@ -59,9 +59,9 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
 def _wait_asleep() -> None:
     """Threads that wait for each other sleep after a tenth of a millisecond instead of ten.
 
-    As fast where the cores are free; where anything else runs, spinning threads keep from the cores the very thread
-    that they wait for: on two busy cores 5 steps of a small network in a second became 88. torch's OpenMP reads this
-    when it is loaded, which is later.
+    As fast where the cores are free; where others keep them busy, spinning threads take the cores from the very thread
+    that they wait for (benchmarks/waiting.py: 6 steps a second instead of 112, beside as many busy processes as
+    cores). torch's OpenMP reads this when it is loaded, which is later.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "2000")

@@ -6,6 +6,7 @@ mean of several per image: signs of the differences are turned at random, as if 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,7 @@ def _once(shared: dict[tuple[object, ...], Result]) -> list[tuple[object, ...]]:
     """A number that a protocol has a column for stands there alone, and not under its suite as well."""
 
     def measured(result: Result) -> tuple[object, ...]:
-        return result.metric, result.attack, result.threat, result.data, result.n
+        return comparable(dataclasses.replace(result, suite="", protocol=""))
 
     columns = {measured(result) for result in shared.values() if result.protocol}
     return [key for key, result in shared.items() if result.protocol or measured(result) not in columns]

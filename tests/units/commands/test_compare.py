@@ -56,6 +56,12 @@ def test_what_a_protocol_has_a_column_for_stands_once(runs, tmp_path):
     assert [about for about in abouts if "robust" in about] == ["mine 1 PGD-1 robust accuracy linf:0.01 digits/test"]
     abouts = [one.about for one in compare(tmp_path / "a", runs / "b").differences]
     assert sum("robust accuracy" in about for about in abouts) == 1, "without a protocol in both, the suite's"
+    for name in ("a", "b"):  # the same attack under other settings is another number, and is not lost
+        known = next(r for r in read_results(tmp_path / name) if r.metric == "robust_accuracy" and not r.protocol)
+        weaker = {"attack_settings": {**known.attack_settings, "start": "clean"}, "evaluation": "weaker"}
+        append_results(tmp_path / name, [dataclasses.replace(known, **weaker)])
+    abouts = [one.about for one in compare(tmp_path / "a", tmp_path / "b").differences]
+    assert sum("robust accuracy" in about for about in abouts) == 2
 
 
 def test_two_settings_of_one_analysis_are_told_apart(tmp_path):
