@@ -10,11 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from hardtack import randomness
+from hardtack.analysis.analysis import Scene
 from hardtack.attacks import Ascent, call
 from hardtack.config import choose
 from hardtack.errors import UserError
 from hardtack.registry import attacks
 from hardtack.threats import Threat
+
+_LOOKED_AT = 16  # images, where a few are enough to know
 
 
 def make_adversary(given: Any, threat: Threat, *, steps: int = 20, reach: float = 2.5) -> Any:
@@ -53,3 +56,11 @@ def attacked(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor,
         return call(attack, model, x, y, keys=keys).detach(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
     outcome = attack.run(model, x, y, keys=keys)
     return outcome.x_adv.detach(), outcome.zero_gradient
+
+
+def blind_notes(attack: Any, scene: Scene) -> list[str]:
+    """A sentence if the attack has no gradient to follow on some of the first images, and so shows nothing there."""
+    x, y, index = scene.images(0, min(_LOOKED_AT, scene.count))
+    blind = int(attacked(attack, scene.model, x, y, index, scene.seed)[1].sum())
+    said = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it leaves them as it began"
+    return [said] if blind else []

@@ -154,7 +154,8 @@ class _Curvature:
         }  # fmt: skip
         missing = f"the eigenvalues did not settle within {products} products: raise curvature.most"
         facts = {"products": products, "converged": bool(converged), "weights": sum(self.hessian.sizes)}
-        return Conclusion(scores=scores, facts=facts, arrays=kept, notes=[] if converged else [missing])
+        notes = [*self.losses.blind_notes(), *([] if converged else [missing])]
+        return Conclusion(scores=scores, facts=facts, arrays=kept, notes=notes)
 
 
 def _trace(probes: np.ndarray, n: int, threat: str | None) -> Score:

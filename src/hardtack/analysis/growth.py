@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hardtack import randomness
-from hardtack.analysis.adversary import make_adversary, moved
+from hardtack.analysis.adversary import blind_notes, make_adversary, moved
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
 from hardtack.analysis.jacobian.asked import find_spectrum, images_at_once, require_apart
 from hardtack.analysis.jacobian.chain import Chain, find_chain, stations
@@ -159,7 +159,7 @@ class _Growth:
         )
 
     def _notes(self, arrays: Arrays) -> list[str]:
-        notes = []
+        notes = blind_notes(self.attack, self.scene)
         unsure = 1 - min(arrays[f"converged_{kind}"].mean() for kind in ("block", "residual"))
         if unsure:
             notes.append(

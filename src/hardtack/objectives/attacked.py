@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -70,6 +70,7 @@ def make_players(
 class AttackedObjective(nn.Module):
     """A model and its adversary: `prepare` attacks the batch, `parts` says what is minimised on it."""
 
+    attacks: ClassVar[bool] = True
     climbs: Literal["ce", "kl"] = "ce"  # what the attack climbs unless it was told otherwise
 
     def __init__(self, model: nn.Module, config: Any) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hardtack.config import Number
 from hardtack.errors import UserError
-from hardtack.objectives.adversary import Adversary, Warmup
+from hardtack.objectives.adversary import Warmup
 from hardtack.objectives.standard import Smoothing, accuracy
 from hardtack.registry import objectives
 from hardtack.threats import Threat
@@ -57,7 +57,7 @@ class FreeConfig:
 
 
 class Free(nn.Module):
-    adversary: Adversary | None = None
+    attacks: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module, config: FreeConfig) -> None:
         super().__init__()

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.objectives.adversary import Adversary
 from hardtack.registry import objectives
 
 Smoothing = Annotated[float, Field(ge=0, lt=1)]
@@ -25,8 +24,6 @@ class StandardConfig:
 
 
 class Standard(nn.Module):
-    adversary: Adversary | None = None
-
     def __init__(self, model: nn.Module, config: StandardConfig) -> None:
         super().__init__()
         self.model = model

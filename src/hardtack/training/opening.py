@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
+from hardtack.attacks import untouched
 from hardtack.data import Dataset
 from hardtack.errors import UserError
 from hardtack.training.recipe import Recipe
@@ -38,8 +40,26 @@ def opening(job: Trainer) -> Iterator[str]:
         yield f"goes on at step {job.done} of {total}"
     else:
         yield from remarks(job.recipe)
+        yield from _climb(job)
         yield from _more_classes(job.model, job.data)
         yield from _start(job.recipe, getattr(job.model, "fitted", None))
+
+
+def _climb(job: Trainer) -> Iterator[str]:
+    """Refuses a model that hides its images from an objective that attacks them; says it where that may pass."""
+    if not getattr(job.objective, "attacks", False):
+        return
+    x = torch.full((2, *job.data.image_shape), 0.5, device=job.device, requires_grad=True)
+    with untouched(job.model), job.runtime.arithmetic():
+        logits = job.model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))
+        if not logits.requires_grad:
+            raise UserError(
+                "the model passes no gradient to its input (no_grad, or detach), so there is none for the training "
+                "attack to follow: use objective=standard, or let it pass"
+            )
+        (gradient,) = torch.autograd.grad(logits.float().square().sum(), x)
+    if not bool(gradient.any()):
+        yield "begins without a gradient at the images: the head starts at zero, or else no attack will move them"
 
 
 def remarks(recipe: Recipe) -> Iterator[str]:

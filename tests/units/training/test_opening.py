@@ -4,10 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import hardtack as ht
+from hardtack.data import load_data
 from hardtack.errors import UserError
-from hardtack.training import read_recipe
+from hardtack.models import load_model
+from hardtack.training import Trainer, read_recipe
 from hardtack.training.opening import remarks
 from tiny_runs import settings, tiny_recipe, write_data
 
@@ -51,6 +54,29 @@ def test_a_run_says_whose_weights_it_starts_from(tmp_path, data, capsys):
 def test_an_ordinary_run_says_nothing_of_the_kind(tmp_path, data, capsys):
     text = said(short(tmp_path / "run", data), capsys)
     assert text.startswith("tiny epoch 1/1"), text
+
+
+def fit_blind(folder, data, see, objective):
+    """Trains a model that sees `see(x)` instead of the images."""
+    recipe = short(folder, data, objective=objective)
+    split = load_data(recipe.data, "train")
+    model = load_model(recipe.model, num_classes=split.num_classes, seed=0)
+    model.register_forward_pre_hook(lambda module, args: (see(args[0]),))
+    Trainer(recipe, model, split).fit()
+
+
+@pytest.mark.parametrize("objective", ["adversarial", "trades", "mart", "alp", "free"])
+def test_an_attack_that_sees_no_gradient_is_refused(tmp_path, data, objective):
+    with pytest.raises(UserError, match="passes no gradient to its input"):
+        fit_blind(tmp_path / "run", data, torch.Tensor.detach, objective)
+
+
+def test_a_gradient_of_zero_is_said(tmp_path, data, capsys):
+    fit_blind(tmp_path / "rounded", data, torch.round, "adversarial")
+    assert "begins without a gradient at the images" in " ".join(capsys.readouterr().err.split())
+    fit_blind(tmp_path / "clean", data, torch.Tensor.detach, "standard")
+    fit_blind(tmp_path / "seen", data, torch.Tensor.clone, "adversarial")
+    assert "gradient" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hardtack import randomness
-from hardtack.analysis.adversary import make_adversary, moved
+from hardtack.analysis.adversary import blind_notes, make_adversary, moved
 from hardtack.analysis.analysis import Scene
 from hardtack.attacks.judge import Judge
 from hardtack.config import Number
@@ -96,6 +96,7 @@ class Disturbance:
     words: str
     name: str  # of the disturbed image, in a heading: `occluded`
     threat: str | None = None
+    notes: Callable[[], list[str]] = list  # what to know of it
 
 
 def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
@@ -132,7 +133,10 @@ def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
 
     steps = getattr(adversary, "steps", None)
     said = f"{_called(settings.attack)}{f' of {steps} steps' if steps else ''} in {adversary.threat}{_times(settings)}"
-    return Disturbance(show=attacked, words=said, name="attacked", threat=str(adversary.threat))
+    return Disturbance(
+        show=attacked, words=said, name="attacked", threat=str(adversary.threat),
+        notes=lambda: blind_notes(adversary, scene),
+    )  # fmt: skip
 
 
 def _called(attack: Any) -> str:

@@ -98,10 +98,9 @@ class _Stability:
             "heads": [layer.heads for layer in self.layers], "tokens": [layer.tokens for layer in self.layers],
             "disturbance": self.disturbance.words, "disturbed": self.disturbance.name,
         }  # fmt: skip
-        pictures, drawn, notes = self._pictures()
-        return Conclusion(
-            scores=scores, facts={**facts, "drawn": drawn}, arrays=pictures, notes=[*self._padded(), *notes]
-        )
+        pictures, drawn, unseen = self._pictures()
+        notes = [*self._padded(), *self.disturbance.notes(), *unseen]
+        return Conclusion(scores=scores, facts={**facts, "drawn": drawn}, arrays=pictures, notes=notes)
 
     def _padded(self) -> list[str]:
         cut = [layer.name for layer in self.layers if layer.inside is not None]

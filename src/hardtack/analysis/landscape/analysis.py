@@ -118,5 +118,7 @@ class _Landscape:
             "points": self.settings.points, "reach": self.settings.reach, "lengths": self.lengths,
             "cosine": self.cosine, "batch_norms": len(batch_norms(self.model)),
         }  # fmt: skip
-        notes = [f"the loss is no number at {lost} points, which mean_loss_rise leaves out"] if lost else []
+        notes = self.losses.blind_notes()
+        if lost:
+            notes.append(f"the loss is no number at {lost} points, which mean_loss_rise leaves out")
         return Conclusion(scores=scores, facts=facts, arrays=kept, notes=notes)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hardtack.analysis.adversary import moved
+from hardtack.analysis.adversary import blind_notes, moved
 from hardtack.analysis.analysis import Scene
 from hardtack.analysis.held import Batch, Held
 from hardtack.evaluation.sanity import check_logits
@@ -23,7 +23,7 @@ class Losses:
 
     def __init__(self, scene: Scene, attack: Any, batch_size: int | None) -> None:
         self.images = scene.held(batch_size)
-        self.attack, self.seed = attack, scene.seed
+        self.attack, self.seed, self.scene = attack, scene.seed, scene
         with torch.no_grad():
             for x, y, _ in self.images:
                 check_logits(scene.model(x).float(), y)
@@ -38,6 +38,9 @@ class Losses:
         if self.attack is None:
             return self.images
         return Held(self.attacked(model), self.images.device, self.images.size)
+
+    def blind_notes(self) -> list[str]:
+        return [] if self.attack is None else blind_notes(self.attack, self.scene)
 
     @torch.no_grad()
     def each(self, model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
