@@ -7,6 +7,7 @@ Of blocks within blocks the innermost count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -58,10 +59,13 @@ class Block:
     def branches(self) -> tuple[Branch, ...]:
         return branches_of(self.module)
 
-    @property
-    def channels_last(self) -> bool:
-        """Whether a map of this block is N×H×W×D."""
-        return getattr(self.module, "channels_last", type(self.module).__name__.startswith("SwinTransformer"))
+    def channels_last(self, shape: Sequence[int]) -> bool:
+        """Whether a map of this block, of this shape, is N×H×W×D: it says so, or one of its layer norms is as wide."""
+        if hasattr(self.module, "channels_last"):
+            return bool(self.module.channels_last)
+        norms = [module for module in self.module.modules() if isinstance(module, nn.LayerNorm)]
+        first, last = (any(norm.normalized_shape[-1] == side for norm in norms) for side in (shape[1], shape[-1]))
+        return last and (not first or type(self.module).__name__.startswith("SwinTransformer"))
 
 
 def class_name(model: nn.Module) -> str:

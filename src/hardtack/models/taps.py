@@ -125,7 +125,7 @@ def _keep_feature(taps: Taps, block: Block, module: nn.Module, args: Any, output
 def _as_tokens(output: Tensor, block: Block, images: int) -> Tensor:
     """N×T×D from N×T×D (the very tensor), N×H×W×D or N×D×H×W; an image that went in as several rows is one again."""
     if output.ndim == 4:
-        output = output.flatten(1, 2) if block.channels_last else output.flatten(2).transpose(1, 2)
+        output = output.flatten(1, 2) if block.channels_last(output.shape) else output.flatten(2).transpose(1, 2)
     if images and len(output) != images and len(output) % images == 0:  # MobileViT: a row for each place in a patch
         output = output.reshape(images, -1, output.shape[-1])
     return output

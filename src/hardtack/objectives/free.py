@@ -91,6 +91,12 @@ class Free(nn.Module):
         loss = F.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
         return {"loss": loss, "robust_accuracy": accuracy(logits, y)}
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Of the perturbation too: a second pass, with displaced weights, is the one that both climb by."""
+        super().zero_grad(set_to_none)
+        for part in self._parts:
+            part.grad = None
+
     @torch.no_grad()
     def finish(self) -> None:
         """After the update: climb with the gradient that the same backward pass left at the images."""

@@ -196,3 +196,23 @@ def test_what_cannot_be_tapped_says_so(model):
     assert taps.features == taps.attention == [] and "no blocks are known in Sequential" in taps.note
     with pytest.raises(UserError, match="compiled model cannot be tapped"), tap(torch.compile(model)):
         pass
+
+
+@pytest.mark.parametrize(
+    "name, shapes",
+    [
+        ("maxvit_rmlp_pico_rw_256", {(4096, 32), (1024, 64), (256, 128), (64, 256)}),
+        (
+            "gcvit_xxtiny",
+            {(12544, 64), (3136, 64), (784, 64), (196, 64), (784, 128), (196, 128), (196, 256), (49, 512)},
+        ),
+        ("tiny_vit_5m_224", {(784, 128), (196, 160), (49, 320)}),
+        ("nest_tiny", {(3136, 96), (784, 192), (196, 384)}),
+    ],
+)
+def test_features_are_tokens_wherever_a_stranger_keeps_its_channels(name, shapes):
+    model = wrap(timm.create_model(name, num_classes=10).eval(), num_classes=10)
+    side = int(name[-3:]) if name[-3:].isdigit() else 224
+    with torch.no_grad(), tap(model) as taps:
+        model(images(side, 1))
+    assert {tuple(feature.shape[1:]) for feature in taps.features} == shapes

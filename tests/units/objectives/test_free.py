@@ -1,5 +1,7 @@
 """Free adversarial training: the perturbation by hand, its place in the trainer, in a state and among micro-batches."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from hardtack.models import load_model, wrap
 from hardtack.objectives import FreeConfig, Warmup
 from hardtack.threats import Threat
 from hardtack.training import Trainer
+from hardtack.training.sharpness import SharpnessConfig
 from tiny_runs import Linear, images, labels, tiny_recipe, write_data
 
 THREAT = Threat.parse("linf:0.1")
@@ -142,6 +145,27 @@ def test_weights_displaced_by_sam_leave_the_perturbation_a_gradient(tmp_path):
     job = trainer(tmp_path / "run", data, wrap(Linear(), num_classes=4), sharpness={"name": "sam"})
     job.step(next(job._batches(0)))
     assert job.objective.delta.shape == (8, 3, 8, 8) and job.objective.delta.abs().amax() == pytest.approx(0.1)
+
+
+def test_the_perturbation_climbs_by_the_gradient_at_the_displaced_weights(tmp_path):
+    data = write_data(tmp_path / "data.npz")
+    sharpness = {"name": "sam", "rho": 2.0}  # so far that the gradient at many pixels turns
+    job = trainer(tmp_path / "run", data, wrap(Linear(), num_classes=4), sharpness=sharpness)
+    batch = next(job._batches(0))
+    x, y, _ = job.augmented(*batch, torch.zeros((), dtype=torch.int64))
+    objective = copy.deepcopy(job.objective)
+
+    def gradient():
+        delta = objective.prepare(x, y, epoch=0.0)["delta"]
+        objective(x, y, delta)["loss"].backward()
+        return delta.grad
+
+    here = gradient().clone()
+    with SharpnessConfig(**sharpness).displaced(list(objective.model.parameters())):
+        there = gradient().clone()
+    assert (here.sign() != there.sign()).float().mean() > 0.1
+    job.step(batch)
+    assert torch.equal(job.objective.delta.sign(), there.sign())
 
 
 def test_the_perturbed_images_stay_in_the_box():
