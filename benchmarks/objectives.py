@@ -60,12 +60,7 @@ PARTS = ("update", "doubled", "attack parts")
 MODELS = {
     "vit_tiny_patch4_32": (*OBJECTIVES, *PARTS),
     "rvt_tiny_plus_32": ("standard", "rspc", "rspc random", "update", "doubled"),
-    "rvt_tiny_plus_32@256": ("standard", "rspc"),  # in batches of 256
 }
-
-
-def batch_of(model: str) -> int:
-    return int(model.partition("@")[2] or BATCH)
 
 
 def seconds(step: Callable[[], Any], *, groups: int = 5, steps: int = 10) -> float:
@@ -87,9 +82,8 @@ def seconds(step: Callable[[], Any], *, groups: int = 5, steps: int = 10) -> flo
 
 
 def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> dict[str, float]:
-    model, images = model.partition("@")[0], batch_of(model)
     words = [
-        f"model={model}", f"train.batch_size={images}", "data=digits", "data.validation=0", "augment.flip=0.5",
+        f"model={model}", f"train.batch_size={BATCH}", "data=digits", "data.validation=0", "augment.flip=0.5",
         "augment.crop_padding=4", "runtime.precision=bf16", "train.clip=1.0", *OBJECTIVES[objective][0],
         "objective.label_smoothing=0.1",
     ]  # fmt: skip
@@ -97,7 +91,7 @@ def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> di
         recipe = read_recipe(None, [*words, f"output={folder}/run"])
         trainer = Trainer(recipe, load_model(model, seed=0), load_data(recipe.data, "train"), quiet=True)
         trainer._wrap()
-        batch = next(batches(trainer.data, images, device=trainer.device, shuffle_seed=0))
+        batch = next(batches(trainer.data, BATCH, device=trainer.device, shuffle_seed=0))
         for _ in range(8):  # compiled, recorded
             trainer.step(batch)
         alone()
@@ -209,7 +203,7 @@ def table(results: dict[str, Any]) -> str:
                 continue
             ceiling = sum(count * parts[part] for part, count in needs.items())
             passes = " + ".join(part if count == 1 else f"{count} {part}s" for part, count in needs.items())
-            rates = f"{batch_of(model) / step:,.0f} | {batch_of(model) / ceiling:,.0f} ({passes})"
+            rates = f"{BATCH / step:,.0f} | {BATCH / ceiling:,.0f} ({passes})"
             lines.append(f"| `{model}` | {name} | {rates} | {ceiling / step:.0%} |")
     return "\n".join(lines)
 

@@ -7,7 +7,7 @@ from hardtack.errors import UserError
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.layers import Attention
-from hardtack.models.zoo.rvt import ConvolutionalMlp, RobustTransformer, ScaledAttention
+from hardtack.models.zoo.rvt import ConvolutionalMlp, Pool, RobustTransformer, ScaledAttention
 from hardtack.registry import models
 
 PARAMETERS = {  # at 1000 classes; published: Ti 8.6 M, Ti* 10.9 M, S 22.1 M, S* 23.3 M, B 86.2 M
@@ -119,6 +119,16 @@ def test_convolutional_mlp_is_its_formula():
                     around[row, column] += mlp.dwconv.weight[:, 0, i - row + 1, j - column + 1] * inside[i, j]
     out = normed(around, mlp.bn2).clamp(min=0) @ mlp.fc2.weight[:, :, 0, 0].T + mlp.fc2.bias
     assert torch.allclose(mlp(x)[0], normed(out, mlp.bn3), atol=1e-12)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_pool_is_a_grouped_convolution(copies):
+    pool = Pool(inputs=4, outputs=4 * copies).double()
+    grouped = torch.nn.Conv2d(4, 4 * copies, 3, stride=2, padding=1, groups=4).double()
+    grouped.load_state_dict(pool.conv.state_dict())
+    x = torch.randn(2, 7, 6, 4, dtype=torch.float64)
+    expected = grouped(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+    assert pool(x).shape == (2, 4, 3, 4 * copies) and torch.allclose(pool(x), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("mlp", ["convolution", "linear"])

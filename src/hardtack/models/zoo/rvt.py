@@ -116,14 +116,19 @@ class Stage(nn.Module):
 
 
 class Pool(nn.Module):
-    """Halve the grid, every channel becoming outputs/inputs new ones: N×H×W×inputs to N×h×w×outputs."""
+    """Halve the grid, every channel becoming outputs/inputs new ones: N×H×W×inputs to N×h×w×outputs.
+
+    A grouped convolution, done as a depthwise one of repeated channels: cuDNN takes groups of one channel each by
+    itself when many images come at once.
+    """
 
     def __init__(self, *, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 3, stride=2, padding=1, groups=inputs)
+        self.copies = outputs // inputs
+        self.conv = nn.Conv2d(outputs, outputs, 3, stride=2, padding=1, groups=outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return self.conv(x.repeat_interleave(self.copies, dim=-1).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
 
 
 class RobustTransformer(nn.Module):
