@@ -23,6 +23,7 @@ from hardtack.evaluation.among import among
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
 from hardtack.evaluation.settings import ATTACKED, check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
+from hardtack.models.dtypes import names_dtypes
 from hardtack.models.facts import usual
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of, same_weights, state_sha256
@@ -35,6 +36,7 @@ from hardtack.training.overfitting import one_step_judge
 from hardtack.training.recipe import trained_threats
 
 
+@names_dtypes
 def attack(
     model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any
 ) -> Tensor:

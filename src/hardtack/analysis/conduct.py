@@ -24,6 +24,7 @@ from hardtack.evaluation import Subject
 from hardtack.evaluation.chunks import check_pair, head
 from hardtack.evaluation.outcome import contents, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
+from hardtack.models.dtypes import names_dtypes
 from hardtack.progress import Meter
 from hardtack.registry import analyses
 from hardtack.results import (
@@ -40,6 +41,7 @@ from hardtack.results import (
 from hardtack.runtime import Runtime
 
 
+@names_dtypes
 def analyze(
     model: nn.Module,
     data: Data | None = None,

@@ -26,11 +26,13 @@ from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.survey import Survey
 from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import make_trials
+from hardtack.models.dtypes import names_dtypes
 from hardtack.progress import Meter
 from hardtack.results import ChunkStore, missing_spans
 from hardtack.runtime import Runtime
 
 
+@names_dtypes
 def evaluate(
     model: nn.Module,
     data: Dataset | tuple[Tensor, Tensor],

@@ -1,0 +1,40 @@
+"""Images are float32. A network whose weights are of another type fails on them, somewhere inside."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import nn
+
+from hardtack.errors import UserError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
+    """A job whose first argument is a model: where types do not match, its error says which, and what to do."""
+
+    @functools.wraps(job)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return job(*args, **kwargs)
+        except RuntimeError as error:
+            odd = _odd_dtypes(args[0] if args else kwargs.get("model"))
+            if not odd or "type" not in str(error):
+                raise
+            raise UserError(
+                f"weights of this model are {odd}, and images come as float32: give model.float(), or a module around "
+                "it that turns images into what it takes"
+            ) from error
+
+    return guarded
+
+
+def _odd_dtypes(model: Any) -> str:
+    weights = model.parameters() if isinstance(model, nn.Module) else ()
+    found = {weight.dtype for weight in weights if weight.is_floating_point()} - {torch.float32}
+    return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in found))
