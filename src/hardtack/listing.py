@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
 
 from hardtack import registry
 from hardtack.errors import UserError, did_you_mean
+from hardtack.progress import Meter
 from hardtack.recipes import list_recipes, recipe_folder
+
+if TYPE_CHECKING:
+    from hardtack.models.facts import Facts
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
@@ -17,7 +23,7 @@ def _models(words: list[str]) -> Rows:
     asked = {key: value for key, equals, value in (word.partition("=") for word in words) if equals}
     bare = [word.lower() for word in words if "=" not in word]
     size = _whole_number(asked["image_size"]) if "image_size" in asked else None
-    rows: list[tuple[str, ...]] = []
+    chosen: dict[str, Facts] = {}
     for name in registry.models.names():
         entry = registry.models.get(name)
         facts = known()[name] if name in known() else measure(name)  # a plugin's is measured
@@ -33,26 +39,36 @@ def _models(words: list[str]) -> Rows:
             for key, value in asked.items()
             if key in columns
         )
-        if not all(fits) or not all(word in text for word in bare):
-            continue
-        if size is not None:
-            try:
-                facts = measure(name, image_size=size)
-            except UserError:
-                continue  # it does not take that size
-        parameters = f"{facts.parameters / 1e6:.2f} M"
-        rows.append(
-            (
-                name, entry.family, parameters, f"{facts.gflops:.3g}", str(facts.image_size), facts.tokens,
-                facts.attention, facts.source, columns["paper"],
-            )
-        )  # fmt: skip
+        if all(fits) and all(word in text for word in bare):
+            chosen[name] = facts
+    rows = [_row(name, facts) for name, facts in (chosen if size is None else _resized(chosen, size)).items()]
     if not rows:
         families = sorted({registry.models.get(name).family for name in registry.models.names()})
         hint = did_you_mean(asked.get("family", bare[0] if bare else ""), [*families, *registry.models.names()])
         raise UserError(f"no model fits {' '.join(words)}{hint}; hardtack list models shows all")
     header = ("name", "family", "parameters", "GFLOPs", "pixels", "tokens", "attention", "source", "papers")
     return header, rows if words else [*rows, ("timm:NAME", "", "", "", "", "", "", "timm", "")]
+
+
+def _row(name: str, facts: Facts) -> tuple[str, ...]:
+    entry = registry.models.get(name)
+    return (
+        name, entry.family, f"{facts.parameters / 1e6:.2f} M", f"{facts.gflops:.3g}", str(facts.image_size),
+        facts.tokens, facts.attention, facts.source, " ".join(entry.papers),
+    )  # fmt: skip
+
+
+def _resized(names: Collection[str], size: int) -> dict[str, Facts]:
+    """Those that take images of this size, as they are then."""
+    from hardtack.models.facts import measure
+
+    found: dict[str, Facts] = {}
+    with Meter("list models", total=len(names), unit="models") as meter:
+        for name in names:
+            with contextlib.suppress(UserError):
+                found[name] = measure(name, image_size=size)
+            meter.advance(1)
+    return found
 
 
 def _require_known(asked: Iterable[str], known: list[str]) -> None:

@@ -60,9 +60,7 @@ def measure(name: str, *, image_size: int | None = None, num_classes: int | None
         size = image_size or body.image_size or size
         module = body.module.eval()
         x = torch.zeros(1, 3, size, size)
-        with torch.no_grad(), MultiplyAdds() as counted:
-            module(x)
-        with torch.no_grad(), tap(module, attention=False) as taps:
+        with torch.no_grad(), MultiplyAdds() as counted, tap(module, attention=False) as taps:
             module(x)
     return Facts(
         parameters=sum(parameter.numel() for parameter in module.parameters()),
