@@ -9,6 +9,7 @@ from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.figures.histogram import histogram_figure
 from hardtack.report.figures.lines import lines_figure
 from hardtack.report.figures.scatter import scatter_figure
+from hardtack.report.figures.surface import surface_figure
 
 GREY = len(palette.COLOURS)
 
@@ -44,4 +45,13 @@ def test_a_legend_names_what_has_a_colour_or_is_not_there(draw, count):
         warnings.simplefilter("error")
         assert not legends(draw(range(GREY, GREY + count)))
         (legend,) = legends(draw([0, *range(GREY, GREY + count - 1)]))
-    assert [text.get_text() for text in legend.get_texts()] == ["run 0"]
+    grey = [f"{count - 1} more"] if draw is scatter else []  # of points one may ask who they are
+    assert [text.get_text() for text in legend.get_texts()] == ["run 0", *grey]
+
+
+@pytest.mark.parametrize("count, shape", [(1, (2, 1)), (3, (2, 3)), (4, (4, 2)), (5, (4, 3))])
+def test_surfaces_fill_their_rows(count, shape):
+    panel = {"axis": [-1.0, 0.0, 1.0], "values": [[1.0, 2.0, 1.0]] * 3, "name": "run", "said": ""}
+    chart = {"panels": [panel] * count, "low": 1.0, "high": 2.0, "levels": [1.5], "x": "", "y": "", "z": "loss"}
+    drawn = surface_figure(chart).axes[0].get_gridspec()
+    assert (drawn.nrows, drawn.ncols) == shape

@@ -17,8 +17,8 @@ _DEEP = LinearSegmentedColormap.from_list("deep", list(reversed(palette.HEAT)))
 
 def surface_figure(chart: dict[str, Any]) -> Figure:
     panels, low, high = chart["panels"], chart["low"], chart["high"]
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    rows = math.ceil(len(panels) / 3)
+    columns = math.ceil(len(panels) / rows)
     figure = Figure(figsize=(2.3 * columns + 0.9, 4.5 * rows), layout="constrained")
     grid = figure.add_gridspec(2 * rows, columns)
     # the same spacing as that of the levels
