@@ -18,7 +18,8 @@ function paintSurface(chart, { plot, width, hidden, chosen }) {
   const panels = chart.panels.filter((panel) => !hidden.has(panel.run));
   if (!panels.length) return null;
   turnable(plot, chart);
-  const columns = Math.max(1, Math.min(panels.length, 3, Math.floor(width / 250)));
+  const most = Math.max(1, Math.min(3, Math.floor(width / 250)));
+  const columns = Math.ceil(panels.length / Math.ceil(panels.length / most));  // full rows
   const cell = width / columns;
   const side = Math.min(420, cell - 66);
   const [top, below] = [44, 46];
