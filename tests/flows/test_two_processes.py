@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from safetensors.numpy import load_file
 
@@ -15,6 +16,22 @@ from hardtack.results import read_metrics, read_results
 from tiny_runs import MODEL, environment, hardtack, settings, write_data
 
 LAST = "run/checkpoints/last.safetensors"
+SIGNALS = """
+import os, signal
+from hardtack.training import Trainer
+
+step = Trainer.step
+
+
+def signalled(self, batch):
+    parts = step(self, batch)
+    if self.done == 4 - self.runtime.rank:  # the second process hears of it a step before the first
+        os.kill(os.getpid(), signal.SIGTERM)
+    return parts
+
+
+Trainer.step = signalled
+"""
 
 
 def free_port():
@@ -76,6 +93,16 @@ def test_two_processes_judge_on_the_whole_validation_split(home, trained):
         return [line for line in read_metrics(home / name / "run") if line["kind"] == "validation"]
 
     assert len(judged("one")) == 2 and judged("two") == judged("one")
+
+
+def test_a_signal_saves_what_both_have_computed(home):
+    (home / "ended").mkdir()
+    (home / "ended" / "signals.py").write_text(SIGNALS)
+    words = ["--import", "signals.py", "train", "../tiny.yaml", "train.checkpoint_every_s=3600"]
+    with pytest.raises(AssertionError) as ended:
+        torchrun(*words, cwd=home / "ended")
+    assert "exitcode  : 143" in str(ended.value)
+    assert torch.load(home / "ended/run/checkpoints/state.pt", weights_only=True)["done"] == 4
 
 
 def test_one_process_speaks(trained):

@@ -1,4 +1,4 @@
-"""What may stop a run: a gradient that is not finite or not there, a batch of one image, and a signal to leave."""
+"""What may stop a run: a gradient that is not finite or not there, a batch of one image, a signal to leave."""
 
 from __future__ import annotations
 
@@ -80,3 +80,15 @@ def terminated() -> Iterator[list[int]]:
         yield received
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def outlived(received: list[int]) -> Iterator[None]:
+    """After a signal the first of several processes saves the state and leaves; the others fail in their next exchange
+    with it, which is the end that they were asked for."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not received or not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+            raise
+        raise SystemExit(128 + received[0]) from error

@@ -32,7 +32,7 @@ from hardtack.training.averaging import has_statistics, make_average, new_statis
 from hardtack.training.checkpoint import load_state, restore, save_state, state_of
 from hardtack.training.exhibits import Exhibits
 from hardtack.training.freezing import freeze
-from hardtack.training.guard import FiniteGuard, check_gradient, enough_images, terminated
+from hardtack.training.guard import FiniteGuard, check_gradient, enough_images, outlived, terminated
 from hardtack.training.opening import check_classes, opening
 from hardtack.training.optimise import set_rates
 from hardtack.training.overfitting import OVERFITS, first_overfit
@@ -97,7 +97,7 @@ class Trainer:
         self.exhibits = Exhibits(recipe)
         self.history: list[dict[str, float]] = []  # scores of every judgement so far
         self.stopped = False  # before the last epoch, by train.patience
-        self.saved_at = time.monotonic()
+        self.saved, self.saved_at = 0, time.monotonic()  # steps that the last state had, and when it was written
         self.window = Window()
         self.guard = FiniteGuard(self.optimiser, self.device)
         self.wrapped: Callable[..., dict[str, Tensor]] = self.objective
@@ -184,6 +184,7 @@ class Trainer:
             tracker = self._tracker()
             with (
                 terminated() as stop,
+                outlived(stop),
                 enough_images(),
                 Meter(self.recipe.name, total=total, done=self.done, quiet=self.quiet) as meter,
             ):
@@ -213,27 +214,29 @@ class Trainer:
             ended = self.done % self.steps_per_epoch == 0
             if self.done % self.config.log_every == 0 or ended:
                 logged = self._log(tracker, logged)
-            leave, save = (False, False) if ended else self._asked(stop)
-            if save:
-                self._save()
-            if leave:
-                break
-        else:
-            self._judge(epoch + 1, tracker, meter)  # a run that goes on must find its last epoch judged
-        if stop:
-            raise SystemExit(128 + stop[0])
+            if not ended:
+                self._pause(stop)
+        self._judge(epoch + 1, tracker, meter)  # a run that goes on must find its last epoch judged
+        self._pause(stop, ended=True)
 
-    def _asked(self, stop: list[int]) -> tuple[bool, bool]:
-        """Whether to leave, and whether to save the state; split states only where all processes come together."""
+    def _pause(self, stop: list[int], *, ended: bool = False) -> None:
+        """Saves the state when it is time to, and leaves when a signal came.
+
+        Split states are saved where all processes come together. Otherwise the first process saves and leaves while
+        the others keep it company: `outlived`.
+        """
         overdue = time.monotonic() - self.saved_at > self.config.checkpoint_every_s
         leave, save = bool(stop), bool(stop) or overdue
-        if not self.runtime.shards:
-            return leave, save
-        if self.done % self.config.log_every:
-            return False, False
-        leave, save = agree((leave, save), self.device)
-        stop.extend([signal.SIGTERM] if leave and not stop else [])
-        return leave, save
+        if self.runtime.shards:
+            if not ended and self.done % self.config.log_every:
+                return
+            leave, save = agree((leave, save), self.device)
+        elif not self.runtime.is_main:
+            return
+        if save and self.saved != self.done:
+            self._save()
+        if leave:
+            raise SystemExit(128 + signal.SIGTERM)
 
     def _replayed(self, epoch: int, start: int) -> Iterator[Batch]:
         """The epoch's batches from step `start` on, each as often as the objective asks for."""
@@ -280,7 +283,6 @@ class Trainer:
             if self.runtime.is_main:
                 self.exhibits.write(self.objective, epoch)
             self._lose_patience(epoch, meter)
-        if due or self._asked([])[1]:
             self._save()
         self.runtime.wait()
 
@@ -317,7 +319,7 @@ class Trainer:
 
     def _save(self) -> None:
         self.guard.check()
-        self.saved_at = time.monotonic()
+        self.saved, self.saved_at = self.done, time.monotonic()
         if not (self.runtime.is_main or self.runtime.shards):
             return
         state = state_of(self)

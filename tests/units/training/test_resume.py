@@ -145,6 +145,14 @@ def test_sigterm_saves_leaves_and_goes_on(home, uninterrupted, monkeypatch, step
     assert_same(outcome(home[1]), uninterrupted[False])
 
 
+def test_sigterm_in_the_last_step_of_an_epoch_that_is_not_judged(tmp_path, home, monkeypatch):
+    values = {"train": settings(tmp_path, home[0])["train"], "validation": {"every": 2}}
+    stop_after(monkeypatch, 5, terminate)
+    with pytest.raises(SystemExit):
+        ht.train(tiny_recipe(tmp_path / "run", home[0], **values), quiet=True)
+    assert torch.load(tmp_path / "run/checkpoints/state.pt", weights_only=True)["done"] == 5
+
+
 def test_many_crashes_are_no_worse_than_one(home, uninterrupted, monkeypatch):
     for _ in range(STEPS // 3):
         with monkeypatch.context() as patch:
