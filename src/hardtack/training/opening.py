@@ -49,9 +49,10 @@ def _climb(job: Trainer) -> Iterator[str]:
     """Refuses a model that hides its images from an objective that attacks them; says it where that may pass."""
     if not getattr(job.objective, "attacks", False):
         return
+    model = job.unsplit or job.model  # one that is split would be compiled for these few images
     x = torch.full((2, *job.data.image_shape), 0.5, device=job.device, requires_grad=True)
-    with untouched(job.model), job.runtime.arithmetic():
-        logits = job.model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))
+    with untouched(model), job.runtime.arithmetic():
+        logits = model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))
         if not logits.requires_grad:
             raise UserError(
                 "the model passes no gradient to its input (no_grad, or detach), so there is none for the training "
