@@ -199,3 +199,17 @@ def test_convolutions_are_trained_channels_last_and_saved_as_ever(tmp_path):
     words = ["train.epochs=1", "train.batch_size=128", "runtime.precision=bf16", "model=resnet8_cifar", "train.ema=0.9"]
     folder = train(read_recipe(None, [*words, f"output={tmp_path / 'run'}"]), quiet=True)
     assert all(parameter.is_contiguous() for parameter in load_run(folder).parameters())
+
+
+def test_one_image_has_the_gradient_it_has_in_a_pair():
+    """Through batch norm and into tokens: on CPUs torch gets that wrong (attacks/lone_image.py)."""
+    model = load_model("levit_128s_32", seed=0).cuda().eval()
+    x = X[:2].cuda()
+
+    def gradient(images):
+        images = images.clone().requires_grad_()
+        return torch.autograd.grad(model(images).logsumexp(dim=1).sum(), images)[0]
+
+    with untouched(model):
+        pair, alone = gradient(x)[:1], gradient(x[:1])
+    assert torch.nn.functional.cosine_similarity(pair.flatten(), alone.flatten(), dim=0) > 0.999

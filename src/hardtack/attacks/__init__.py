@@ -11,7 +11,7 @@ from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.patch_fool import PatchFool
 from hardtack.attacks.square import Square
 from hardtack.attacks.transfer import Transfer
-from hardtack.attacks.untouched import call, untouched
+from hardtack.attacks.untouched import Mode, call, untouched
 
 __all__ = [
     "APGD",
@@ -20,6 +20,7 @@ __all__ = [
     "Ascent",
     "CarliniWagner",
     "MinimumNorm",
+    "Mode",
     "Occlusion",
     "Outcome",
     "PatchFool",

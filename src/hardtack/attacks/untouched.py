@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.lone_image import exact_alone
+
 Mode = Literal["eval", "train"]
 
 
@@ -33,7 +35,7 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
         model.train(mode == "train")
         for parameter in parameters:
             parameter.requires_grad_(False)
-        with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad():
+        with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad(), exact_alone(model):
             yield
     finally:
         for module, flag in zip(modules, flags, strict=True):

@@ -115,6 +115,7 @@ def _attending(name: str, block: nn.Module) -> list[Attending]:
 
 def _attends(word: str, module: nn.Module) -> bool:
     named = word in (*_ATTENTION_NAMES, "attn_downsample")
+    named = named or (word == "token_mixer" and "Attention" in type(module).__name__)
     return named and not type(module).__name__.startswith(_WITHOUT_MAPS) and any(True for _ in module.parameters())
 
 

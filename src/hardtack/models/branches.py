@@ -83,11 +83,17 @@ class _Step:
         if identity.endswith("downsample") and getattr(block, "downsample", None) is None:
             identity = ""
         return Branch(
-            self.kind,
+            _mixes(block.token_mixer) if self.kind == "token_mixer" else self.kind,
             functools.partial(_apply, block, self.path.split()),
             functools.partial(_apply, block, identity.split()) if identity else None,
             functools.partial(_apply, block, self.after.split()) if self.after else None,
         )
+
+
+def _mixes(mixer: Any) -> str:
+    """How a MetaFormer's block mixes its tokens: the family differs in nothing else."""
+    name = type(mixer).__name__
+    return "attention" if "Attention" in name else "pooling" if "Pool" in name else "convolution"
 
 
 def _apply(block: nn.Module, names: list[str], x: Tensor) -> Tensor:
@@ -128,7 +134,7 @@ _BLOCKS: dict[str, tuple[_Step, ...]] = {
     "torchvision:swin_transformer.SwinTransformerBlock": _PRE_NORM,
     "vision_transformer.EncoderBlock": (_Step("attention", "ln_1 self_attention"), _Step("mlp", "ln_2 mlp")),
     "MetaFormerBlock": (
-        _Step("pooling", "norm1 token_mixer layer_scale1", identity="res_scale1"),
+        _Step("token_mixer", "norm1 token_mixer layer_scale1", identity="res_scale1"),
         _Step("mlp", "norm2 mlp layer_scale2", identity="res_scale2"),
     ),
     "LevitBlock": (_Step("attention", "attn"), _Step("mlp", "mlp")),
@@ -136,7 +142,7 @@ _BLOCKS: dict[str, tuple[_Step, ...]] = {
         _Step("attention", "norm1 attn ls1", identity="shortcut"),
         _Step("mlp", "norm2 mlp ls2"),
     ),
-    "MbConvBlock": (
+    "maxxvit.MbConvBlock": (
         _Step(
             "convolution",
             "pre_norm down conv1_1x1 norm1 conv2_kxk se_early norm2 se conv3_1x1",

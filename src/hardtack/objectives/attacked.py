@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent
+from hardtack.attacks import Ascent, Mode
 from hardtack.config import Choice
 from hardtack.errors import UserError
 from hardtack.objectives.adversary import Adversary, Warmup
@@ -70,7 +70,6 @@ def make_players(
 class AttackedObjective(nn.Module):
     """A model and its adversary: `prepare` attacks the batch, `parts` says what is minimised on it."""
 
-    attacks: ClassVar[bool] = True
     climbs: Literal["ce", "kl"] = "ce"  # what the attack climbs unless it was told otherwise
 
     def __init__(self, model: nn.Module, config: Any) -> None:
@@ -80,6 +79,12 @@ class AttackedObjective(nn.Module):
         self.adversary, self.paths = make_players(model, config, loss=self.climbs)
         self.second = self.paths.second
         self.prepare = self.adversary.prepare
+
+    @property
+    def attacked_in(self) -> Mode:
+        """The mode of the model while its images are attacked; of several attacks `train` if one asks for it."""
+        found = self.config.attacks or (self.config.attack,)
+        return "train" if any(attack.mode == "train" for attack in found) else "eval"
 
     def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
         """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""

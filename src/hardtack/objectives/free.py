@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.attacks import Mode
 from hardtack.config import Number
 from hardtack.errors import UserError
 from hardtack.objectives.adversary import Warmup
@@ -57,7 +58,7 @@ class FreeConfig:
 
 
 class Free(nn.Module):
-    attacks: ClassVar[bool] = True
+    attacked_in: ClassVar[Mode] = "train"
 
     def __init__(self, model: nn.Module, config: FreeConfig) -> None:
         super().__init__()

@@ -47,18 +47,20 @@ def opening(job: Trainer) -> Iterator[str]:
 
 def _climb(job: Trainer) -> Iterator[str]:
     """Refuses a model that hides its images from an objective that attacks them; says it where that may pass."""
-    if not getattr(job.objective, "attacks", False):
+    mode = getattr(job.objective, "attacked_in", None)
+    if mode is None:
         return
     model = job.unsplit or job.model  # one that is split would be compiled for these few images
     x = torch.full((2, *job.data.image_shape), 0.5, device=job.device, requires_grad=True)
-    with untouched(model), job.runtime.arithmetic():
+    with untouched(model, mode=mode), job.runtime.arithmetic():
         logits = model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))
-        if not logits.requires_grad:
-            raise UserError(
-                "the model passes no gradient to its input (no_grad, or detach), so there is none for the training "
-                "attack to follow: use objective=standard, or let it pass"
-            )
-        (gradient,) = torch.autograd.grad(logits.float().square().sum(), x)
+        climbed = logits.float().square().sum()
+        gradient = torch.autograd.grad(climbed, x, allow_unused=True)[0] if climbed.requires_grad else None
+    if gradient is None:
+        raise UserError(
+            "the model passes no gradient to its input (no_grad, or detach), so there is none for the training "
+            "attack to follow: use objective=standard, or let it pass"
+        )
     if not bool(gradient.any()):
         yield "begins without a gradient at the images: the head starts at zero, or else no attack will move them"
 

@@ -1,5 +1,7 @@
 """Attention under disturbance: closed forms, every kind of model, refusals by name, and no dependence on the batch."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -233,3 +235,19 @@ def test_an_occluder_may_choose_the_patches(vit, tmp_path):
 def test_what_cannot_be_meant_is_refused(settings, said):
     with pytest.raises(UserError, match=said):
         Attention(**settings)
+
+
+def test_a_map_of_many_tokens_is_like_itself():
+    uniform = torch.full((1, 1, 1, 1500, 1500), 1 / 1500)
+    assert float(measures.similarity(uniform, uniform)) == 1.0
+
+
+def test_layers_without_a_place_are_named(vit, monkeypatch):
+    assert not any("leaves out" in note for note in look(vit, images(2)).notes)
+
+    def half_known(*args):
+        first, *rest = find_layers(*args)
+        return [dataclasses.replace(first, place=None), *rest]
+
+    monkeypatch.setattr("hardtack.analysis.attention.stability.find_layers", half_known)
+    assert any("attention distance leaves out blocks.0:" in note for note in look(vit, images(2)).notes)

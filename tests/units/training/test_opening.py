@@ -11,7 +11,7 @@ from hardtack.data import load_data
 from hardtack.errors import UserError
 from hardtack.models import load_model
 from hardtack.training import Trainer, read_recipe
-from hardtack.training.opening import remarks
+from hardtack.training.opening import opening, remarks
 from tiny_runs import settings, tiny_recipe, write_data
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -69,6 +69,47 @@ def fit_blind(folder, data, see, objective):
 def test_an_attack_that_sees_no_gradient_is_refused(tmp_path, data, objective):
     with pytest.raises(UserError, match="passes no gradient to its input"):
         fit_blind(tmp_path / "run", data, torch.Tensor.detach, objective)
+
+
+class Forgetful(torch.autograd.Function):
+    """Hands the images on, and says backwards that they did not matter."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return None
+
+
+def test_a_path_that_leads_elsewhere_is_refused(tmp_path, data):
+    other = torch.zeros(1, requires_grad=True)
+    for number, see in enumerate((Forgetful.apply, lambda x: x.detach() + other)):
+        with pytest.raises(UserError, match="passes no gradient to its input"):
+            fit_blind(tmp_path / str(number), data, see, "adversarial")
+
+
+@pytest.mark.parametrize(
+    "objective",
+    ["free", {"name": "adversarial", "attack": {"name": "pgd", "mode": "train", "threat": "linf:0.1"}}],
+)
+def test_the_gradient_is_looked_for_in_the_mode_of_the_attack(tmp_path, data, objective):
+    recipe = short(tmp_path / "run", data, objective=objective)
+    split = load_data(recipe.data, "train")
+    for when in (False, True):
+        model = load_model(recipe.model, num_classes=split.num_classes, seed=0)
+
+        def hide(module, args, when=when):
+            return (args[0].detach() if module.training == when else args[0],)
+
+        model.register_forward_pre_hook(hide)
+        job = Trainer(recipe, model, split, quiet=True)
+        if when:
+            with pytest.raises(UserError, match="passes no gradient to its input"):
+                list(opening(job))
+        else:
+            assert not list(opening(job))
 
 
 def test_a_gradient_of_zero_is_said(tmp_path, data, capsys):

@@ -99,8 +99,16 @@ class _Stability:
             "disturbance": self.disturbance.words, "disturbed": self.disturbance.name,
         }  # fmt: skip
         pictures, drawn, unseen = self._pictures()
-        notes = [*self._padded(), *self.disturbance.notes(), *unseen]
+        notes = [*self._padded(), *self._placeless(arrays), *self.disturbance.notes(), *unseen]
         return Conclusion(scores=scores, facts={**facts, "drawn": drawn}, arrays=pictures, notes=notes)
+
+    def _placeless(self, arrays: Arrays) -> list[str]:
+        """Layers whose tokens have no known place, where there are others: the mean distance is of those."""
+        lacking = np.isnan(arrays["distance"]).all(axis=(0, 2))
+        names = [layer.name for layer, lacks in zip(self.layers, lacking, strict=True) if lacks]
+        if not names or len(names) == len(self.layers):
+            return []
+        return [f"attention distance leaves out {', '.join(names)}: where their tokens lie in the image is not known"]
 
     def _padded(self) -> list[str]:
         cut = [layer.name for layer in self.layers if layer.inside is not None]
