@@ -44,11 +44,12 @@ from hardtack.training.sharpness import MicroBatch, keep, unwritten
 from hardtack.training.tracking import Tracker, Window, radius_of
 
 # An objective is (x, y, **prepared) -> {"loss": …, parts…}; `prepare(x, y, keys=, epoch=)` finds beforehand what needs
-# no gradient of the weights. `attacked_in` is the mode in which it climbs a gradient at the images, if it does. One that
-# owns more than the model says with `optimised` (a module) what the optimiser moves; the rest it moves itself in
-# `finish()`, after every update, while the gradients of the whole batch are there. With `replays` every batch is trained
-# on that many times in a row. `export(folder, name)` writes what belongs beside the weights NAME.safetensors; what
-# `masks(x)` hides is kept as pictures. All of its state is in its `state_dict`, so that a killed run goes on with it.
+# no gradient of the weights. `attacked_in` is the mode in which it climbs a gradient at the images, if it does. One
+# that owns more than the model says with `optimised` (a module) what the optimiser moves; the rest it moves itself in
+# `finish()`, after every update, while the gradients of the whole batch are there. With `replays` every batch is
+# trained on that many times in a row. `export(folder, name)` writes what belongs beside the weights NAME.safetensors;
+# what `masks(x)` hides is kept as pictures. All of its state is in its `state_dict`, so that a killed run goes on
+# with it.
 Validate = Callable[[nn.Module], dict[str, float]]
 """Measures a model on held-out data; the value under "score" chooses the best checkpoint."""
 STATISTICS_STEPS = 50  # batches from which averaged weights take their batch-norm statistics

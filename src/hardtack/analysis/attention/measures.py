@@ -22,8 +22,8 @@ def similarity(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _similarity(a: Tensor, b: Tensor) -> Tensor:
-    long = (weights.nan_to_num(0.0).flatten(1).double() for weights in (a, b))
-    return F.cosine_similarity(*long, dim=-1).clamp(-1, 1).to(a.dtype)
+    first, second = (weights.nan_to_num(0.0).flatten(1).double() for weights in (a, b))
+    return F.cosine_similarity(first, second, dim=-1).clamp(-1, 1).to(a.dtype)
 
 
 def row_similarity(a: Tensor, b: Tensor) -> Tensor:

@@ -104,8 +104,8 @@ class _Stability:
 
     def _placeless(self, arrays: Arrays) -> list[str]:
         """Layers whose tokens have no known place, where there are others: the mean distance is of those."""
-        lacking = np.isnan(arrays["distance"]).all(axis=(0, 2))
-        names = [layer.name for layer, lacks in zip(self.layers, lacking, strict=True) if lacks]
+        distance = arrays["distance"]
+        names = [layer.name for at, layer in enumerate(self.layers) if np.isnan(distance[:, at]).all()]
         if not names or len(names) == len(self.layers):
             return []
         return [f"attention distance leaves out {', '.join(names)}: where their tokens lie in the image is not known"]
