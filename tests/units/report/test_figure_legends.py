@@ -55,3 +55,17 @@ def test_surfaces_fill_their_rows(count, shape):
     chart = {"panels": [panel] * count, "low": 1.0, "high": 2.0, "levels": [1.5], "x": "", "y": "", "z": "loss"}
     drawn = surface_figure(chart).axes[0].get_gridspec()
     assert (drawn.nrows, drawn.ncols) == shape
+
+
+def test_long_names_and_many_leave_room_for_what_they_name():
+    look = {"dash": False, "band": True, "marks": True, "points": [[0, 1.0, 0.5, 1.5], [1, 2.0, 1.5, 2.5]]}
+    axis = {"label": "", "kind": "number"}
+    for count, name in ((2, "a_very_long_name_of_a_run_{}_trades_beta6_awp_ema"), (GREY, "run {}")):
+        series = [{"run": run, "name": name.format(run), **look} for run in range(count)]
+        figure = lines_figure({"x": axis, "y": axis, "series": series})
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        inside = legend.get_window_extent().transformed(figure.transFigure.inverted())
+        assert inside.x0 > 0.5 and inside.x1 <= 1 and inside.y0 >= 0 and inside.y1 <= 1
+        assert figure.axes[0].get_position().width > 0.4
+        assert all(len(text.get_text()) <= 30 for text in legend.get_texts())

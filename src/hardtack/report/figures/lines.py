@@ -19,6 +19,7 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
     scale = 1 if chart["y"]["kind"] == "number" else 100
     percent = chart["y"]["kind"] == "percent"
     dashed = any(one["dash"] for one in chart["series"])  # a dash tells robust from clean, or else runs apart
+    faint = min(0.15, 0.9 / len(chart["series"]))  # many bands lie on each other
     for one in chart["series"]:
         run = one["run"]
         faded = run is not None and run >= len(palette.COLOURS)
@@ -35,7 +36,7 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
         if one["band"] and known and not faded:
             low, high = ([scale * point[place] for point in known] for place in (2, 3))
             at = [point[0] for point in known]
-            axes.fill_between(at, low, high, color=palette.colour(run), alpha=0.15, linewidth=0)
+            axes.fill_between(at, low, high, color=palette.colour(run), alpha=faint, linewidth=0)
     axes.set_xlabel(chart["x"]["label"])
     axes.set_ylabel(chart["y"]["label"] + (" (%)" if percent else ""))
     if chart["x"].get("whole"):  # layers, say, of which there is no first and a half

@@ -30,12 +30,18 @@ STYLE: Any = {
 WIDTH = 5.2  # inches
 DOTS = 160  # of a PNG, to the inch
 INK = "#221e1a"
+_INSIDE = 24  # letters of a name that leave room beside it in the axes
 
 
 def literal(text: str) -> str:
     """A dollar sign would start mathematics, a leading underscore would hide a name from the legend."""
     text = text.replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
+
+
+def brief(name: str, most: int = 30) -> str:
+    """The end of a long name, as on the page: a legend must leave room for what it explains."""
+    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def file_name(text: str) -> str:
@@ -45,21 +51,25 @@ def file_name(text: str) -> str:
 
 def key(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     """A legend above the axes: names and colours."""
-    patches = [Patch(color=colour, label=literal(name)) for name, colour in entries]
-    widest = max((len(name) for name, _ in entries), default=1)
+    patches = [Patch(color=colour, label=literal(brief(name))) for name, colour in entries]
+    widest = max((len(brief(name)) for name, _ in entries), default=1)
     columns = max(1, min(len(entries), int(WIDTH * 13) // (widest + 6)))
     figure.legend(handles=patches, loc="outside upper center", ncols=columns, fontsize=8)
 
 
 def name_series(figure: Figure, axes: Axes, *, beside: bool, **look: Any) -> None:
     """A legend of the series that are named, `beside` the axes where it would lie on them. Faded ones have no name."""
-    if not axes.get_legend_handles_labels()[1]:
+    handles, names = axes.get_legend_handles_labels()
+    if not names:
         return
-    if beside:
-        figure.set_figwidth(6.0)
-        figure.legend(loc="outside right center", **look)
+    names = [brief(name) for name in names]
+    widest = max(map(len, names))
+    if beside or widest > _INSIDE:
+        figure.set_figwidth(max(6.0, figure.get_figwidth() + 0.5 + 0.075 * widest))
+        figure.set_figheight(max(figure.get_figheight(), 0.4 + 0.2 * len(names)))
+        figure.legend(handles, names, loc="outside right center", **look)
     else:
-        axes.legend(**look)
+        axes.legend(handles, names, **look)
 
 
 def percent_axis(axes: Axes, low: float = 0.0, high: float = 1.0) -> None:

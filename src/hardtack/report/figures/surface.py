@@ -10,7 +10,7 @@ from matplotlib.colors import FuncNorm, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import INK, literal
+from hardtack.report.figures.sheet import INK, brief, literal
 
 _DEEP = LinearSegmentedColormap.from_list("deep", list(reversed(palette.HEAT)))
 
@@ -35,7 +35,7 @@ def surface_figure(chart: dict[str, Any]) -> Figure:
         drawn = above.contourf(axis, axis, values.T, levels=levels, cmap=_DEEP, norm=norm, extend="max")
         above.contour(axis, axis, values.T, levels=levels, colors=INK, linewidths=0.4)
         above.plot(0, 0, "+", color=INK, markersize=7)
-        above.set_title(literal(panel["name"] + (f"\n{panel['said']}" if panel["said"] else "")), fontsize=8)
+        above.set_title(literal(brief(panel["name"]) + (f"\n{panel['said']}" if panel["said"] else "")), fontsize=8)
         above.set(aspect="equal", xlabel=chart["x"])
         above.grid(False)
         if column == 0:
