@@ -75,7 +75,8 @@ def _named(bare: list[str]) -> tuple[str | None, list[str]]:
     others = [word for word in bare if word not in known]
     runs = [word for word in others if Path(word).expanduser().exists()]
     for word in others:
-        if word not in runs and (runs or word != bare[0] or not names):
+        is_path = word in runs or "/" in word  # of a missing run one hears later
+        if not is_path and (runs or word != bare[0] or not names):
             analyses.get(word)  # a misspelt one is refused with the nearest right name
     if len(others) > 1:
         raise UserError(f"one run at a time: found {' and '.join(others)}")

@@ -168,7 +168,8 @@ def build(cls: type, values: Mapping[str, Any], *, path: str = "") -> Any:
     for item in dataclasses.fields(cls):
         required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
         if item.init and required and item.name not in filled:
-            raise UserError(f"'{_join(path, item.name)}' is missing")
+            example = getattr(hints[item.name], "EXAMPLE", None)
+            raise UserError(f"'{_join(path, item.name)}' is missing" + (f", say {example}" if example else ""))
     try:
         return cls(**filled)
     except UserError as error:

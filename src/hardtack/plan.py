@@ -248,13 +248,17 @@ class Plans:
 
 
 def plan(run: str | Path | None, words: Iterable[str] = ()) -> Any:
-    """Of a run or a model, with the words of `evaluate`; of a recipe, with those of `train`."""
+    """Of a run or a model, with the words of `evaluate`; of a recipe or settings that train, with those of `train`."""
     words = list(words)
     if run is not None and is_recipe(run):
         from hardtack.plan_training import plan_training
 
         return plan_training(read_recipe(find_recipe(run), words))
     values = parse_words(words)
+    if run is None and values.keys() & {"objective", "optimiser", "schedule", "train"}:
+        from hardtack.plan_training import plan_training
+
+        return plan_training(read_recipe(None, words))
     if "protocol" in values:
         from hardtack.protocols import plan_protocol
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from hardtack.threats.balls import BALLS, Ball, Eps
 @dataclass(frozen=True)
 class Threat:
     """An lp ball around each image, in [0,1] pixel units. `eps` stays the fraction it was written as."""
+
+    EXAMPLE: ClassVar[str] = "linf:8/255"
 
     norm: str
     eps: Fraction

@@ -216,11 +216,11 @@ class Trainer:
             if self.done % self.config.log_every == 0 or ended:
                 logged = self._log(tracker, logged)
             if not ended:
-                self._pause(stop)
+                self._pause(stop, meter)
         self._judge(epoch + 1, tracker, meter)  # a run that goes on must find its last epoch judged
-        self._pause(stop, ended=True)
+        self._pause(stop, meter, ended=True)
 
-    def _pause(self, stop: list[int], *, ended: bool = False) -> None:
+    def _pause(self, stop: list[int], meter: Meter, *, ended: bool = False) -> None:
         """Saves the state when it is time to, and leaves when a signal came.
 
         Split states are saved where all processes come together. Otherwise the first process saves and leaves while
@@ -237,6 +237,7 @@ class Trainer:
         if save and self.saved != self.done:
             self._save()
         if leave:
+            meter.say(f"{self.recipe.name} leaves at step {self.done}, saved: repeat the command to go on")
             raise SystemExit(128 + signal.SIGTERM)
 
     def _replayed(self, epoch: int, start: int) -> Iterator[Batch]:

@@ -248,6 +248,7 @@ def test_settings_of_analyses_are_listed(capsys):
         (["nowhere", "sparsity"], "nowhere"),
         (["sparsity"], "name a run folder or a model"),
         (["sparsity", "nowhere"], "there is no analysis 'nowhere'"),
+        (["runs/nowhere", "sparsty"], "did you mean 'sparsity'"),
         (["a", "sparsity", "b"], "one run at a time: found a and b"),
     ],
 )

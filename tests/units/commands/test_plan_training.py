@@ -74,3 +74,10 @@ def test_the_command_knows_recipes_from_runs(tmp_path, capsys, monkeypatch):
     assert not is_recipe("digits/trades"), "a run folder of that name goes first"
     with pytest.raises(UserError, match=r"epoch'.*did you mean 'epochs'"):
         plan(str(file), ["train.epoch=3"])
+
+
+def test_settings_that_train_need_no_recipe(tmp_path):
+    data = write_data(tmp_path / "data.npz")
+    model = [f"model.{key}={value}" for key, value in (("name", "vit_digits"), ("image_size", 8))]
+    words = [f"data=npz:{data}", *model, "train.batch_size=8", "train.epochs=1", "runtime.device=cpu"]
+    assert "in a step, an image passes" in str(plan(None, [*words, f"output={tmp_path}/run"]))
