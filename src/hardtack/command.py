@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import site
 import sys
+import sysconfig
+import traceback
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,7 +56,8 @@ def run(app: typer.Typer, arguments: Sequence[str]) -> int:
             return _fail(message)
         if exit_code is not None:
             return int(exit_code)
-        return _fail(f"{type(error).__name__}: {error} (this is a fault of hardtack; --debug shows where)", code=1)
+        whose = _users_line(error) or "this is a fault of hardtack"
+        return _fail(f"{type(error).__name__}: {error} ({whose}; --debug shows where)", code=1)
 
 
 def _wait_asleep() -> None:
@@ -91,6 +95,17 @@ def _check_verb(app: typer.Typer, arguments: list[str]) -> None:
 def _fail(message: str, code: int = 2) -> int:
     print("hardtack: " + " ".join(message.split()), file=sys.stderr)
     return code
+
+
+def _users_line(error: BaseException) -> str | None:
+    """Where in the user's own code an error was raised, if it was: behind the last line of ours, libraries aside."""
+    ours, libraries = str(Path(__file__).parent), [*site.getsitepackages(), sysconfig.get_path("stdlib")]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(ours):
+            return None
+        if not frame.filename.startswith(("<", *libraries)):
+            return f"raised in {frame.filename}, line {frame.lineno}"
+    return None
 
 
 def _one_line(message: Any, category: Any, *_: Any, **__: Any) -> None:

@@ -157,3 +157,14 @@ def test_every_suite_is_in_the_list(capsys):
     main(["list", "suites"])
     listed = capsys.readouterr().out
     assert all(f"\n{suite} " in listed for suite in SUITES)
+
+
+def test_an_error_of_the_users_own_code_names_its_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = ["import torch", "class Net(torch.nn.Module):", "    num_classes = 10", "    def forward(self, x):"]
+    lines += ["        return torch.from_numpy(x.numpy()).flatten(1)[:, :10]", "def build():", "    return Net()"]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    words = ["suite=pgd", "threat=linf:0.1", "n=20", "runtime.device=cpu"]
+    assert main(["evaluate", "model=mine.py:build", "data=digits", *words]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "mine.py, line 5" in said and "fault of hardtack" not in said
