@@ -65,3 +65,10 @@ def test_robust_accuracy_does_not_depend_on_the_batch():
     settings = {"suite": "pgd", "threat": "linf:0.03", "runtime": Runtime(device="cpu"), "quiet": True}
     one, all_ = (ht.evaluate(model, (x, y), batch_size=size, **settings) for size in (1, 6))
     assert one.robust.tolist() == all_.robust.tolist() and not all_.robust.all()
+
+
+@pytest.mark.parametrize("name", ["levit_128s_32", "ceit_tiny_32"])
+def test_networks_that_norm_before_their_tokens(name):
+    model, x = ht.load_model(name, num_classes=10, seed=0).eval(), images(2, side=32)
+    with untouched(model):
+        assert torch.allclose(gradient(model, x)[:1], gradient(model, x[:1]), rtol=1e-3, atol=1e-6)

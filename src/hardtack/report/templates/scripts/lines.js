@@ -59,7 +59,8 @@ function drawSeries(svg, chart, box, one) {
   const banded = one.points.filter((point) => point[2] !== null && point[3] !== null);
   if (one.band && banded.length > 1 && !faded(one.run)) {
     const outline = [...banded.map((p) => at(p[0], p[3])), ...banded.reverse().map((p) => at(p[0], p[2]))];
-    element("polygon", { class: "band", points: outline.join(" "), style: `fill:${colour(one.run)}` }, svg);
+    const faint = Math.min(0.15, 0.9 / chart.series.length);  // many lie on each other
+    element("polygon", { class: "band", points: outline.join(" "), style: `fill:${colour(one.run)};opacity:${faint}` }, svg);
   }
   const line = one.points.map((point) => at(point[0], point[1])).join(" ");
   const dash = strokes(chart, one);
