@@ -99,7 +99,8 @@ def _fail(message: str, code: int = 2) -> int:
 
 def _users_line(error: BaseException) -> str | None:
     """Where in the user's own code an error was raised, if it was: behind the last line of ours, libraries aside."""
-    ours, libraries = str(Path(__file__).parent), [*site.getsitepackages(), sysconfig.get_path("stdlib")]
+    ours = str(Path(__file__).parent) + os.sep
+    libraries = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")]
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename.startswith(ours):
             return None

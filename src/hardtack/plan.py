@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import Trial, make_trials
 from hardtack.recipes import find_recipe, is_recipe
 from hardtack.runtime import Runtime
-from hardtack.training import read_recipe
+from hardtack.training import Recipe, read_recipe
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
 # every target, the search, and a check at the end
@@ -44,6 +44,9 @@ OFFICIAL = {
     "fab_t": Cost(1 + 9 * (2 + 2 * 100 + 1) + 1, 9 * 100),
     "square": Cost(1 + 1 + 5000 + 1 + 1, 0),
 }
+
+# sections of a recipe that an evaluation has not
+_TRAINING = {item.name for item in fields(Recipe)} - {"name", "output", "data", "model", "runtime"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +258,7 @@ def plan(run: str | Path | None, words: Iterable[str] = ()) -> Any:
 
         return plan_training(read_recipe(find_recipe(run), words))
     values = parse_words(words)
-    if run is None and values.keys() & {"objective", "optimiser", "schedule", "train"}:
+    if run is None and values.keys() & _TRAINING:
         from hardtack.plan_training import plan_training
 
         return plan_training(read_recipe(None, words))

@@ -61,6 +61,7 @@ def attacked(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor,
 def blind_notes(attack: Any, scene: Scene) -> list[str]:
     """A sentence if the attack has no gradient to follow on some of the first images, and so shows nothing there."""
     x, y, index = scene.images(0, min(_LOOKED_AT, scene.count))
+    attack = dataclasses.replace(attack, steps=1) if isinstance(attack, Ascent) else attack  # the first step tells
     blind = int(attacked(attack, scene.model, x, y, index, scene.seed)[1].sum())
     said = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it leaves them as it began"
     return [said] if blind else []

@@ -13,6 +13,7 @@ from hardtack.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_MISMATCH = ("dtype", "scalar type", "Input type")  # words of torch's errors about them
 
 
 def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
@@ -24,7 +25,7 @@ def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
             return job(*args, **kwargs)
         except RuntimeError as error:
             odd = _odd_dtypes(args[0] if args else kwargs.get("model"))
-            if not odd or "type" not in str(error):
+            if not odd or not any(word in str(error) for word in _MISMATCH):
                 raise
             raise UserError(
                 f"weights of this model are {odd}, and images come as float32: give model.float(), or a module around "

@@ -50,7 +50,8 @@ def _climb(job: Trainer) -> Iterator[str]:
     mode = getattr(job.objective, "attacked_in", None)
     if mode is None:
         return
-    model = job.unsplit or job.model  # one that is split would be compiled for these few images
+    # a split one would be compiled for these few images
+    model = job.model if job.unsplit is None else job.unsplit
     x = torch.full((2, *job.data.image_shape), 0.5, device=job.device, requires_grad=True)
     with untouched(model, mode=mode), job.runtime.arithmetic():
         logits = model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))

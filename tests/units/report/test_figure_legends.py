@@ -9,6 +9,7 @@ from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.figures.histogram import histogram_figure
 from hardtack.report.figures.lines import lines_figure
 from hardtack.report.figures.scatter import scatter_figure
+from hardtack.report.figures.sheet import brief
 from hardtack.report.figures.surface import surface_figure
 
 GREY = len(palette.COLOURS)
@@ -69,3 +70,12 @@ def test_long_names_and_many_leave_room_for_what_they_name():
         assert inside.x0 > 0.5 and inside.x1 <= 1 and inside.y0 >= 0 and inside.y1 <= 1
         assert figure.axes[0].get_position().width > 0.4
         assert all(len(text.get_text()) <= 30 for text in legend.get_texts())
+
+
+def test_names_are_cut_where_they_stay_apart():
+    tail, head = "_of_a_run_that_was_trained_by_trades", "a_run_with_a_name_that_goes_on_and_on_"
+    assert brief(["short", "x" + tail]) == ["short", "…" + tail[-29:]]
+    ends = [f"{letter}{head}{tail}" for letter in "ab"]
+    assert [name[:2] for name in brief(ends)] == ["aa", "ba"] and all(len(name) <= 30 for name in brief(ends))
+    alike = [f"{head}{letter}{tail}" for letter in "ab"]
+    assert brief(alike) == alike

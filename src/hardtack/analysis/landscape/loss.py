@@ -23,7 +23,7 @@ class Losses:
 
     def __init__(self, scene: Scene, attack: Any, batch_size: int | None) -> None:
         self.images = scene.held(batch_size)
-        self.attack, self.seed, self.scene = attack, scene.seed, scene
+        self.attack, self.scene = attack, scene
         with torch.no_grad():
             for x, y, _ in self.images:
                 check_logits(scene.model(x).float(), y)
@@ -31,7 +31,7 @@ class Losses:
     def attacked(self, model: nn.Module) -> Iterator[Batch]:
         """The images as the attack leaves them against this model; clean ones without an attack."""
         for x, y, index in self.images:
-            yield x if self.attack is None else moved(self.attack, model, x, y, index, self.seed), y, index
+            yield x if self.attack is None else moved(self.attack, model, x, y, index, self.scene.seed), y, index
 
     def crafted(self, model: nn.Module) -> Held:
         """The same, kept."""

@@ -119,7 +119,7 @@ class Pool(nn.Module):
     """Halve the grid, every channel becoming outputs/inputs new ones: N×H×W×inputs to N×h×w×outputs.
 
     A grouped convolution, done as a depthwise one of repeated channels: cuDNN takes groups of one channel each by
-    itself when many images come at once.
+    itself when many images come at once (benchmarks/grouped_convolution.py).
     """
 
     def __init__(self, *, inputs: int, outputs: int) -> None:

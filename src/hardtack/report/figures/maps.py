@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import INK, WIDTH, brief, literal
+from hardtack.report.figures.sheet import INK, WIDTH, brief, literal, rows_and_columns
 
 HEAT = LinearSegmentedColormap.from_list("heat", list(palette.HEAT))
 
@@ -28,7 +28,8 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     values = np.array(cells, dtype=float)  # None becomes NaN
     rows, columns = values.shape
     low, high = chart.get("scale", (0, 1))
-    aside = 0.07 * max(0, *(len(brief(name)) - 12 for name in names))  # what long names take
+    names = brief(names)
+    aside = 0.07 * max((len(name) - 12 for name in names if len(name) > 12), default=0)  # what long names take
     figure = Figure(figsize=(min(WIDTH, 1.6 + 1.1 * columns) + aside, 0.6 + 0.24 * rows), layout="constrained")
     axes = figure.add_subplot()
     x, y = [*map(float, range(columns))], [*map(float, range(rows))]
@@ -46,7 +47,7 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
         said, ink = f"{100 * value:.1f}", _ink_on(colour)
         axes.text(x[column], y[row], said, ha="center", va="center", fontsize=8, color=ink, weight=bold)
     axes.set_xticks(x, [literal(name) for name in heads])
-    axes.set_yticks(y, [literal(brief(name)) for name in names])
+    axes.set_yticks(y, [literal(name) for name in names])
     axes.set_xlim(-0.55, x[-1] + 0.55)
     axes.set_ylim(y[-1] + 0.55, -0.55)
     axes.set_xlabel(chart["x"])
@@ -68,11 +69,11 @@ def _ink_on(colour: Any) -> str:
 def reliability_figure(chart: dict[str, Any]) -> Figure:
     """Accuracy against confidence, a panel for each run; below, how many images are how sure."""
     panels = chart["panels"]
-    columns = min(3, len(panels))
-    rows = math.ceil(len(panels) / columns)
+    rows, columns = rows_and_columns(len(panels))
     figure = Figure(figsize=(2.1 * columns + 0.3, 2.9 * rows), layout="constrained")
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[4, 1] * rows)
-    for place, panel in enumerate(panels):
+    names = brief([panel["name"] for panel in panels])
+    for place, (name, panel) in enumerate(zip(names, panels, strict=True)):
         row, column = divmod(place, columns)
         above, below = (figure.add_subplot(grid[2 * row + part, column]) for part in (0, 1))
         colour = palette.colour(panel["run"])
@@ -85,7 +86,7 @@ def reliability_figure(chart: dict[str, Any]) -> Figure:
         )  # fmt: skip
         above.plot([0, 1], [0, 1], "--", color=INK, linewidth=0.8)
         below.bar(middle, count, width, color=colour, alpha=0.4)
-        above.set_title(literal(f"{brief(panel['name'])}\ncalibration error {panel['error']}"), fontsize=8)
+        above.set_title(literal(f"{name}\ncalibration error {panel['error']}"), fontsize=8)
         above.set(xlim=(0, 1), ylim=(0, 1), xticklabels=[])
         below.set(xlim=(0, 1), xlabel=chart["x"], yticks=[])
         if column == 0:

@@ -124,7 +124,7 @@ def _frame(rows: Sequence[str], lanes: int, *, height: float) -> tuple[Figure, A
     """A figure with a row for each name, from the top; `lane` says how far from a row's middle a run lies."""
     figure = Figure(figsize=(WIDTH, 0.8 + len(rows) * max(0.22, height * lanes + 0.08)), layout="constrained")
     axes = figure.add_subplot()
-    axes.set_yticks(range(len(rows)), [literal(brief(name)) for name in rows])
+    axes.set_yticks(range(len(rows)), [literal(name) for name in brief(rows)])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ STYLE: Any = {
 WIDTH = 5.2  # inches
 DOTS = 160  # of a PNG, to the inch
 INK = "#221e1a"
+_LONG = 30  # letters of a name, and no more of it
 _INSIDE = 24  # letters of a name that leave room beside it in the axes
 
 
@@ -39,9 +41,20 @@ def literal(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def brief(name: str, most: int = 30) -> str:
-    """The end of a long name, as on the page: a legend must leave room for what it explains."""
-    return name if len(name) <= most else "…" + name[1 - most :]
+def brief(names: Sequence[str]) -> list[str]:
+    """The ends of long names, as on the page: a legend must leave room for what it explains.
+
+    Where ends are alike, beginnings and ends; where these are, too, the names themselves.
+    """
+    ends = [name if len(name) <= _LONG else "…" + name[1 - _LONG :] for name in names]
+    both = [name if len(name) <= _LONG else f"{name[: _LONG // 2]}…{name[1 - _LONG // 2 :]}" for name in names]
+    return next((short for short in (ends, both) if len(set(short)) == len(set(names))), list(names))
+
+
+def rows_and_columns(panels: int) -> tuple[int, int]:
+    """Of panels that stand beside each other, at most three, in rows as full as can be."""
+    rows = math.ceil(panels / 3)
+    return rows, math.ceil(panels / rows)
 
 
 def file_name(text: str) -> str:
@@ -51,8 +64,9 @@ def file_name(text: str) -> str:
 
 def key(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     """A legend above the axes: names and colours."""
-    patches = [Patch(color=colour, label=literal(brief(name))) for name, colour in entries]
-    widest = max((len(brief(name)) for name, _ in entries), default=1)
+    names = brief([name for name, _ in entries])
+    patches = [Patch(color=colour, label=literal(name)) for name, (_, colour) in zip(names, entries, strict=True)]
+    widest = max(map(len, names), default=1)
     columns = max(1, min(len(entries), int(WIDTH * 13) // (widest + 6)))
     figure.legend(handles=patches, loc="outside upper center", ncols=columns, fontsize=8)
 
@@ -62,7 +76,7 @@ def name_series(figure: Figure, axes: Axes, *, beside: bool, **look: Any) -> Non
     handles, names = axes.get_legend_handles_labels()
     if not names:
         return
-    names = [brief(name) for name in names]
+    names = brief(names)
     widest = max(map(len, names))
     if beside or widest > _INSIDE:
         figure.set_figwidth(max(6.0, figure.get_figwidth() + 0.5 + 0.075 * widest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,15 +9,14 @@ from matplotlib.colors import FuncNorm, LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from hardtack.report import palette
-from hardtack.report.figures.sheet import INK, brief, literal
+from hardtack.report.figures.sheet import INK, brief, literal, rows_and_columns
 
 _DEEP = LinearSegmentedColormap.from_list("deep", list(reversed(palette.HEAT)))
 
 
 def surface_figure(chart: dict[str, Any]) -> Figure:
     panels, low, high = chart["panels"], chart["low"], chart["high"]
-    rows = math.ceil(len(panels) / 3)
-    columns = math.ceil(len(panels) / rows)
+    rows, columns = rows_and_columns(len(panels))
     figure = Figure(figsize=(2.3 * columns + 0.9, 4.5 * rows), layout="constrained")
     grid = figure.add_gridspec(2 * rows, columns)
     # the same spacing as that of the levels
@@ -26,7 +24,8 @@ def surface_figure(chart: dict[str, Any]) -> Figure:
                     vmin=low, vmax=high)  # fmt: skip
     levels = sorted({low, *chart["levels"], high})
     flat = []
-    for place, panel in enumerate(panels):
+    names = brief([panel["name"] for panel in panels])
+    for place, (name, panel) in enumerate(zip(names, panels, strict=True)):
         row, column = divmod(place, columns)
         axis = np.array(panel["axis"])
         values = np.minimum(np.array(panel["values"], dtype=float), high)
@@ -35,7 +34,7 @@ def surface_figure(chart: dict[str, Any]) -> Figure:
         drawn = above.contourf(axis, axis, values.T, levels=levels, cmap=_DEEP, norm=norm, extend="max")
         above.contour(axis, axis, values.T, levels=levels, colors=INK, linewidths=0.4)
         above.plot(0, 0, "+", color=INK, markersize=7)
-        above.set_title(literal(brief(panel["name"]) + (f"\n{panel['said']}" if panel["said"] else "")), fontsize=8)
+        above.set_title(literal(name + (f"\n{panel['said']}" if panel["said"] else "")), fontsize=8)
         above.set(aspect="equal", xlabel=chart["x"])
         above.grid(False)
         if column == 0:
