@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from hardtack.capture import Captured
+from hardtack.base.capture import Captured
 from hardtack.data import batches, load_data
 from hardtack.models import load_model
 from hardtack.training import Trainer, read_recipe

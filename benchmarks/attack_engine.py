@@ -30,13 +30,14 @@ from torch import Tensor, nn
 
 import hardtack as ht
 from hardtack.api import load_target
-from hardtack.attacks import APGD, untouched
-from hardtack.attacks.agenda import Round
-from hardtack.attacks.double import compile_blocks, search_model
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.search import Try
+from hardtack.attacks import APGD
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.fast_copy import compile_blocks, search_model
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.queue import Round
+from hardtack.attacks.pool.search import Try
+from hardtack.attacks.pool.verifier import Verifier
 from hardtack.data import batches
 from hardtack.results import read_results, wilson
 from hardtack.threats import Threat
@@ -94,10 +95,10 @@ def ceiling(search: nn.Module, x: Tensor, y: Tensor) -> dict[str, float]:
     return {"forwards_per_s": replayed(forward), "gradients_per_s": replayed(gradient)}
 
 
-def pool_share(search: nn.Module, judge: Judge, images: Images, threat: Threat, most: float) -> dict[str, float]:
+def pool_share(search: nn.Module, verifier: Verifier, images: Images, threat: Threat, most: float) -> dict[str, float]:
     """Gradients/s of the pool on images that stand, over the ceiling."""
     attack = APGD(threat=threat, loss="margin", schedule="cosine", steps=50)
-    pool = Pool(search, judge.runtime, SLOTS, judge, "fp32")
+    pool = Pool(search, verifier.runtime, SLOTS, verifier, "fp32")
     rounds = [Round(tuple(Try(rank, 0, 50) for rank in range(9)))]
     _, seconds = timed(lambda: pool.run(attack, images, rounds))
     rate = pool.spent.backwards / seconds
@@ -144,7 +145,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "model": target.subject.model, "data": target.data.description, "n": len(y), "threat": str(threat),
     }  # fmt: skip
     say = lambda **facts: (found.update(facts), print(json.dumps(facts), flush=True))  # noqa: E731
-    with untouched(model):
+    with preserve_state(model):
         search, _ = search_model(model, runtime, "bf16", x[:8])
         say(ceiling=ceiling(search, x, y))
     tiers: dict[str, Any] = {}
@@ -186,17 +187,17 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             facts["times_faster"] = found["official"]["seconds"] / facts["fresh_s"]
         tiers[f"{tier}, fresh process"] = facts
         print("fresh", tier, json.dumps(facts), flush=True)
-    with untouched(model):
+    with preserve_state(model):
         standing = robust.nonzero()[:, 0]  # of the tier that came last
-        judge = Judge(model, runtime)
-        images = Images(x, y, torch.arange(len(y), device="cuda"), judge.logits(x)).of(standing)
-        say(pool=pool_share(search, judge, images, threat, found["ceiling"]["gradients_per_s"]))
+        verifier = Verifier(model, runtime)
+        images = Images(x, y, torch.arange(len(y), device="cuda"), verifier.logits(x)).of(standing)
+        say(pool=pool_share(search, verifier, images, threat, found["ceiling"]["gradients_per_s"]))
         if arguments.compiled:
             compile_blocks(search)
             best, seconds = timed(lambda: ceiling(search, x, y))
             say(compiled={"ceiling": best, "compile_s": seconds})
-            pool_share(search, judge, images, threat, best["gradients_per_s"])  # compiles for the pool's own shapes
-            say(compiled_pool=pool_share(search, judge, images, threat, best["gradients_per_s"]))
+            pool_share(search, verifier, images, threat, best["gradients_per_s"])  # compiles for the pool's own shapes
+            say(compiled_pool=pool_share(search, verifier, images, threat, best["gradients_per_s"]))
     return found | {"tiers": tiers}
 
 

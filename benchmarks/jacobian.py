@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 
 import hardtack as ht
+from hardtack.base.runtime import Runtime
 from hardtack.data import batches
-from hardtack.runtime import Runtime
 
 KINDS = ("block", "residual")
 

@@ -6,7 +6,7 @@ import torch
 
 import hardtack as ht
 from hardtack.analysis import Conclusion, OverImages, mean_score
-from hardtack.registry import analyses
+from hardtack.base.registry import analyses
 
 
 @analyses.register("gradient_size")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 
 import hardtack as ht
-from hardtack.attacks import untouched
-from hardtack.randomness import make_keys
-from hardtack.registry import attacks
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.randomness import make_keys
+from hardtack.base.registry import attacks
 
 
 @attacks.register("best_of_noise", help="the most harmful of several random points of the ball")
@@ -20,7 +20,7 @@ class BestOfNoise:
     def __call__(self, model, x, y, *, keys=None):
         keys = torch.arange(len(x)) if keys is None else keys
         best, worst_loss = x, torch.full((len(x),), -torch.inf)
-        with untouched(model):
+        with preserve_state(model):
             for number in range(self.tries):
                 x_try = self.threat.random_point(x, make_keys(keys, number))
                 loss = torch.nn.functional.cross_entropy(model(x_try), y, reduction="none")

@@ -32,9 +32,9 @@ _HOMES = {
     "train": "hardtack.api",
     "wrap": "hardtack.models",
     "write_report": "hardtack.report",
-    "Runtime": "hardtack.runtime",
+    "Runtime": "hardtack.base.runtime",
     "Threat": "hardtack.threats",
-    "UserError": "hardtack.errors",
+    "UserError": "hardtack.base.errors",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -13,14 +13,14 @@ from torch import nn
 from hardtack import api
 from hardtack.analysis import analyze
 from hardtack.analysis.analysis import needs_images
-from hardtack.config import build, choose, flat, parse_words, plain
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.config import build, choose, flat, parse_words, plain
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import analyses
 from hardtack.evaluation import Subject
 from hardtack.evaluation.sanity import UNTRAINED
 from hardtack.models import ModelConfig, find_weights, load_model, rebuild
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of
-from hardtack.registry import analyses
 from hardtack.results import Finding
 
 SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "batch_size")

@@ -12,14 +12,17 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import call, untouched
-from hardtack.config import build, choose, flat, merge, plain, read_yaml
+from hardtack.attacks import call
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.config import build, choose, flat, merge, plain, read_yaml
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
+from hardtack.base.runtime import Runtime
 from hardtack.data import DataConfig, Dataset, load_data, load_training
 from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
-from hardtack.errors import UserError
 from hardtack.evaluation import Evaluation, EvaluationConfig, Subject, evaluate, make_trials, threat_of
-from hardtack.evaluation.among import among
+from hardtack.evaluation.class_subset import class_subset
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, check_inputs, check_logits, class_names
 from hardtack.evaluation.settings import ATTACKED, check_taken, not_taken
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
@@ -28,8 +31,6 @@ from hardtack.models.facts import usual
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of, same_weights, state_sha256
 from hardtack.recipes import find_recipe
-from hardtack.registry import attacks
-from hardtack.runtime import Runtime
 from hardtack.training import Recipe, Trainer, Validate, read_recipe, validation_attack
 from hardtack.training.checkpoint import begun_with
 from hardtack.training.overfitting import one_step_judge
@@ -42,7 +43,7 @@ def attack(
 ) -> Tensor:
     """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`."""
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    with untouched(model), torch.no_grad():
+    with preserve_state(model), torch.no_grad():
         check_logits(model(x[:8]).float(), y[:8])
     given = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
     return call(choose(attacks, {"name": name, **settings}), model, x, y, keys=keys, **given)
@@ -217,7 +218,7 @@ def load_target(run: str | Path | None, values: dict[str, Any]) -> tuple[Target,
     for config in job.configs():  # a misspelt suite or attack is found before anything is loaded
         make_trials(config)
     target = _run_target(_run_folder(run), job) if run is not None else _model_target(job)
-    model, data = among(target.model, target.data)
+    model, data = class_subset(target.model, target.data)
     return dataclasses.replace(target, model=model, data=data), job
 
 

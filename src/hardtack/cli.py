@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from hardtack import __version__
+from hardtack.base.errors import UserError
 from hardtack.command import run
-from hardtack.errors import UserError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 # one voice under torchrun; words are words, and a path stays on one line
@@ -74,7 +74,7 @@ def evaluate(words: Words = None) -> None:
     patches. A paper's whole row: protocol=NAME ([bold]hardtack list protocols[/bold]).
     """
     from hardtack import api
-    from hardtack.config import parse_words
+    from hardtack.base.config import parse_words
 
     path, settings = _target(words)
     values = parse_words(settings)
@@ -205,7 +205,7 @@ def import_results(words: Files) -> None:
     Takes RobustBench's model info, files or folders, and writes a run folder for each model; such numbers stand in
     tables of their own. norm=linf, l2 or corruptions says which leaderboard a file is from, where its folder does not.
     """
-    from hardtack.config import parse_words
+    from hardtack.base.config import parse_words
     from hardtack.importing import import_reported
 
     files, settings = _folders(words)
@@ -238,7 +238,7 @@ def corrupt(
 
     Settings: types, severities, constants, layout (npy, folder, parquet), jpeg, frost, seed, n, split, data.root.
     """
-    from hardtack.config import parse_words
+    from hardtack.base.config import parse_words
     from hardtack.corrupting import corrupt_data
 
     sheet = corrupt_data(source, output, parse_words(words or []))
@@ -281,7 +281,7 @@ def describe(
     words: Words = None,
 ) -> None:
     """Draw a model's parts in the order they compute, with shapes. Settings: image_size, num_classes, and its knobs."""
-    from hardtack.describe import describe_model
+    from hardtack.models.describe import describe_model
 
     page, (tree, knobs) = _page(), describe_model(model, words or [])
     page.print(tree, highlight=False, no_wrap=True, overflow="ellipsis")

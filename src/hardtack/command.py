@@ -14,7 +14,7 @@ from typing import Any
 
 import typer
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 
 INTERRUPTED = 130
 

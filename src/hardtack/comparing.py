@@ -13,20 +13,20 @@ from pathlib import Path
 
 import numpy as np
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.results import (
     ONE_VIEW,
     Result,
     Run,
     bootstrap,
     comparable,
+    distinguish,
     is_share,
     paired,
     per_image,
     read_run,
     read_verdicts,
     source_of,
-    told_apart,
 )
 from hardtack.results.leaderboard import CLEAN
 from hardtack.results.record import INCIDENTAL_SETTINGS
@@ -126,7 +126,7 @@ def _labels(results: list[Result]) -> list[str]:
     for place, label in enumerate(labels):
         alike.setdefault(label, []).append(place)
     for label, places in alike.items():
-        for place, apart in zip(places, told_apart([_settings(results[place]) for place in places]), strict=True):
+        for place, apart in zip(places, distinguish([_settings(results[place]) for place in places]), strict=True):
             labels[place] = f"{label} {apart}".rstrip()
     return labels
 

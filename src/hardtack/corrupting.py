@@ -21,17 +21,17 @@ from PIL import Image, ImageDraw
 from pydantic import Field
 from torch import Tensor
 
-from hardtack import config
-from hardtack.config import build
+from hardtack.base import config
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
+from hardtack.base.files import atomic
+from hardtack.base.progress import Meter
+from hardtack.base.runtime import Runtime
 from hardtack.data import DataConfig, Dataset, batches, load_data
 from hardtack.data.corruptions import Constants, constants_for, corrupt, frost_source
 from hardtack.data.official import mark_regenerated
 from hardtack.data.official.marker import read_marker
-from hardtack.errors import UserError
 from hardtack.evaluation.views import Severities, Types, chosen_types
-from hardtack.files import atomic
-from hardtack.progress import Meter
-from hardtack.runtime import Runtime
 
 Layout = Literal["npy", "folder", "parquet"]
 _BATCH = 256

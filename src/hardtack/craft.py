@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hardtack.api import load_target
-from hardtack.config import parse_words
-from hardtack.errors import UserError
+from hardtack.base.config import parse_words
+from hardtack.base.errors import UserError
 from hardtack.evaluation import Evaluation, evaluate
 from hardtack.evaluation.outcome import eight_bits
 from hardtack.results import Result, read_arrays, write_arrays

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hardtack.config import build
-from hardtack.errors import UserError
-from hardtack.files import write_text
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
+from hardtack.base.files import write_text
 from hardtack.report import wording
 from hardtack.results import (
     ProtocolRow,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hardtack.config import build
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.config import build
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.results import REPORTED, Result, append_results, parse_threat
 from hardtack.robustbench import BOARDS, CORRUPTIONS, IMAGES
 

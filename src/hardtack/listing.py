@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
-from hardtack import registry
-from hardtack.errors import UserError, did_you_mean
-from hardtack.progress import Meter
+from hardtack.base import registry
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.progress import Meter
 from hardtack.recipes import list_recipes, recipe_folder
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _recipes() -> Rows:
 
 
 def _settings() -> Rows:
-    from hardtack.config import choose, flat, plain
+    from hardtack.base.config import choose, flat, plain
     from hardtack.training import Recipe
 
     chosen = {name: plain(choose(registry.analyses, name)) for name in registry.analyses.names()}

@@ -16,23 +16,23 @@ import torch
 from torch import nn
 
 from hardtack.api import load_target
-from hardtack.attacks import untouched
-from hardtack.attacks.agenda import Round
-from hardtack.attacks.ensemble import Stage
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.search import Cost
-from hardtack.attacks.siege import counted
-from hardtack.config import build, parse_words
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.autoattack import Stage
+from hardtack.attacks.pool.attack_run import counted
+from hardtack.attacks.pool.queue import Round
+from hardtack.attacks.pool.search import Cost
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.config import build, parse_words
+from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
+from hardtack.data.spans import check_pair, count, head
 from hardtack.evaluation.calibrate import Calibration, calibrate
-from hardtack.evaluation.chunks import check_pair, count, head
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight
 from hardtack.evaluation.survey import kind_of
 from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import Trial, make_trials
 from hardtack.recipes import find_recipe, is_recipe
-from hardtack.runtime import Runtime
 from hardtack.training import Recipe, read_recipe
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
@@ -96,7 +96,7 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
         parameter.data = torch.arange(parameter.numel()).sin().reshape(parameter.shape)
     x = torch.full((1, *shape), 0.5)
     try:
-        with untouched(model), counted(model) as spent:
+        with preserve_state(model), counted(model) as spent:
             call = getattr(attack, "search", attack)
             call(model, x, model(x).argmax(dim=1), **({"verdict": True} if hasattr(attack, "search") else {}))
         cost, known = Cost(spent[0] - 1, spent[1]), True
@@ -314,14 +314,14 @@ def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runt
     numbers = data.index[: len(x)] if isinstance(data, Dataset) else torch.arange(len(x))
     index, total = numbers.to(x.device), Bill()
     try:
-        judge = Judge(model.to(runtime.torch_device), runtime, batch_size=len(x))
-        with untouched(model), torch.no_grad():
+        verifier = Verifier(model.to(runtime.torch_device), runtime, batch_size=len(x))
+        with preserve_state(model), torch.no_grad():
             for kind, sight in {kind_of(sight): sight for sight in sights}.items():
                 alike = [other.cost for other in sights if kind_of(other) == kind]
                 tried, times = sight.part() if hasattr(sight, "part") else (sight, 1)
-                tried.look(judge, x, y, index)
+                tried.look(verifier, x, y, index)
                 began = time.perf_counter()
-                sum(column.sum().item() for column in tried.look(judge, x, y, index).values())
+                sum(column.sum().item() for column in tried.look(verifier, x, y, index).values())
                 seconds = times * (time.perf_counter() - began) / len(x)
                 forwards, backwards = (sum(cost[at] for cost in alike) for at in (0, 1))
                 total = total.plus(Bill(forwards, backwards, len(alike) * seconds))

@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from hardtack import api
-from hardtack.attacks.search import Cost
+from hardtack.attacks.pool.search import Cost
+from hardtack.base.errors import UserError
 from hardtack.data import Batch, load_data, load_training
-from hardtack.errors import UserError
 from hardtack.evaluation.calibrate import Memory, device_name, timed
 from hardtack.plan import duration, table
 from hardtack.training import Recipe, Trainer, read_recipe

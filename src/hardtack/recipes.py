@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 
 _HERE = Path(__file__).resolve().parent
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.results import Result, Run, parse_threat
 
 IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # that its leaderboards look at

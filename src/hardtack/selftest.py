@@ -22,20 +22,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.api import load_target
-from hardtack.attacks import double, untouched
-from hardtack.attacks.judge import Judge
-from hardtack.config import build, parse_words
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.pool import fast_copy as double
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base import randomness
+from hardtack.base.config import build, parse_words
+from hardtack.base.errors import UserError
+from hardtack.base.progress import Meter
+from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.errors import UserError
-from hardtack.evaluation.chunks import check_pair, count, head
+from hardtack.data.spans import check_pair, count, head
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.trials import Trial, make_trials
-from hardtack.progress import Meter
-from hardtack.runtime import Runtime
 from hardtack.threats import Threat
 
 IMAGES, INNER = 16, 200
@@ -167,7 +168,7 @@ def test_attacks(
         check_inputs(x, y)
         x, index = x.clamp(0, 1), torch.arange(len(x), device=device)
         found: list[_Found] = []
-        with untouched(model), Meter("selftest", total=len(x), quiet=quiet) as meter:
+        with preserve_state(model), Meter("selftest", total=len(x), quiet=quiet) as meter:
             twin, layer = _with_new_head(model, x[:2], runtime)
             for image, key in zip(x.split(1), index.split(1), strict=True):
                 if _plant(twin, layer, image, key, trial.threat, runtime, inner):
@@ -243,7 +244,7 @@ def _plant(
     with torch.no_grad():
         layer.weight.copy_(torch.stack([-row / 2, row / 2]))
         layer.bias.copy_((row @ mean + 4 / below * boundary) / 2 * torch.tensor([1.0, -1.0], device=x.device))
-    classes = Judge(twin, runtime).logits(points).argmax(dim=1)  # as rounded to fp32
+    classes = Verifier(twin, runtime).logits(points).argmax(dim=1)  # as rounded to fp32
     return not classes[:-1].any() and bool(classes[-1])
 
 
@@ -265,7 +266,7 @@ def _features(twin: nn.Module, layer: nn.Linear, points: Tensor, runtime: Runtim
     seen: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda module, given: seen.append(given[0].double()))
     try:
-        Judge(twin, runtime).logits(points)
+        Verifier(twin, runtime).logits(points)
     finally:
         hook.remove()
     return torch.cat(seen)
@@ -297,5 +298,5 @@ def _attack(
     tries = min(max(int(columns["forwards"][0]), 1), _MOST_RANDOM)
     keys = randomness.fold(index.expand(tries), runtime.seed, torch.arange(tries, device=x.device), 1)
     points = trial.threat.random_point(x.expand(tries, *x.shape[1:]), keys)
-    lucky, blind = measure.judge.logits(points).argmax(dim=1).any(), columns["zero_gradient"] | columns["not_finite"]
+    lucky, blind = measure.verifier.logits(points).argmax(dim=1).any(), columns["zero_gradient"] | columns["not_finite"]
     return _Found(not columns["robust"][0], bool(lucky), bool(blind[0]), bool(columns["flat_loss"][0]))

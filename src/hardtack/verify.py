@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from hardtack.api import EvaluationJob, load_target
-from hardtack.attacks import untouched
-from hardtack.attacks.judge import SECOND_VOTE, Judge
-from hardtack.config import merge, parse_words
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
+from hardtack.base.config import merge, parse_words
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import Dataset, batches
-from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.settings import not_taken
 from hardtack.evaluation.trials import make_trials, votes
 from hardtack.results import ANALYSIS, PROTOCOL, ChunkStore, Result, per_image, read_arrays, read_results, read_verdicts
@@ -103,17 +103,17 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
         wrong.append(f"the data has {len(target.data)} images, the evaluation {len(place)}")
     target.model.to(job.runtime.torch_device)
     asked = votes(job)  # a random model is asked as often as the vote that decided
-    judge = Judge(target.model, job.runtime, votes=asked if asked == 1 else asked * SECOND_VOTE)
+    verifier = Verifier(target.model, job.runtime, votes=asked if asked == 1 else asked * SECOND_VOTE)
     claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
     if "robust" not in columns:  # a survey: its images follow from their seed, and none had to be kept
-        with untouched(target.model):
-            wrong += _clean(judge, target.data, columns, place)
+        with preserve_state(target.model):
+            wrong += _clean(verifier, target.data, columns, place)
         wrong += [line for one in claimed for line in _recount(one, columns)]
         return Verification(result.evaluation, len(place), 0, 0, tuple(wrong), attacked=False)
-    with untouched(target.model):
-        wrong += _clean(judge, target.data, columns, place)
+    with preserve_state(target.model):
+        wrong += _clean(verifier, target.data, columns, place)
         limits = _limits(job, result.suite)
-        broken = _broken(judge, target.data, store, columns, place, limits, eight=eight)
+        broken = _broken(verifier, target.data, store, columns, place, limits, eight=eight)
     wrong += _reasons(columns) + broken.wrong + [line for one in claimed for line in _recount(one, columns)]
     return Verification(
         result.evaluation,
@@ -125,13 +125,13 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     )
 
 
-def _clean(judge: Judge, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:
+def _clean(verifier: Verifier, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:
     """Clean predictions and labels, image by image."""
     changed: list[int] = []
-    for batch in batches(data, 256, device=judge.runtime.torch_device):
+    for batch in batches(data, 256, device=verifier.runtime.torch_device):
         index, labels = batch.index.cpu().numpy(), batch.y.cpu().numpy()
         rows = np.array([place.get(int(one), -1) for one in index])
-        clean = judge.logits(batch.x.clamp(0, 1)).argmax(dim=1).cpu().numpy()
+        clean = verifier.logits(batch.x.clamp(0, 1)).argmax(dim=1).cpu().numpy()
         same = (rows >= 0) & (columns["clean_prediction"][rows] == clean) & (columns["label"][rows] == labels)
         changed += index[~same].tolist()
     text = f"{len(changed)} clean predictions or labels are different now, the first at index {changed[:1]}"
@@ -157,7 +157,7 @@ class _Broken(NamedTuple):
 
 
 def _broken(
-    judge: Judge,
+    verifier: Verifier,
     data: Dataset,
     store: ChunkStore,
     columns: Columns,
@@ -189,20 +189,20 @@ def _broken(
             part = here[start : start + 256]
             index = arrays["index"][part].tolist()
             kept |= set(index)
-            device = judge.runtime.torch_device
+            device = verifier.runtime.torch_device
             x_adv = torch.from_numpy(arrays["x_adv"][part]).to(device)
             clean = data.batch([row_of[one] for one in index], device)
-            x, fooled = clean.x.clamp(0, 1), _fooled(judge, x_adv, clean.y)
+            x, fooled = clean.x.clamp(0, 1), _fooled(verifier, x_adv, clean.y)
             for reason, attack in limits.items():
                 mine = torch.tensor([columns["broken_by"][place[one]] == reason for one in index], device=device)
-                fooled = fooled & (~mine | attack.allows(x_adv, x, judge.model))
+                fooled = fooled & (~mine | attack.allows(x_adv, x, verifier.model))
             for threat, images in owed.items():
                 holds = (fooled & threat.contains(x_adv, x)).tolist()
                 images -= {one for one, fine in zip(index, holds, strict=True) if fine}
             if eight:
                 made_for = [Threat.parse(text) for text in arrays["threat"][part].tolist()]
                 round_trip = _eight_bits(x_adv, x, made_for)
-                still = _fooled(judge, round_trip, clean.y)
+                still = _fooled(verifier, round_trip, clean.y)
                 rounded += [len(part), int(still.sum()), int((still & _inside(round_trip, x, made_for)).sum())]
     missing, failed = claimed - kept, set().union(*owed.values()) & kept if owed else set()
     if missing:
@@ -236,9 +236,9 @@ def _claims(columns: Columns) -> dict[Threat, set[int]]:
     return claims
 
 
-def _fooled(judge: Judge, x_adv: Tensor, y: Tensor) -> Tensor:
-    logits = judge.logits(x_adv)
-    good = logits.isfinite() | (logits.isneginf() & (judge.votes > 1))  # a probability that was 0 in every vote
+def _fooled(verifier: Verifier, x_adv: Tensor, y: Tensor) -> Tensor:
+    logits = verifier.logits(x_adv)
+    good = logits.isfinite() | (logits.isneginf() & (verifier.votes > 1))  # a probability that was 0 in every vote
     return good.all(dim=1) & (logits.argmax(dim=1) != y)
 
 

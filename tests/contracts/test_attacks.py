@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.attacks import untouched
-from hardtack.config import build, choose, plain
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.config import build, choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 THREATS = ("linf:8/255", "linf:0.3", "l2:0.5", "l1:3")
@@ -227,13 +227,13 @@ def test_a_trace_left_behind_is_seen(model, what):
 
 def test_untouched_alone_restores_what_it_promises(model):
     before = everything(model)
-    with pytest.raises(KeyError), torch.no_grad(), untouched(model, mode="train"):
+    with pytest.raises(KeyError), torch.no_grad(), preserve_state(model, mode="train"):
         assert torch.is_grad_enabled() and all(module.training for module in model.modules())
         assert not any(parameter.requires_grad for parameter in model.parameters())
         model(torch.rand(4, 3, 6, 5))
         raise KeyError
     assert same(before, everything(model))
-    with untouched(model):
+    with preserve_state(model):
         assert not any(module.training for module in model.modules())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data import AugmentConfig, make_augment
 
 AUGMENTATIONS = {

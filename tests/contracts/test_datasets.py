@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 import torch
 
+from hardtack.base.errors import UserError
+from hardtack.base.registry import datasets
 from hardtack.data import batches, load_data
-from hardtack.errors import UserError
-from hardtack.registry import datasets
 
 
 def _beside_the_units(name: str) -> ModuleType:

@@ -11,33 +11,28 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "hardtack"
 
-BASE = {"errors", "registry", "files", "randomness", "progress", "capture", "config", "runtime"}
-INPUTS = {"data", "threats", "models"}
-ALLOWED = {
-    # the base stands on itself; a registry imports its rooms by name, on first use
-    "errors": set(),
-    "files": set(),
-    "randomness": set(),
-    "progress": set(),
-    "capture": {"errors"},
-    "registry": {"errors"},
-    "config": {"errors", "files", "registry"},
-    "runtime": {"errors"},
-    "data": BASE,
-    "threats": BASE,
-    "models": BASE,
-    "attacks": BASE | INPUTS,
-    "objectives": BASE | INPUTS | {"attacks"},
-    "training": BASE | INPUTS | {"attacks", "objectives"},
-    "results": BASE,
-    "evaluation": BASE | INPUTS | {"attacks", "results"},
-    "analysis": BASE | INPUTS | {"attacks", "results", "evaluation"},
-    "report": BASE | {"results"},
+ROOMS = {
+    # room: the rooms it may import, besides itself; `report` is open to analyses for their charts
+    "base": set(),
+    "engine": {"base"},
+    "data": {"base", "engine"},
+    "threats": {"base"},
+    "models": {"base"},
+    "attacks": {"base", "data", "threats", "models"},
+    "objectives": {"base", "data", "threats", "models", "attacks"},
+    "training": {"base", "data", "threats", "models", "attacks", "objectives"},
+    "results": {"base"},
+    "report": {"base", "results"},
+    "evaluation": {"base", "data", "threats", "models", "attacks", "engine", "results"},
+    "analysis": {"base", "data", "threats", "models", "attacks", "engine", "results", "evaluation", "report"},
 }
-FREE = {
-    "__init__", "__main__", "api", "analyzing", "cli", "command", "demo",
-    "craft", "corrupting", "describe", "listing", "doctor", "recipes",
-    "verify", "selftest", "plan", "plan_training", "comparing", "exporting", "importing", "robustbench", "protocols",
+FREE = {"studies", "commands"}  # may import anything; nobody imports them, but each other and the two files of the root
+ROOT_FILES = {"__init__", "__main__"}
+# the modules of the base, each of which may import those before it
+BASE_ORDER = ("errors", "files", "registry", "config", "randomness", "progress", "capture", "runtime")
+LOOSE = {
+    "api", "analyzing", "cli", "command", "demo", "craft", "corrupting", "listing", "doctor", "recipes", "verify",
+    "selftest", "plan", "plan_training", "comparing", "exporting", "importing", "robustbench", "protocols",
 }  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}
@@ -66,21 +61,79 @@ def imports(path, source=SOURCE):
 def wrong_arrows(source=SOURCE):
     """`file: imported` for every import that points the wrong way."""
     wrong = []
-    rooms = {room_of(path, source) for path in source.rglob("*.py")} - {"__init__"}
     for path in sorted(source.rglob("*.py")):
         room = room_of(path, source)
-        if room in FREE:
+        if room in FREE | ROOT_FILES | LOOSE:
             continue
-        if room not in ALLOWED:
-            wrong.append(f"{room}: a room this test does not know")
+        if room not in ROOMS:
+            wrong.append(f"{path.relative_to(source)}: a room this test does not know")
             continue
-        closed = rooms - ALLOWED[room] - {room} | (TORCH_BASE if room in WITHOUT_TORCH else set())
         for name in imports(path, source):
-            top, inner = (*name.split("."), "")[:2]
-            heavy = room in WITHOUT_TORCH and top in TORCH
-            if heavy or (top == "hardtack" and inner in closed):
+            top, inner, module = (*name.split("."), "", "")[:3]
+            if room in WITHOUT_TORCH and top in TORCH:
+                wrong.append(f"{path.relative_to(source)}: {name}")
+            if top != "hardtack" or not inner or inner.startswith("__"):
+                continue
+            allowed = inner == room or inner in ROOMS[room]
+            if room in WITHOUT_TORCH and inner == "base" and module in TORCH_BASE:
+                allowed = False
+            if room == "base" and inner == "base" and module:
+                allowed = not _is_later(module, path.stem)
+            if room == "analysis" and inner == "report" and path.stem != "chart":
+                allowed = False
+            if not allowed:
                 wrong.append(f"{path.relative_to(source)}: {name}")
     return wrong
+
+
+def _is_later(module, importer):
+    order = {name: place for place, name in enumerate(BASE_ORDER)}
+    return order[module] >= order[importer] if module in order and importer in order else False
+
+
+def import_cycles(source=SOURCE):
+    """Groups of modules that import each other, at whatever depth: late imports count too."""
+    files = {_dotted(path, source): path for path in source.rglob("*.py")}
+    edges = {}
+    for name, path in files.items():
+        found = set()
+        for imported in imports(path, source):
+            parent = imported.rpartition(".")[0]
+            found |= {imported} if imported in files else {parent} & files.keys()
+        # `from a import b` gives a and a.b: where b is a module, a itself is not what is wanted
+        edges[name] = {one for one in found if not any(other.startswith(f"{one}.") for other in found)} - {name}
+    return [sorted(group) for group in _strong(edges) if len(group) > 1]
+
+
+def _dotted(path, source):
+    parts = ("hardtack", *path.relative_to(source).with_suffix("").parts)
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def _strong(edges):
+    """Strongly connected components (Tarjan), without recursion."""
+    index, low, stack, groups = {}, {}, [], []
+    for root in edges:
+        work = [(root, iter(sorted(edges[root])))] if root not in index else []
+        while work:
+            node, others = work[-1]
+            if node not in index:
+                index[node] = low[node] = len(index)
+                stack.append(node)
+            for other in others:
+                if other not in index:
+                    work.append((other, iter(sorted(edges.get(other, ())))))
+                    break
+                if other in stack:
+                    low[node] = min(low[node], index[other])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    groups.append(stack[stack.index(node) :])
+                    del stack[stack.index(node) :]
+    return groups
 
 
 def test_imports_point_one_way():
@@ -104,10 +157,10 @@ def test_imports_point_one_way():
         ("evaluation/suite.py", "from hardtack.analysis import analyze"),
         ("report/page.py", "from hardtack.analysis import analyze"),
         ("report/page.py", "from hardtack.evaluation import evaluate"),
-        ("report/page.py", "from hardtack.runtime import Runtime"),
+        ("report/page.py", "from hardtack.base.runtime import Runtime"),
         ("results/store.py", "import torch.nn as nn"),
-        ("config.py", "from hardtack.threats import Threat"),
-        ("errors.py", "from hardtack.registry import Registry"),
+        ("base/config.py", "from hardtack.threats import Threat"),
+        ("base/errors.py", "from hardtack.base.registry import Registry"),
         ("attacks/ascent.py", "from hardtack.api import attack"),
         ("telepathy/waves.py", "import math"),
     ],
@@ -122,6 +175,21 @@ def test_a_planted_arrow_is_caught(tmp_path, where, line):
     planted.parent.mkdir(exist_ok=True)
     planted.write_text(line)
     assert wrong_arrows(tmp_path)
+
+
+def test_no_modules_import_each_other():
+    assert import_cycles() == []
+
+
+def test_a_planted_cycle_is_caught(tmp_path):
+    (tmp_path / "base").mkdir()
+    for name, line in (
+        ("a", "def late():\n    from hardtack.base import b"),
+        ("b", "from hardtack.base.a import late"),
+    ):
+        (tmp_path / "base" / f"{name}.py").write_text(line)
+    (tmp_path / "base" / "__init__.py").write_text("")
+    assert import_cycles(tmp_path) == [["hardtack.base.a", "hardtack.base.b"]]
 
 
 def test_results_and_report_load_without_torch():
@@ -143,9 +211,7 @@ def test_no_star_imports():
 
 def test_every_package_is_packaged():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    folders = {path.parent for path in SOURCE.rglob("*.py")}
-    packages = {".".join(("hardtack", *folder.relative_to(SOURCE).parts)) for folder in folders}
-    assert set(settings["packages"]) == packages | {"hardtack.recipe_files"}
-    for folder in folders:
+    assert settings["packages"]["find"] == {"where": ["src"]}
+    for folder in {path.parent for path in SOURCE.rglob("*.py")}:
         assert (folder / "__init__.py").is_file(), f"{folder.relative_to(SOURCE)} has no __init__.py"
-    assert (ROOT / settings["package-dir"]["hardtack.recipe_files"]).is_dir()
+    assert (SOURCE / "recipe_files" / "digits" / "trades.yaml").is_file()

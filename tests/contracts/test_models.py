@@ -11,10 +11,10 @@ import inspect
 import pytest
 import torch
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import find_blocks, load_model, rebuild, save_weights, tap
 from hardtack.models.facts import known, measure, usual
-from hardtack.registry import models
 
 SMALL = {"image_size": 32, "patch_size": 4, "depth": 2}
 TIMM = {

@@ -5,9 +5,9 @@ import copy
 import pytest
 import torch
 
-from hardtack.config import choose, plain
+from hardtack.base.config import choose, plain
+from hardtack.base.registry import objectives
 from hardtack.models import load_model
-from hardtack.registry import objectives
 from tiny_runs import CLASSES, Linear, images, labels
 
 EVERY = objectives.names()

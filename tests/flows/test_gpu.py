@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.attacks import Ascent, ascent_step, untouched
-from hardtack.attacks.double import search_model
-from hardtack.capture import Captured
+from hardtack.attacks import Ascent, ascent_step
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.pool.fast_copy import search_model
+from hardtack.base.capture import Captured
+from hardtack.base.randomness import make_keys, normal, uniform
+from hardtack.base.runtime import Runtime
 from hardtack.data import AugmentConfig, make_augment
 from hardtack.evaluation import evaluate
 from hardtack.models import load_model
-from hardtack.randomness import make_keys, normal, uniform
-from hardtack.runtime import Runtime
 from hardtack.threats import Threat
 from hardtack.training import read_recipe
 
@@ -34,7 +35,7 @@ def test_captured_compiled_search_equals_the_eager_one(threat):
     keys, eps = torch.arange(32, device="cuda"), torch.tensor(attack.threat.radius, device="cuda")
     step = torch.compile(ascent_step, fullgraph=True, dynamic=False)
     fast = Captured(lambda x, y, k, e: attack.search(model, x, y, keys=k, eps=e, step=step).x_adv)
-    with untouched(model):
+    with preserve_state(model):
         slow = attack.search(model, X.cuda(), Y.cuda(), keys=keys, eps=eps).x_adv
         for _ in range(6):  # warm, recorded, replayed
             quick = fast(X.cuda(), Y.cuda(), keys, eps).clone()
@@ -178,7 +179,7 @@ def test_the_double_has_its_models_gradients(name):
     model = load_model(name, seed=0).cuda().eval()
     x = X.cuda().requires_grad_()
     runtime = Runtime(device="cuda")
-    with untouched(model), runtime.arithmetic("fp32"):
+    with preserve_state(model), runtime.arithmetic("fp32"):
         double, _ = search_model(model, runtime, "tf32", X[:8].cuda())
         wanted, got = (torch.autograd.grad(one(x)[:, 3].sum(), x)[0] for one in (model, double))
     assert double is not model and torch.allclose(got, wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max())
@@ -202,7 +203,7 @@ def test_convolutions_are_trained_channels_last_and_saved_as_ever(tmp_path):
 
 
 def test_one_image_has_the_gradient_it_has_in_a_pair():
-    """Through batch norm and into tokens: on CPUs torch gets that wrong (attacks/lone_image.py)."""
+    """Through batch norm and into tokens: on CPUs torch gets that wrong (attacks/batchnorm_fix.py)."""
     model = load_model("levit_128s_32", seed=0).cuda().eval()
     x = X[:2].cuda()
 
@@ -210,6 +211,6 @@ def test_one_image_has_the_gradient_it_has_in_a_pair():
         images = images.clone().requires_grad_()
         return torch.autograd.grad(model(images).logsumexp(dim=1).sum(), images)[0]
 
-    with untouched(model):
+    with preserve_state(model):
         pair, alone = gradient(x)[:1], gradient(x[:1])
     assert torch.nn.functional.cosine_similarity(pair.flatten(), alone.flatten(), dim=0) > 0.999

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import hardtack as ht
+from hardtack.base.runtime import Runtime
 from hardtack.models import load_model
-from hardtack.runtime import Runtime
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

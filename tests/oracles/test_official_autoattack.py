@@ -6,7 +6,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.attacks import APGD
-from hardtack.attacks.search import Work
+from hardtack.attacks.pool.search import Work
 from hardtack.plan import OFFICIAL
 from hardtack.threats import Threat
 

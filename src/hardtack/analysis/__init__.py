@@ -13,6 +13,6 @@ from hardtack.analysis import (  # noqa: F401  # entered in the registry
     visions,
 )
 from hardtack.analysis.analysis import Analysis, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.conduct import analyze
+from hardtack.analysis.run import analyze
 
 __all__ = ["Analysis", "Conclusion", "OverImages", "Scene", "Score", "Work", "analyze", "mean_score"]

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.analysis.analysis import Scene
 from hardtack.attacks import Ascent, call
-from hardtack.config import choose
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base import randomness
+from hardtack.base.config import choose
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 _LOOKED_AT = 16  # images, where a few are enough to know

@@ -7,7 +7,7 @@
 
 Rows are images, or points of a grid: whatever can be computed by itself. They go through in pieces that are written as
 they come, so that a killed analysis goes on where it stopped. A row must not depend on the piece it is in: what is
-random in it is drawn from its own number (`hardtack.randomness`) and `scene.seed`.
+random in it is drawn from its own number (`hardtack.base.randomness`) and `scene.seed`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.analysis.held import Held
-from hardtack.analysis.others import Other
+from hardtack.analysis.image_cache import ImageCache
+from hardtack.analysis.other_models import Other
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.errors import UserError
-from hardtack.evaluation.chunks import chunks, count, shape_of
+from hardtack.data.spans import chunks, count, shape_of
 from hardtack.evaluation.trials import default_batch
 from hardtack.results import bootstrap, wilson
-from hardtack.runtime import Runtime
 
 Arrays = dict[str, np.ndarray]
 Data = Dataset | tuple[Tensor, Tensor]
@@ -41,8 +41,9 @@ Data = Dataset | tuple[Tensor, Tensor]
 class Scene:
     """A model and the images it is looked at with.
 
-    The model is in eval mode on the device, its weights want no gradients and must not be changed (`untouched`, or a
-    copy). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder, or a name.
+    The model is in eval mode on the device, its weights want no gradients and must not be changed (work on a copy, or
+    inside `preserve_state`). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder or
+    a name.
     `scratch` is a folder for what a long row has so far; it goes when all is done, and is None where nothing is kept.
     """
 
@@ -79,12 +80,12 @@ class Scene:
         _, (x, y, index) = next(chunks(self.data, self.device, [(start, stop)]))
         return x.clamp(0, 1), y, index
 
-    def held(self, batch_size: int | None = None) -> Held:
+    def held(self, batch_size: int | None = None) -> ImageCache:
         """All images, in batches that are read once and gone through again and again."""
         size = batch_size or default_batch(self.shape, self.device.type)
         spans = [(start, min(start + size, self.count)) for start in range(0, self.count, size)]
         read = ((x.clamp(0, 1), y, index) for _, (x, y, index) in chunks(self.data, self.device, spans))
-        return Held(read, self.device, 4 * self.count * math.prod(self.shape))
+        return ImageCache(read, self.device, 4 * self.count * math.prod(self.shape))
 
     def another(self, given: Any) -> nn.Module:
         """Another model beside this one, for the same classes and images, frozen, on the device (see `Other`)."""

@@ -22,9 +22,9 @@ from hardtack.analysis.adversary import make_adversary
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
 from hardtack.analysis.hessian import Hessian, Spectrum, lanczos
 from hardtack.analysis.landscape import Losses, gaussian
-from hardtack.config import check
-from hardtack.errors import UserError
-from hardtack.registry import analyses
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.threats import Threat
 
 _START, _PROBE = 1, 2  # what random vectors are for

@@ -16,21 +16,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from hardtack import randomness
 from hardtack.analysis.adversary import blind_notes, make_adversary, moved
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.jacobian.asked import find_spectrum, images_at_once, require_apart
+from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.chain import Chain, find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
 from hardtack.analysis.jacobian.lanczos import lanczos
-from hardtack.analysis.jacobian.places import Piece
 from hardtack.analysis.jacobian.products import Jacobian
-from hardtack.config import check
+from hardtack.analysis.jacobian.selection import find_spectrum, images_at_once, require_apart
+from hardtack.base import randomness
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.data.corruptions import constants_for, corrupt
-from hardtack.errors import UserError
 from hardtack.evaluation.views import chosen_types
 from hardtack.models.blocks import class_name
-from hardtack.registry import analyses
 from hardtack.threats import Threat
 
 PERTURBED = ("adversarial", "random", "corrupted")

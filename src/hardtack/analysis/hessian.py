@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hardtack.analysis.held import Held
-from hardtack.errors import UserError
+from hardtack.analysis.image_cache import ImageCache
+from hardtack.base.errors import UserError
 from hardtack.results.store import read_arrays, write_arrays
 
 Product = Callable[[Tensor], Tensor]
@@ -129,7 +129,7 @@ class Hessian:
     `model` must be a copy: its weights want gradients from now on.
     """
 
-    def __init__(self, model: nn.Module, images: Held) -> None:
+    def __init__(self, model: nn.Module, images: ImageCache) -> None:
         self.model, self.images = model, images
         self.weights = [weight for weight in model.parameters() if weight.is_floating_point()]
         if not self.weights:

@@ -20,16 +20,16 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
 from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
 from hardtack.attacks.patches import grid, per_patch, pick, stated_patch_size, usual_patch_size
-from hardtack.config import Number, check
-from hardtack.errors import UserError
+from hardtack.base import randomness
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.evaluation.trials import default_batch
 from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
-from hardtack.registry import analyses
 
 CHOICES = {"saliency": "saliency", "attention": "attention", "occluder": "the occluder"}
 

@@ -18,10 +18,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.analysis.analysis import Arrays, Conclusion, Scene, Score, Work
-from hardtack.config import check
-from hardtack.errors import UserError
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.models.parts import KINDS, short_name
-from hardtack.registry import analyses
 
 COMPONENTS = ("convolution", "qkv", "feed-forward", "other")
 _FINE = 1 << 16  # bins of |w| in which the range of the histograms is looked for

@@ -16,17 +16,17 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work, mean_score
 from hardtack.analysis.pictures import as_picture
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks.outcome import Step
-from hardtack.config import SEVERAL, check
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base import randomness
+from hardtack.base.config import SEVERAL, check
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import analyses
 from hardtack.evaluation.trials import default_batch
 from hardtack.models import tap
 from hardtack.models.parts import short_name
-from hardtack.registry import analyses
 from hardtack.threats import Threat
 
 FIFTEEN = Threat("l2", Fraction(15))

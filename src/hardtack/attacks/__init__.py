@@ -9,9 +9,9 @@ from hardtack.attacks.minimum_norm import MinimumNorm
 from hardtack.attacks.occlusion import Occlusion
 from hardtack.attacks.outcome import Outcome
 from hardtack.attacks.patch_fool import PatchFool
+from hardtack.attacks.preserve_state import Mode, call, preserve_state
 from hardtack.attacks.square import Square
 from hardtack.attacks.transfer import Transfer
-from hardtack.attacks.untouched import Mode, call, untouched
 
 __all__ = [
     "APGD",
@@ -29,5 +29,5 @@ __all__ = [
     "ascent_step",
     "call",
     "get_loss",
-    "untouched",
+    "preserve_state",
 ]

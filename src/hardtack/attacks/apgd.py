@@ -19,15 +19,15 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.attacks.ascent import input_gradient
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.losses import get_loss, target_loss
-from hardtack.attacks.pooled import Pooled
-from hardtack.attacks.search import Cost, State, Work, averaged, common, pick, watch
-from hardtack.config import check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.attacks.pool.search import Cost, State, Work, averaged, common, pick, watch
+from hardtack.attacks.standalone import Pooled
+from hardtack.base import randomness
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 _TINY = 1e-12

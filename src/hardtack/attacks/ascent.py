@@ -15,13 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.losses import Loss, get_loss
 from hardtack.attacks.outcome import Outcome, Step, better, choose_target, nothing_yet, succeeds
-from hardtack.config import Number, check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base import randomness
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import DENSE_L1, Ball, Threat
 
 
@@ -142,7 +142,7 @@ class Ascent(Called):
         step: Callable[..., Step] = ascent_step,
         verdict: bool = False,
     ) -> Outcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
+        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`.
 
         `eps` overrides the threat's radius (warm-up), `length` that of a step, `ball` the threat's geometry; `step`
         may be a compiled `ascent_step`. With `keep: last` it knows only its images, unless a `verdict` is asked for:

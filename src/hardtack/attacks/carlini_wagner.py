@@ -17,12 +17,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.called import Called
-from hardtack.attacks.minimum_norm import Nearest, glance, judge, look
+from hardtack.attacks.contract import Called
+from hardtack.attacks.minimum_norm import Nearest, glance, look, verifier
 from hardtack.attacks.outcome import Outcome, aim, succeeds
-from hardtack.config import Number, check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import BALLS, Threat
 
 ANYWHERE = Threat.parse("linf:1")
@@ -83,7 +83,7 @@ class CarliniWagner(Called):
         target: Tensor | None = None,
         verdict: bool = True,
     ) -> Outcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `untouched`."""
+        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`."""
         goal, sign = aim(model, x, y, keys, self.seed, target, self.target)
         nearest = Nearest.nothing(x)
         c = torch.full((len(x),), self.c, device=x.device)
@@ -93,7 +93,7 @@ class CarliniWagner(Called):
             low, high = torch.where(fell, low, c), torch.where(fell, c, high)
             c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
         steps = self.searches * self.steps
-        return judge(nearest.found, self.threat, model, x, goal, sign, steps=steps, verdict=verdict)
+        return verifier(nearest.found, self.threat, model, x, goal, sign, steps=steps, verdict=verdict)
 
     def _descend(
         self, model: nn.Module, x: Tensor, goal: Tensor, sign: float, c: Tensor, nearest: Nearest, before: int

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.attacks.ascent import input_gradient
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.losses import target_loss
-from hardtack.attacks.pooled import Pooled
-from hardtack.attacks.search import Cost, State, Work, common, pick, success_margin, watch
-from hardtack.config import check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.attacks.pool.search import Cost, State, Work, common, pick, success_margin, watch
+from hardtack.attacks.standalone import Pooled
+from hardtack.base import randomness
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 from hardtack.threats.planes import TO_PLANE, distance_to_plane
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 

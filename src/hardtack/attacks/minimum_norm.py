@@ -6,7 +6,7 @@
 Until the first wrong answer the radius is the distance at which the linearised model would give one. One run says
 at which radius each image falls, and so draws the whole curve of robust accuracy against eps.
 
-What any search for the nearest success needs is here as well: `Nearest` remembers it, `judge` holds it to a threat.
+What any search for the nearest success needs is here as well: `Nearest` remembers it, `verifier` holds it to a threat.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.ascent import input_gradient
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.losses import margin
 from hardtack.attacks.outcome import Outcome, Step, aim, nothing_yet, succeeds
-from hardtack.attacks.untouched import untouched
-from hardtack.config import Number, check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.attacks.preserve_state import preserve_state
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import BALLS, Threat
 from hardtack.threats.planes import DUAL
 
@@ -81,7 +81,7 @@ def glance(model: nn.Module, image: Tensor, goal: Tensor, sign: float) -> Step:
     return Step(image, image, sign * margin(logits, goal), logits, never)
 
 
-def judge(
+def verifier(
     found: Outcome, threat: Threat, model: nn.Module, x: Tensor, goal: Tensor, sign: float, *, steps: int, verdict: bool
 ) -> Outcome:
     """The images found, where they lie outside the threat's ball their projections, and whether those fool.
@@ -138,7 +138,7 @@ class MinimumNorm(Called):
     ) -> tuple[Tensor, Tensor]:
         """The nearest adversarial images, however far, and how far that is: inf where none was found, 0 where the
         clean image is one."""
-        with untouched(model, mode=self.mode):
+        with preserve_state(model, mode=self.mode):
             goal, sign = aim(model, x, y, keys, self.seed, None if target is None else target.clone(), self.target)
             nearest = self._minimise(model, x.detach().clone(), goal.clone(), sign)
             return nearest.found.x_adv, nearest.distance
@@ -153,10 +153,10 @@ class MinimumNorm(Called):
         target: Tensor | None = None,
         verdict: bool = True,
     ) -> Outcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `untouched`."""
+        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`."""
         goal, sign = aim(model, x, y, keys, self.seed, target, self.target)
         found = self._minimise(model, x, goal, sign).found
-        return judge(found, self.threat, model, x, goal, sign, steps=self.steps, verdict=verdict)
+        return verifier(found, self.threat, model, x, goal, sign, steps=self.steps, verdict=verdict)
 
     def _minimise(self, model: nn.Module, x: Tensor, goal: Tensor, sign: float) -> Nearest:
         ball, slope = self.threat.ball, BALLS[DUAL[self.threat.norm]].size

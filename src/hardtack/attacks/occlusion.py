@@ -16,8 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.losses import margin
 from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
 from hardtack.attacks.patches import (
@@ -30,9 +29,10 @@ from hardtack.attacks.patches import (
     stated_patch_size,
     usual_patch_size,
 )
-from hardtack.config import Number, check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base import randomness
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 
@@ -78,7 +78,7 @@ class Occlusion(Called):
         target: Tensor | None = None,
         verdict: bool = True,
     ) -> Outcome:
-        """The tries alone: no host synchronisation, and the caller keeps the model `untouched`.
+        """The tries alone: no host synchronisation, and the caller keeps the model `preserve_state`.
 
         A `verdict` comes for free: the worst try is known by its logits.
         """

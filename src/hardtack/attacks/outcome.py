@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
+from hardtack.base import randomness
 
 
 class Outcome(NamedTuple):

@@ -22,17 +22,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.attacks import patches as parts
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.losses import cross_entropy
 from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
 from hardtack.attacks.patches import Tokens, cover, per_patch, pick
-from hardtack.attacks.untouched import untouched
-from hardtack.config import Number, check
-from hardtack.errors import UserError
+from hardtack.attacks.preserve_state import preserve_state
+from hardtack.base import randomness
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.models import Taps, tap
-from hardtack.registry import attacks
 from hardtack.threats import Threat
 
 _BLOCK = 4  # the paper's, counted from 0
@@ -95,7 +95,7 @@ class PatchFool(Called):
         target: Tensor | None = None,
         verdict: bool = True,
     ) -> Outcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `untouched`.
+        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`.
 
         The best iterate is known by its logits, so that a `verdict` comes for free.
         """
@@ -144,7 +144,7 @@ class PatchFool(Called):
         """The attack with what it takes from the model and the images written out, and what it does for want of it."""
         if self.patches is None:
             return self, ""
-        with untouched(model, mode=self.mode):
+        with preserve_state(model, mode=self.mode):
             _, tokens, reason = parts.listen(model, x)
             return self._settled(model, x, tokens, reason)
 
@@ -167,7 +167,7 @@ class PatchFool(Called):
         if self.patches is not None:
             most, size = self.patches, self.patch_size
             if size is None and model is not None:
-                with untouched(model):
+                with preserve_state(model):
                     size = self._size(model, parts.listen(model, x[:1]).tokens, x)
             allowed &= parts.differs_in(x_adv, x, size, lambda cells: most)
         return allowed

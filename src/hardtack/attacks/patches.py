@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import tap
 from hardtack.models.blocks import class_name
 from hardtack.threats import Threat

@@ -18,13 +18,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.attacks.called import Called
-from hardtack.attacks.pooled import Pooled
-from hardtack.attacks.search import Cost, State, Work, common, pick, success_margin, watch
-from hardtack.config import check
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.attacks.contract import Called
+from hardtack.attacks.pool.search import Cost, State, Work, common, pick, success_margin, watch
+from hardtack.attacks.standalone import Pooled
+from hardtack.base import randomness
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 _HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # after so many proposals, of ten thousand

@@ -17,15 +17,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.called import Called
+from hardtack.attacks.contract import Called
 from hardtack.attacks.minimum_norm import glance
 from hardtack.attacks.outcome import Outcome, aim, better, nothing_yet
-from hardtack.attacks.untouched import untouched
-from hardtack.config import check, choose
-from hardtack.errors import UserError
+from hardtack.attacks.preserve_state import preserve_state
+from hardtack.base.config import check, choose
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.models import find_weights, rebuild
 from hardtack.models.files import sha256
-from hardtack.registry import attacks
 from hardtack.threats import Threat
 
 
@@ -76,7 +76,7 @@ class Source:
 @attacks.register("transfer", help="images crafted on another model: attack.source=RUN")
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Called):
-    """Craft on `source`, judge on the model at hand.
+    """Craft on `source`, verifier on the model at hand.
 
     `source` is a run folder or weights file (in Python also a module), or a list of them, of which the worst image
     is kept. `attack` is the name, the settings or the value of the attack that crafts; `threat`, `mode` and `seed`
@@ -134,13 +134,13 @@ class Transfer(Called):
         verdict: bool = True,
     ) -> Outcome:
         """The caller keeps `model` untouched; the sources are kept so here."""
-        with self.source[0].on(x.device) as first, untouched(first, mode=self.mode):
+        with self.source[0].on(x.device) as first, preserve_state(first, mode=self.mode):
             goal, sign = aim(first, x, y, keys, self.seed, target, self.target)
         best = better(nothing_yet(x), x, glance(model, x, goal, sign), goal, sign, 0)
         blind = torch.ones_like(best.fooled)
         broken = torch.zeros_like(best.fooled)
         for number, source in enumerate(self.source, start=1):
-            with source.on(x.device) as crafting, untouched(crafting, mode=self.mode):
+            with source.on(x.device) as crafting, preserve_state(crafting, mode=self.mode):
                 aimed = {} if sign > 0 else {"target": goal}
                 made = self.attack.search(crafting, x, y, keys=keys, verdict=False, **aimed)
             best = better(best, made.x_adv, glance(model, made.x_adv, goal, sign), goal, sign, number)

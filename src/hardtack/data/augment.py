@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import colour, erasing, geometry, mixing
 from hardtack.data.policies import POLICIES, PolicyAugment
 from hardtack.data.timm_policy import RandAugmentWords, TimmRandAugment
-from hardtack.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import Dataset

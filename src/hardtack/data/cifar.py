@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from hardtack.base.errors import UserError
+from hardtack.base.registry import datasets
 from hardtack.data.paths import nearest, search_places
 from hardtack.data.source import Splits, Stored, integer_labels
-from hardtack.errors import UserError
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from hardtack import config as configuration
+from hardtack.base import config as configuration
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import datasets
 from hardtack.data import decode
 from hardtack.data.settings import DataConfig, ExtraConfig, SyntheticConfig
 from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
 from hardtack.data.splitting import first_rows, stratified_cut
 from hardtack.data.stores import InOrder, OnDisk, OnHost, Resident, Store, to_unit
-from hardtack.errors import UserError, did_you_mean
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.drawing import Draw

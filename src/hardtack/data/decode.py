@@ -23,8 +23,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from hardtack.base.errors import UserError
 from hardtack.data.source import Images, Sequence
-from hardtack.errors import UserError
 
 CHUNK = 256  # images a decoding thread takes at a time
 Cut = Callable[[int, Tensor], Tensor]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional as F
 
+from hardtack.base.errors import UserError
+from hardtack.base.registry import datasets
 from hardtack.data.source import Splits, Stored
 from hardtack.data.splitting import stratified_cut
-from hardtack.errors import UserError
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data import geometry
 from hardtack.data.decode import Cut
 from hardtack.data.stores import InOrder, OnDisk
-from hardtack.errors import UserError
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import Dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.geometry import draw_boxes, per_image
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import datasets
 from hardtack.data.decode import read_file
 from hardtack.data.paths import find_path
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored
-from hardtack.errors import UserError, did_you_mean
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

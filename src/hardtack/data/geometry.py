@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardtack import randomness
+from hardtack.base import randomness
 
 
 def per_image(values: Tensor) -> Tensor:

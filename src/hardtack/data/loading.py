@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data.datasets import Batch, Dataset
 from hardtack.data.decode import Cut, as_tensor, fit_array, walk_arrays
 from hardtack.data.drawing import COPY, Draws, draw_of, epoch_draws
 from hardtack.data.stores import InOrder, Resident, to_unit
-from hardtack.errors import UserError
 
 
 def steps_per_epoch(dataset: Dataset, batch_size: int, drop_last: bool = False) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.erasing import box_mask
 from hardtack.data.geometry import per_image
 

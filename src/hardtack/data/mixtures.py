@@ -13,12 +13,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.augment import RESIZED_CROP, AugmentConfig
 from hardtack.data.datasets import DataConfig, Dataset, load_data, load_whole_training
 from hardtack.data.drawing import SET, Crop, Draw
 from hardtack.data.settings import ExtraConfig, SyntheticConfig
 from hardtack.data.stores import join
-from hardtack.errors import UserError, did_you_mean
 
 
 def load_training(config: DataConfig, augment: AugmentConfig | None = None) -> Dataset:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.base.errors import UserError
+from hardtack.base.registry import datasets
 from hardtack.data.paths import find_path
 from hardtack.data.source import WHOLE, Splits, Stored, integer_labels, numbered_classes
-from hardtack.errors import UserError
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

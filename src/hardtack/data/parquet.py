@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import datasets
 from hardtack.data.decode import decode_bytes
 from hardtack.data.paths import find_path, search_places
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
-from hardtack.errors import UserError, did_you_mean
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

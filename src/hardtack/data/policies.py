@@ -13,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data import colour
 from hardtack.data.geometry import affine_matrices, per_image, pillow_warp, warp
 

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
+from hardtack.base.registry import datasets
 from hardtack.data.decode import as_tensor
 from hardtack.data.source import Images, Sequence, Splits, Stored
 from hardtack.data.stores import to_unit
-from hardtack.errors import UserError
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

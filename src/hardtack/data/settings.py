@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

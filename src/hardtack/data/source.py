@@ -1,6 +1,6 @@
 """What every reader hands over: the stored splits of a data set, labels known, images not yet decoded.
 
-A reader is a function `(config, path) -> Splits`, registered in `hardtack.registry.datasets`, with `path="PATH"` where
+A reader is a function `(config, path) -> Splits`, registered in the registry `datasets`, with `path="PATH"` where
 its name is followed by a path. It never resizes, cuts or batches; that is the same for all of them and is done in
 `datasets`.
 """
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 WHOLE = "whole"
 """The name of the one stored split of a set that has no splits; it serves as whichever is asked for."""

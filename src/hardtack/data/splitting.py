@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack import randomness
-from hardtack.errors import UserError
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 
 
 def stratified_cut(labels: Tensor, share: float, seed: int, classes: tuple[str, ...]) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hardtack.base.errors import UserError
 from hardtack.data.decode import Cut, Size, decode_rows, fit, walk_rows
 from hardtack.data.source import Images, Sequence
-from hardtack.errors import UserError
 
 
 class Resident:

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.policies import OPERATIONS, apply_operations
-from hardtack.errors import UserError, did_you_mean
 
 CHOICES = tuple(name for name in OPERATIONS if name != "Identity")
 _NUMBERS = tuple(OPERATIONS.index(name) for name in CHOICES)

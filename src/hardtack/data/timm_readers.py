@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import datasets
 from hardtack.data.decode import read_file, rgb_array
 from hardtack.data.paths import find_path
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
 from hardtack.data.tar_shards import index_shards
-from hardtack.errors import UserError, did_you_mean
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

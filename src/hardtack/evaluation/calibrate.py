@@ -16,22 +16,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.attacks import untouched
+from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.ascent import input_gradient
-from hardtack.attacks.ensemble import Stage
-from hardtack.attacks.ledger import Images, Ledger, ranking
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.search import Cost, Work, success_margin
-from hardtack.attacks.siege import Siege
-from hardtack.attacks.slots import Slots
+from hardtack.attacks.autoattack import Stage
+from hardtack.attacks.pool.attack_run import AttackRun
+from hardtack.attacks.pool.attempts import Attempts, Images, ranking
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.search import Cost, Work, success_margin
+from hardtack.attacks.pool.slots import Slots
+from hardtack.base import randomness
+from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.evaluation.chunks import count, head
+from hardtack.data.spans import count, head
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.trials import Trial
-from hardtack.runtime import Runtime
 
 BUDGET_S = 5.0
 CLEAN_IMAGES, ATTACKED_IMAGES, STEPS = 256, 64, 10
@@ -75,7 +75,7 @@ def calibrate(
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
     model.to(device)
     try:
-        with untouched(model):
+        with preserve_state(model):
             return _calibrate(model, data, trials, config, runtime)
     finally:
         model.to(home)
@@ -88,12 +88,12 @@ def _calibrate(
     x, y = _sample(data, 8, runtime)
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
     measure = Measure(model, trials, config, runtime, like=x)
-    measure.judge.logits(x[:1])  # whatever the first call sets up
-    few_s = timed(lambda: measure.judge.logits(x), 1) / len(x)
+    measure.verifier.logits(x[:1])  # whatever the first call sets up
+    few_s = timed(lambda: measure.verifier.logits(x), 1) / len(x)
     x, y = _sample(data, _affordable(0.2 * BUDGET_S, few_s, CLEAN_IMAGES), runtime)
     x = x.clamp(0, 1)
-    clean = measure.judge.logits(x)
-    check_logits(clean, y, votes=measure.judge.votes)
+    clean = measure.verifier.logits(x)
+    check_logits(clean, y, votes=measure.verifier.votes)
     images = Images(x, y, torch.arange(len(x), device=x.device), clean)
     right = (clean.argmax(dim=1) == y).nonzero()[:, 0]
     pool = measure.pool(images)
@@ -216,18 +216,21 @@ def _siege(model: nn.Module, stage: Stage, images: Images, pool: Pool, measure: 
     }
     attack = dataclasses.replace(attack, **{name: value for name, value in short.items() if name in fields})
     prediction = images.clean.argmax(dim=1)
-    siege = Siege(images, [Stage(attack)], standing=torch.ones_like(prediction).bool(), prediction=prediction)
-    siege.run(model, pool, measure.judge)
-    stand, fell = siege.standing, ~siege.standing
-    early = [float(spent[fell].double().mean()) if fell.any() else 0.0 for spent in (siege.forwards, siege.backwards)]
-    ledger = Ledger(images, 1)
-    ledger.margin = success_margin(measure.judge.logits(siege.x_adv), images.y, images.y, reach=False)
+    attack_run = AttackRun(images, [Stage(attack)], standing=torch.ones_like(prediction).bool(), prediction=prediction)
+    attack_run.run(model, pool, measure.verifier)
+    stand, fell = attack_run.standing, ~attack_run.standing
+    early = [
+        float(spent[fell].double().mean()) if fell.any() else 0.0
+        for spent in (attack_run.forwards, attack_run.backwards)
+    ]
+    attempts = Attempts(images, 1)
+    attempts.margin = success_margin(measure.verifier.logits(attack_run.x_adv), images.y, images.y, reach=False)
     rows = stand.nonzero()[:, 0].cpu().numpy()
     rounds = [
-        1.0 if part.enters is None or not len(rows) else float(part.enters(ledger, images, rows).mean())
+        1.0 if part.enters is None or not len(rows) else float(part.enters(attempts, images, rows).mean())
         for part in stage.rounds
     ]
-    odd = stand & (siege.zero_gradient | siege.not_finite | siege.flat)
+    odd = stand & (attack_run.zero_gradient | attack_run.not_finite | attack_run.flat)
     suspects = float(odd.sum()) / max(len(rows), 1)
     return len(rows) / n, (early[0], early[1]), tuple(rounds), suspects
 

@@ -15,13 +15,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack import randomness
 from hardtack.attacks import Ascent, Occlusion
-from hardtack.attacks.judge import Judge
 from hardtack.attacks.patches import cover, grid, pick
-from hardtack.attacks.search import Cost
-from hardtack.config import SEVERAL, Number, check
-from hardtack.errors import UserError
+from hardtack.attacks.pool.search import Cost
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base import randomness
+from hardtack.base.config import SEVERAL, Number, check
+from hardtack.base.errors import UserError
 from hardtack.evaluation.sights import Seen, confidence, finite_logits
 from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
@@ -133,23 +133,23 @@ class Masked:
         """The same under its first mask alone, and how many of that make all of it: for trying out what it costs."""
         return dataclasses.replace(self, masks=dataclasses.replace(self.masks, count=1)), self.masks.count
 
-    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         seen, sure = {}, []
         for number in range(self.masks.count):
-            logits = finite_logits(judge, self.show(judge, x, y, index, number), self.name)
+            logits = finite_logits(verifier, self.show(verifier, x, y, index, number), self.name)
             seen[f"right@{self.name}/{number}"] = logits.argmax(dim=1) == y
             sure.append(confidence(logits, y))
         each = torch.stack(sure)
         return seen | {f"confidence@{self.name}": each.mean(dim=0), f"least_confidence@{self.name}": each.amin(dim=0)}
 
-    def show(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
+    def show(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
         """The images, damaged behind their mask of this number and the same everywhere else."""
         keys = randomness.make_keys(index, self.seed, number)
-        with judge.runtime.arithmetic("fp32"):
+        with verifier.runtime.arithmetic("fp32"):
             covered = self.masks.pixels(x, keys)
-            return torch.where(covered, self._damaged(judge, x, y, keys, covered), x)
+            return torch.where(covered, self._damaged(verifier, x, y, keys, covered), x)
 
-    def _damaged(self, judge: Judge, x: Tensor, y: Tensor, keys: Tensor, covered: Tensor) -> Tensor:
+    def _damaged(self, verifier: Verifier, x: Tensor, y: Tensor, keys: Tensor, covered: Tensor) -> Tensor:
         shape = tuple(x.shape[1:])
         if self.name == "occlude":
             return randomness.uniform(keys, shape, stream=1)
@@ -157,26 +157,26 @@ class Masked:
             return (x + self.config.noise * randomness.normal(keys, shape, stream=2)).clamp(0, 1)
         if self.name == "drop":
             return torch.zeros_like(x) if self.config.fill == "zero" else x.mean(dim=(2, 3), keepdim=True)
-        return self._climbed(judge, x, y, keys, covered)
+        return self._climbed(verifier, x, y, keys, covered)
 
-    def _climbed(self, judge: Judge, x: Tensor, y: Tensor, keys: Tensor, covered: Tensor) -> Tensor:
+    def _climbed(self, verifier: Verifier, x: Tensor, y: Tensor, keys: Tensor, covered: Tensor) -> Tensor:
         """PGD on a model that sees nothing but the covered pixels change."""
-        threat, size = self.config.threat, judge.batch_size
+        threat, size = self.config.threat, verifier.batch_size
         # a random point of the other balls would spend its radius on pixels that the model does not see
         attack = Ascent(threat=threat, steps=self.config.steps, start="random" if threat.norm == "linf" else "clean")
         parts = zip(*(tensor.split(size) for tensor in (x, y, keys, covered)), strict=True)
         try:
             with torch.enable_grad():
                 found = [
-                    attack.search(_Behind(judge.model, image, hole), image, label, keys=key).x_adv
+                    attack.search(_Behind(verifier.model, image, hole), image, label, keys=key).x_adv
                     for image, label, key, hole in parts
                 ]
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
-            judge.batch_size = size // 2
+            verifier.batch_size = size // 2
             torch.cuda.empty_cache()
-            return self._climbed(judge, x, y, keys, covered)
+            return self._climbed(verifier, x, y, keys, covered)
         return torch.cat(found)
 
 

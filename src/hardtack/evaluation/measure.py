@@ -1,4 +1,4 @@
-"""One chunk of an evaluation: clean predictions, then a siege for every trial, and what became of each image."""
+"""One chunk of an evaluation: clean predictions, then a attack_run for every trial, and what became of each image."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import untouched
-from hardtack.attacks.double import search_model
-from hardtack.attacks.ensemble import Stage
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.siege import News, Siege
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.autoattack import Stage
+from hardtack.attacks.pool.attack_run import AttackRun, News
+from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.fast_copy import search_model
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.progress import Meter
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import clean_columns
 from hardtack.evaluation.trials import Trial, default_batch, search_precision, votes
-from hardtack.progress import Meter
 from hardtack.results import Notebook
-from hardtack.runtime import Runtime
 
 Columns = dict[str, np.ndarray]
 NOTE_EVERY_S = 20.0
@@ -41,7 +41,7 @@ class Measure:
         self.trials, self._notes = _settled(trials, model, like)
         self.shape = tuple(like.shape[1:])
         self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
-        self.judge = Judge(model, runtime, votes=votes(config), batch_size=self.batch_size)
+        self.verifier = Verifier(model, runtime, votes=votes(config), batch_size=self.batch_size)
         self.precision = search_precision(config, runtime, like[0].numel())
         self._pool: Pool | None = None
         self.seconds: dict[str, float] = {}  # by attack, in this process
@@ -64,9 +64,9 @@ class Measure:
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
         x = x.clamp(0, 1)
         self._evidence = [_evidence(x[:0], y[:0], "")]
-        with untouched(self.model):
-            clean = self.judge.logits(x)
-            check_logits(clean, y, votes=self.judge.votes)
+        with preserve_state(self.model):
+            clean = self.verifier.logits(x)
+            check_logits(clean, y, votes=self.verifier.votes)
             verdict = self._trials(Images(x, y, index, clean), notebook, meter)
         columns = {name: value.cpu().numpy() for name, value in verdict.items() if value.ndim == 1}
         columns["broken_by"] = np.array([self._name(int(code)) for code in columns["broken_by"]], dtype=object)
@@ -83,19 +83,19 @@ class Measure:
         whole = _Whole(images, correct, prediction)
         for number, trial in enumerate(self.trials):
             standing = whole.standing if trial.follows else correct
-            siege = Siege(images, list(trial.stages), standing=standing, prediction=prediction)
+            attack_run = AttackRun(images, list(trial.stages), standing=standing, prediction=prediction)
             if (kept := page.of(number)) is not None:
-                siege.restore(kept)
-            siege.run(self.model, self.pool(images), self.judge, self._teller(siege, number, page, meter))
-            whole.enter(number, trial, siege)
-            fell = siege.attacked & ~siege.standing
-            self._evidence.append(_evidence(siege.x_adv[fell], images.keys[fell], str(trial.threat)))
-            for name, seconds in siege.seconds.items():
+                attack_run.restore(kept)
+            attack_run.run(self.model, self.pool(images), self.verifier, self._teller(attack_run, number, page, meter))
+            whole.enter(number, trial, attack_run)
+            fell = attack_run.attacked & ~attack_run.standing
+            self._evidence.append(_evidence(attack_run.x_adv[fell], images.keys[fell], str(trial.threat)))
+            for name, seconds in attack_run.seconds.items():
                 self.seconds[name] = round(self.seconds.get(name, 0.0) + seconds, 3)
-            page.turn(number, siege)
+            page.turn(number, attack_run)
             for radius in trial.radii:
                 verdict[f"robust@{radius}"] = correct & ~whole.fell_within(radius.radius)
-            verdict[f"robust@{trial.threat}"] = siege.standing.clone()
+            verdict[f"robust@{trial.threat}"] = attack_run.standing.clone()
         return verdict | whole.columns() | clean_columns(images.clean, images.y)
 
     def pool(self, images: Images) -> Pool:
@@ -107,22 +107,22 @@ class Measure:
             patience = 40.0 if self.runtime.compiles and self.precision != "fp32" else None
             patience = 0.0 if self.runtime.compile else patience
             self._pool = Pool(
-                model, self.runtime, self.batch_size, self.judge, arithmetic, coarse=self.precision,
+                model, self.runtime, self.batch_size, self.verifier, arithmetic, coarse=self.precision,
                 patience_s=patience, every=every,
             )  # fmt: skip
         return self._pool
 
-    def _teller(self, siege: Siege, number: int, page: _Page, meter: Meter) -> Any:
+    def _teller(self, attack_run: AttackRun, number: int, page: _Page, meter: Meter) -> Any:
         def tell(news: News) -> None:
             done = (number + news.share) / len(self.trials)
-            meter.note(f"{news.name} · {news.standing} of {len(siege.images.x)} stand", done)
-            page.write(number, siege)
+            meter.note(f"{news.name} · {news.standing} of {len(attack_run.images.x)} stand", done)
+            page.write(number, attack_run)
 
         return tell
 
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
         """Refusals and flags from the first few images; `classes` is how many the data has, where it says."""
-        random = self.judge.votes > 1
+        random = self.verifier.votes > 1
         clean, flags = look_first(self.model, x, y, self.runtime, classes=classes, random_expected=random)
         stages = [stage for trial in self.trials for stage in trial.stages]
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
@@ -176,26 +176,29 @@ class _Whole:
         self.attacked, self.zero, self.flat, self.unverified, self.not_finite = (no.clone() for _ in range(5))
         self.silent, self.climbed = no.clone(), no.clone()
 
-    def enter(self, number: int, trial: Trial, siege: Siege) -> None:
-        attacked, fell = siege.attacked, siege.attacked & ~siege.standing
+    def enter(self, number: int, trial: Trial, attack_run: AttackRun) -> None:
+        attacked, fell = attack_run.attacked, attack_run.attacked & ~attack_run.standing
         news = attacked & self.standing  # what broke an image in an earlier trial stays its reason
         keep = news.reshape(-1, 1, 1, 1)
-        self.x_adv = torch.where(keep, siege.x_adv, self.x_adv)
-        self.prediction = torch.where(news, siege.prediction, self.prediction)
-        self.size = torch.where(news, trial.threat.size(siege.x_adv - self.images.x), self.size)
+        self.x_adv = torch.where(keep, attack_run.x_adv, self.x_adv)
+        self.prediction = torch.where(news, attack_run.prediction, self.prediction)
+        self.size = torch.where(news, trial.threat.size(attack_run.x_adv - self.images.x), self.size)
         first = fell & self.standing
-        self.broken_by = torch.where(first, number * _STAGES + siege.broken_by, self.broken_by)
-        self.target = torch.where(first, siege.target, self.target)
-        self.step = torch.where(first, siege.step, self.step)
+        self.broken_by = torch.where(first, number * _STAGES + attack_run.broken_by, self.broken_by)
+        self.target = torch.where(first, attack_run.target, self.target)
+        self.step = torch.where(first, attack_run.step, self.step)
         self.standing = self.standing & ~fell
-        self.forwards, self.backwards = self.forwards + siege.forwards, self.backwards + siege.backwards
+        self.forwards, self.backwards = self.forwards + attack_run.forwards, self.backwards + attack_run.backwards
         # what concerns the number: gradients that told nothing, and losses that no attack could raise
-        self.zero = self.zero | siege.zero_gradient
-        flat = siege.flat & (self.flat | ~self.climbed)  # in every trial that climbed
-        self.flat = torch.where(siege.climbed, flat, self.flat)
-        self.climbed = self.climbed | siege.climbed
-        self.unverified, self.not_finite = self.unverified | siege.unverified, self.not_finite | siege.not_finite
-        self.attacked, self.silent = self.attacked | attacked, self.silent | siege.silent
+        self.zero = self.zero | attack_run.zero_gradient
+        flat = attack_run.flat & (self.flat | ~self.climbed)  # in every trial that climbed
+        self.flat = torch.where(attack_run.climbed, flat, self.flat)
+        self.climbed = self.climbed | attack_run.climbed
+        self.unverified, self.not_finite = (
+            self.unverified | attack_run.unverified,
+            self.not_finite | attack_run.not_finite,
+        )
+        self.attacked, self.silent = self.attacked | attacked, self.silent | attack_run.silent
 
     def fell_within(self, radius: float) -> Tensor:
         return (self.broken_by >= 0) & (self.size <= radius * (1 + 1e-6) + 2e-7)
@@ -223,20 +226,20 @@ class _Page:
         prefix = f"{number}."
         return {k.removeprefix(prefix): v for k, v in self.known.items() if k.startswith(prefix)} or None
 
-    def write(self, number: int, siege: Siege) -> None:
+    def write(self, number: int, attack_run: AttackRun) -> None:
         if self.notebook is not None and time.monotonic() - self._written > NOTE_EVERY_S:
-            self.notebook.write(self._with(number, siege))
+            self.notebook.write(self._with(number, attack_run))
             self._written = time.monotonic()
 
-    def turn(self, number: int, siege: Siege) -> None:
+    def turn(self, number: int, attack_run: AttackRun) -> None:
         if self.notebook is not None:
-            self.known = self._with(number, siege)
+            self.known = self._with(number, attack_run)
 
-    def _with(self, number: int, siege: Siege) -> dict[str, np.ndarray]:
-        """All sieges; of this one nothing that an older page said, whose ledger may be of another stage."""
+    def _with(self, number: int, attack_run: AttackRun) -> dict[str, np.ndarray]:
+        """All sieges; of this one nothing that an older page said, whose attempts may be of another stage."""
         prefix = f"{number}."
         others = {name: value for name, value in self.known.items() if not name.startswith(prefix)}
-        return others | {f"{prefix}{name}": value for name, value in siege.arrays().items()}
+        return others | {f"{prefix}{name}": value for name, value in attack_run.arrays().items()}
 
 
 _SHOWN = ("index", "label", "clean_prediction", "adversarial_prediction", "size")

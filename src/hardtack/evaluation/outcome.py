@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 import hardtack
-from hardtack.config import plain
-from hardtack.errors import UserError
+from hardtack.base.config import plain
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation.flip_scores import FLIPS, flip_list
 from hardtack.evaluation.metrics import accuracy, clean_results, robustness_area
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
@@ -34,7 +35,6 @@ from hardtack.results import (
     read_verdicts,
     write_arrays,
 )
-from hardtack.runtime import Runtime
 
 Columns = dict[str, np.ndarray]
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import untouched
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 
 Flag = dict[str, str]
 
@@ -202,7 +202,7 @@ def look_first(
 ) -> tuple[Tensor, list[Flag]]:
     """Refusals and flags from a few images, and their logits; `classes` is how many the data has, where it says."""
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    with untouched(model), runtime.arithmetic("fp32"), torch.no_grad():
+    with preserve_state(model), runtime.arithmetic("fp32"), torch.no_grad():
         clean = model(x).float()
         check_logits(clean, y)
         flags = check_behaviour(model, x, clean, random_expected=random_expected)

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.search import Cost
+from hardtack.attacks.pool.search import Cost
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions import Constants
 from hardtack.data.official import EXTRA_PERTURBATIONS, OfficialP, Video, open_official
 from hardtack.data.perturbations import PERTURBATIONS, against, frame_count, sequence
-from hardtack.errors import UserError
 from hardtack.evaluation.sights import Seen, Sight, finite_logits
 from hardtack.evaluation.views import chosen_types
 
@@ -45,9 +45,9 @@ class Flips:
     def cost(self) -> Cost:
         return Cost(frame_count(self.name, self.constants))
 
-    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         frames = sequence(x, index, self.name, constants=self.constants, seed=self.seed)
-        ranked = torch.stack([best(finite_logits(judge, frame, self.name)) for frame in frames])
+        ranked = torch.stack([best(finite_logits(verifier, frame, self.name)) for frame in frames])
         return _columns(self.name, *flips_and_distance(ranked, self.name))
 
 
@@ -74,7 +74,7 @@ class StoredFlips:
     def cost(self) -> Cost:
         return Cost(self.frames)
 
-    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         count, last = self.files.count(self.name), int(index.max())
         if last >= count:
             raise UserError(f"{self.name} has {count} videos, the data has an image numbered {last}")
@@ -83,10 +83,10 @@ class StoredFlips:
         for video, label in zip(self._videos(index.tolist()), y.tolist(), strict=True):
             self._check(video, label, x)
             held.append(video.frames)
-            if sum(map(len, held)) >= judge.batch_size:
-                seen += self._judged(judge, held, x.device)
+            if sum(map(len, held)) >= verifier.batch_size:
+                seen += self._judged(verifier, held, x.device)
                 held = []
-        seen += self._judged(judge, held, x.device)
+        seen += self._judged(verifier, held, x.device)
         flips, distance = zip(*seen, strict=True)
         return _columns(self.name, torch.cat(flips), torch.cat(distance))
 
@@ -108,10 +108,10 @@ class StoredFlips:
                 f"the test set that the files were made from, in its order"
             )
 
-    def _judged(self, judge: Judge, videos: list[Tensor], device: torch.device) -> list[tuple[Tensor, Tensor]]:
+    def _judged(self, verifier: Verifier, videos: list[Tensor], device: torch.device) -> list[tuple[Tensor, Tensor]]:
         if not videos:
             return []
-        ranked = best(finite_logits(judge, torch.cat(videos).to(device).float() / 255, self.name))
+        ranked = best(finite_logits(verifier, torch.cat(videos).to(device).float() / 255, self.name))
         return [flips_and_distance(one[:, None], self.name) for one in ranked.split([len(video) for video in videos])]
 
 

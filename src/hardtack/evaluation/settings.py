@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from hardtack.attacks.ensemble import Tier, Version
+from hardtack.attacks.autoattack import Tier, Version
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.corruptions import Constants
-from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.masks import USUAL, PatchConfig
 from hardtack.evaluation.views import Severities, Types
 from hardtack.threats import Threat

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.search import Cost
+from hardtack.attacks.pool.search import Cost
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
 from hardtack.data.official import OfficialC
-from hardtack.errors import UserError
 
 Seen = dict[str, Tensor]
 """Columns of the verdicts: a name, which ends in `@` and the sight's name, and one value per image."""
@@ -38,8 +38,8 @@ class Sight(Protocol):
         """Passes of one image."""
         ...
 
-    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
-        """`judge.logits` asks the model, in fp32; x in [0,1], on the device; nothing else remembers the images."""
+    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+        """`verifier.logits` asks the model, in fp32; x in [0,1], on the device; nothing else remembers the images."""
         ...
 
 
@@ -62,9 +62,9 @@ class View:
     files: OfficialC | None = None  # that the images come from
     cost = Cost(1)
 
-    def look(self, judge: Judge, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
         self._same_labels(y, index)
-        logits = finite_logits(judge, self.show(x, index), self.name)
+        logits = finite_logits(verifier, self.show(x, index), self.name)
         return {
             f"correct@{self.name}": logits.argmax(dim=1) == y,
             f"confidence@{self.name}": confidence(logits, y),
@@ -84,9 +84,9 @@ class View:
             )
 
 
-def finite_logits(judge: Judge, x: Tensor, name: str) -> Tensor:
+def finite_logits(verifier: Verifier, x: Tensor, name: str) -> Tensor:
     """What the model says of images under a sight; of NaN the largest would be class 0, right or wrong by chance."""
-    logits = judge.logits(x)
+    logits = verifier.logits(x)
     if not logits.isfinite().all():
         raise UserError(f"the model returns NaN or infinite logits on images under {name}")
     return logits

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.config import build
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
+from hardtack.base.progress import Meter
+from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.errors import UserError
-from hardtack.evaluation.among import among
-from hardtack.evaluation.chunks import check_pair, chunks, count, head, shape_of
+from hardtack.data.spans import check_pair, chunks, count, head, shape_of
+from hardtack.evaluation.class_subset import class_subset
 from hardtack.evaluation.measure import Columns, Measure, join
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
 from hardtack.evaluation.settings import EvaluationConfig
@@ -27,9 +29,7 @@ from hardtack.evaluation.survey import Survey
 from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import make_trials
 from hardtack.models.dtypes import names_dtypes
-from hardtack.progress import Meter
 from hardtack.results import ChunkStore, missing_spans
-from hardtack.runtime import Runtime
 
 
 @names_dtypes
@@ -53,7 +53,7 @@ def evaluate(
     if not isinstance(model, nn.Module):
         raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
     check_pair(data)
-    model, data = among(model, data)
+    model, data = class_subset(model, data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()
     trials = make_trials(config, runtime.seed)

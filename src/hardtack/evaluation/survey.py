@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import untouched
-from hardtack.attacks.judge import Judge
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.progress import Meter
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation.measure import Columns
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight, clean_columns
 from hardtack.evaluation.trials import default_batch
-from hardtack.progress import Meter
 from hardtack.results import Notebook
-from hardtack.runtime import Runtime
 
 
 class Survey:
@@ -30,7 +30,7 @@ class Survey:
     ) -> None:
         self.model, self.sights, self.runtime = model, sights, runtime
         self.batch_size = config.batch_size or default_batch(tuple(like.shape[1:]), runtime.torch_device.type)
-        self.judge = Judge(model, runtime, batch_size=self.batch_size)
+        self.verifier = Verifier(model, runtime, batch_size=self.batch_size)
         self.seconds: dict[str, float] = {}  # by what is looked at, in this process
 
     def chunk_size(self, most: int) -> int:
@@ -43,13 +43,13 @@ class Survey:
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
         x = x.clamp(0, 1)
         columns: dict[str, Tensor] = {"index": index, "label": y}
-        with untouched(self.model), torch.no_grad():
-            clean = self.judge.logits(x)
+        with preserve_state(self.model), torch.no_grad():
+            clean = self.verifier.logits(x)
             check_logits(clean, y)
             columns |= clean_columns(clean, y)
             for number, sight in enumerate(self.sights):
                 began = self._now()
-                columns |= sight.look(self.judge, x, y, index)
+                columns |= sight.look(self.verifier, x, y, index)
                 kind = kind_of(sight)
                 self.seconds[kind] = self.seconds.get(kind, 0.0) + self._now() - began
                 meter.note(sight.name, (number + 1) / len(self.sights))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions import constants_for
-from hardtack.errors import UserError
 from hardtack.evaluation.flip_scores import sequence_results
 from hardtack.evaluation.masks import patch_sights
 from hardtack.evaluation.patch_scores import patch_results

@@ -13,12 +13,12 @@ from fractions import Fraction
 from typing import Any
 
 from hardtack.attacks import Ascent
-from hardtack.attacks.ensemble import EOT, Stage, autoattack
-from hardtack.config import choose, plain
-from hardtack.errors import UserError
+from hardtack.attacks.autoattack import EOT, Stage, autoattack
+from hardtack.base.config import choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
+from hardtack.base.runtime import Precision, Runtime
 from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.registry import attacks
-from hardtack.runtime import Precision, Runtime
 from hardtack.threats import Threat
 
 _GREY_LEVEL = 1 / 255

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 from pydantic import Field
 from torch import Tensor
 
-from hardtack.config import SEVERAL
+from hardtack.base.config import SEVERAL
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import Dataset
 from hardtack.data.corruptions import COMMON, EXTRA, NOISE, Constants, corrupt, frost_source
 from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official import OfficialC, open_official
-from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation.sights import View
 
 Types = Annotated[tuple[str, ...], SEVERAL, Field(min_length=1)]

@@ -13,7 +13,7 @@ from typing import Literal
 
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.branches import Branch, branches_of, is_known
 
 Kind = Literal["token", "window", "reduced", "class", "channel"]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hardtack.config import Number
-from hardtack.errors import UserError
+from hardtack.base.config import Number
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.files import find_weights, read_metadata
@@ -143,7 +143,7 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
         mean=written["mean"],
         std=written["std"],
         weights=file,
-        seed=0,  # every weight is replaced; the seed only keeps the global random state untouched
+        seed=0,  # every weight is replaced; the seed only keeps the global random state preserve_state
         **written["options"],
     )
     if written.get("code_sha256") != model.architecture.get("code_sha256"):

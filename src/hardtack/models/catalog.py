@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack import config
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base import config
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import Entry, models
 from hardtack.models.classifier import Triple, as_triple, probe
 from hardtack.models.from_file import Place, make_own, place_of
-from hardtack.registry import Entry, models
 
 TIMM = "timm:"
 # Arguments of timm's factory that load files or lead elsewhere: weights come in by one door only.

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.surgery import Fitted
 
 Triple = tuple[float, float, float]

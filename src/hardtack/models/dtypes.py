@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hardtack.files import write_text
+from hardtack.base.files import write_text
+from hardtack.base.registry import models
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.catalog import TIMM, make_body
 from hardtack.models.taps import tap
-from hardtack.registry import models
 
 _TABLE = Path(__file__).with_suffix(".json")
 

@@ -20,7 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 
 # Where training scripts put the weights in a checkpoint; averaged weights first, as timm does.
 ENTRIES = (

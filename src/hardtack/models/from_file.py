@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.models.classifier import Classifier, Triple, as_triple, probe, wrap
 from hardtack.models.user_code import Code, import_module, run_file, telling, was_named
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.files import find_weights, read_metadata
 from hardtack.models.weights import load_weights, save_weights
 

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import Field
 from torch import nn
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.models.blocks import find_blocks
 
 NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.files import shorten
 from hardtack.models.zoo.layers import PatchConvolution
 

@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.blocks import Attending, Block, Kind, class_name, find_blocks
 
 _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)

@@ -17,9 +17,9 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor, nn
 
-from hardtack import config
-from hardtack.errors import UserError
-from hardtack.files import atomic, write_text
+from hardtack.base import config
+from hardtack.base.errors import UserError
+from hardtack.base.files import atomic, write_text
 from hardtack.models.classifier import Classifier
 from hardtack.models.files import (
     METADATA_KEY,

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import objectives
 from hardtack.objectives.attacked import Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
-from hardtack.registry import objectives
 
 
 @objectives.register("adversarial", help="cross-entropy on attacked images: FGSM-AT, PGD-AT")

@@ -12,10 +12,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent, ascent_step, untouched
-from hardtack.capture import Captured
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.attacks import Ascent, ascent_step
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.capture import Captured
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +97,7 @@ class Adversary:
         if self.warmup.factor(epoch) == 0:
             return x.clone()
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
-        with untouched(self.model, mode=self.attack.mode):
+        with preserve_state(self.model, mode=self.attack.mode):
             return self._search(x, y, keys, *self.sizes(keys, epoch))
 
     def prepare(

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.base.registry import objectives
 from hardtack.objectives.attacked import Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
-from hardtack.registry import objectives
 
 
 @objectives.register("alp", help="cross-entropy on clean and attacked images + squared distance of their logits")

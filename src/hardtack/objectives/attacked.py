@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent, Mode
-from hardtack.config import Choice
-from hardtack.errors import UserError
+from hardtack.base.config import Choice
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.objectives.adversary import Adversary, Warmup
 from hardtack.objectives.multi_norm import Combine, Drawn, Several
 from hardtack.objectives.standard import Smoothing
 from hardtack.objectives.statistics import Paths, Separate
-from hardtack.registry import attacks
 from hardtack.threats import Threat
 
 DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"))

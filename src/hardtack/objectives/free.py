@@ -23,11 +23,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Mode
-from hardtack.config import Number
-from hardtack.errors import UserError
+from hardtack.base.config import Number
+from hardtack.base.errors import UserError
+from hardtack.base.registry import objectives
 from hardtack.objectives.adversary import Warmup
 from hardtack.objectives.standard import Smoothing, accuracy
-from hardtack.registry import objectives
 from hardtack.threats import Threat
 
 

@@ -15,12 +15,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.attacks import Ascent, get_loss, untouched
+from hardtack.attacks import Ascent, get_loss
+from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.losses import Loss
-from hardtack.errors import UserError
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.objectives.adversary import Adversary, Warmup, for_training
-from hardtack.runtime import Runtime
 from hardtack.threats import Ball
 
 Combine = Literal["max", "average", "random"]
@@ -50,7 +51,7 @@ class Several:
 
     def _strongest(self, found: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
         labels = y.argmax(dim=1) if y.is_floating_point() else y
-        with untouched(self.model), torch.no_grad():
+        with preserve_state(self.model), torch.no_grad():
             clean = self.model(x).float() if self._needs_clean else None
             losses = [self._severity(self.model, x_adv, labels, clean, loss=self._loss) for x_adv in found]
         worst = torch.stack(losses).argmax(dim=0)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data.geometry import flip, per_image, resized_crop
-from hardtack.errors import UserError
 
 CHANCE = 0.1  # of each of the three
 SMALLEST_AREA = 0.85

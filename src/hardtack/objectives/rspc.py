@@ -19,18 +19,18 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.attacks import untouched
+from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.patches import cover, grid, pick, stated_patch_size, usual_patch_size
-from hardtack.config import Number, check
-from hardtack.errors import UserError
+from hardtack.base import randomness
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import objectives
 from hardtack.models import Normalize, Occluder, save_occluder
 from hardtack.models.blocks import class_name
 from hardtack.objectives.patch_augment import augment_patches
 from hardtack.objectives.rspc_features import Alignment
 from hardtack.objectives.rspc_occluder import OccluderConfig, Opponent
 from hardtack.objectives.standard import Smoothing, accuracy
-from hardtack.registry import objectives
 
 _MASK, _NOISE, _PATCHES = 1, 2, 3  # what the random numbers of an image are for
 
@@ -218,7 +218,7 @@ class RSPC(nn.Module):
 
     def _climb(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
         """The gradient of the damaged images' cross-entropy in the mask, N×rows×columns, the model left untouched."""
-        with untouched(self.model):
+        with preserve_state(self.model):
             mask = self._mask(x, keys).detach().requires_grad_()
             loss = self._cross_entropy(self.model(self._damaged(x, mask, keys)).float(), y)
             return torch.autograd.grad(loss, mask)[0]

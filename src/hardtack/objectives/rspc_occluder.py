@@ -14,8 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.config import Number, check
-from hardtack.errors import UserError
+from hardtack.base.config import Number, check
+from hardtack.base.errors import UserError
 from hardtack.models import Occluder
 
 _LOSS_SCALE = 2.0**16

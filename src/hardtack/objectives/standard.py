@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.registry import objectives
+from hardtack.base.registry import objectives
 
 Smoothing = Annotated[float, Field(ge=0, lt=1)]
 

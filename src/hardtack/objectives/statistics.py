@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 Separate = Literal["attacked", "clean"]
 

@@ -17,9 +17,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent
+from hardtack.base.registry import objectives
 from hardtack.objectives.attacked import AnAttack, Attacked, AttackedObjective, like
 from hardtack.objectives.standard import accuracy
-from hardtack.registry import objectives
 from hardtack.threats import Threat
 
 # The original starts from 0.001 × Gaussian noise; `start: random` or `nudged` gives the XCiT recipe's uniform start.

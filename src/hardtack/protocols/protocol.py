@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hardtack.config import build, read_yaml
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.config import build, read_yaml
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.evaluation import EvaluationConfig
 
 FOLDER = Path(__file__).resolve().parent

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 
 from hardtack.api import Target, evaluate_target, load_target, nested
-from hardtack.config import build
+from hardtack.base.config import build
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
 from hardtack.data.paths import find_path
-from hardtack.errors import UserError, did_you_mean
 from hardtack.evaluation import Evaluation, EvaluationConfig
 from hardtack.evaluation.metrics import accuracy
 from hardtack.evaluation.settings import ATTACKED

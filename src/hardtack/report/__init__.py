@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.report.card import write_card
 from hardtack.report.page import write_page
 from hardtack.results import find_runs

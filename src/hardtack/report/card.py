@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hardtack.files import write_text
+from hardtack.base.files import write_text
 from hardtack.report import wording
 from hardtack.report.page import templates
 from hardtack.report.tables import protocol_view, table_view

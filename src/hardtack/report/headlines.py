@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.report import wording
-from hardtack.report.column import Column
+from hardtack.report.headline_column import Column
 from hardtack.results import REPORTED, Result, Row, Run, Table, paired, per_image, read_verdicts, source_of
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.report.pictures import data_uri
 from hardtack.results import Run, read_arrays
 

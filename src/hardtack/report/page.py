@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from hardtack.files import write_text
+from hardtack.base.files import write_text
 from hardtack.report.view import view
 from hardtack.results import read_runs
 

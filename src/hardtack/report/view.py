@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.report import charts, masks, palette, pictures, wording
-from hardtack.report.column import telling_column
+from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.report.history import is_number, said_warnings
 from hardtack.report.side_by_side import best_and_last, side_by_side

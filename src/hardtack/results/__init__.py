@@ -1,6 +1,6 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
-from hardtack.results.apart import told_apart
+from hardtack.results.distinguish import distinguish
 from hardtack.results.findings import Finding, FindingStore, read_finding
 from hardtack.results.leaderboard import (
     ANALYSIS,
@@ -22,6 +22,7 @@ from hardtack.results.leaderboard import (
     protocol_tables,
     source_of,
 )
+from hardtack.results.per_image import per_image
 from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, is_share, paired, to_json, wilson
 from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
 from hardtack.results.store import (
@@ -39,7 +40,6 @@ from hardtack.results.store import (
     write_arrays,
     write_verdicts,
 )
-from hardtack.results.vectors import per_image
 
 __all__ = [
     "ANALYSIS",
@@ -68,6 +68,7 @@ __all__ = [
     "comparable",
     "curves",
     "distinct_flags",
+    "distinguish",
     "find_runs",
     "from_json",
     "is_run",
@@ -88,7 +89,6 @@ __all__ = [
     "read_verdicts",
     "source_of",
     "to_json",
-    "told_apart",
     "wilson",
     "write_arrays",
     "write_verdicts",

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.errors import UserError
-from hardtack.files import write_text
+from hardtack.base.errors import UserError
+from hardtack.base.files import write_text
 from hardtack.results.record import Result, is_share
 from hardtack.results.store import read_arrays, write_arrays
 

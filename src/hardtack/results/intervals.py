@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results.record import Result, comparable, same_table
 from hardtack.results.runs import Run, parse_threat
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results.intervals import Paired, bootstrap, paired, wilson
 
 __all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "is_share", "paired", "to_json", "wilson"]

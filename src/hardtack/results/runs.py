@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.config import read_yaml
-from hardtack.errors import UserError
+from hardtack.base.config import read_yaml
+from hardtack.base.errors import UserError
 from hardtack.results.findings import Finding, finding_files, read_finding
 from hardtack.results.record import Result
 from hardtack.results.store import find_runs, read_arrays, read_metrics, read_results

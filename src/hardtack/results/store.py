@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hardtack.errors import UserError, did_you_mean
-from hardtack.files import atomic, write_text
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import atomic, write_text
 from hardtack.results.record import Result, from_json, to_json
 
 RUN_FILES = ("config.yaml", "results.jsonl", "metrics.jsonl")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 
 Eps = float | Tensor
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.threats.balls import BALLS, Ball, Eps
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hardtack.config import flat, plain
-from hardtack.errors import UserError
-from hardtack.files import atomic
+from hardtack.base.config import flat, plain
+from hardtack.base.errors import UserError
+from hardtack.base.files import atomic
 from hardtack.training.sharding import split_like, split_moments, whole
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 
 class FiniteGuard:

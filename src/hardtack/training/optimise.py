@@ -10,11 +10,11 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from hardtack.config import Number
-from hardtack.errors import UserError
+from hardtack.base.config import Number
+from hardtack.base.errors import UserError
 from hardtack.models.parts import depths, head
-from hardtack.training.remarks import idle
 from hardtack.training.sharding import is_split
+from hardtack.training.unused_settings import idle
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 TABLES = ("pos_embed", "cls_token")  # added to the tokens, so no matrices, whatever their shape

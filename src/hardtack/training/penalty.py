@@ -15,8 +15,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.config import listed
-from hardtack.errors import UserError
+from hardtack.base.config import listed
+from hardtack.base.errors import UserError
 from hardtack.models.parts import Word, chosen
 
 

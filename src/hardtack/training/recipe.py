@@ -10,14 +10,14 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hardtack.attacks import Ascent
-from hardtack.config import SEVERAL, Choice, build, merge, parse_words, read_yaml
+from hardtack.base.config import SEVERAL, Choice, build, merge, parse_words, read_yaml
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks, objectives
+from hardtack.base.runtime import Runtime
 from hardtack.data import AugmentConfig, DataConfig
-from hardtack.errors import UserError
 from hardtack.models import ModelConfig
 from hardtack.models.parts import Word
 from hardtack.objectives import StandardConfig
-from hardtack.registry import attacks, objectives
-from hardtack.runtime import Runtime
 from hardtack.threats import Threat
 from hardtack.training.optimise import OptimiserConfig
 from hardtack.training.penalty import PenaltyConfig

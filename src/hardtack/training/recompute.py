@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import find_blocks
 from hardtack.training.sharpness import unwritten
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hardtack.config import SEVERAL, Number
-from hardtack.training.remarks import idle
+from hardtack.base.config import SEVERAL, Number
+from hardtack.training.unused_settings import idle
 
 _WARMED = ("cosine", "step", "constant")
 _BELONGS = {

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardtack.base.runtime import Runtime
 from hardtack.models import find_blocks
-from hardtack.runtime import Runtime
 
 
 def shard(model: nn.Module, runtime: Runtime) -> None:

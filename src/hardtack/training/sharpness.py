@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 _RHO = {"none": 0.0, "sam": 0.05, "awp": 0.005}
 _TINY = 1e-12

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError
-from hardtack.files import write_text
+from hardtack.base.errors import UserError
+from hardtack.base.files import write_text
 
 
 class Tracker:

@@ -21,19 +21,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hardtack import randomness
-from hardtack.capture import Captured
-from hardtack.config import plain, write_yaml
+from hardtack.base import randomness
+from hardtack.base.capture import Captured
+from hardtack.base.config import plain, write_yaml
+from hardtack.base.errors import UserError
+from hardtack.base.progress import Meter
 from hardtack.data import Batch, Dataset, batches, make_augment, steps_per_epoch
-from hardtack.errors import UserError
 from hardtack.models import save_weights
-from hardtack.progress import Meter
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
 from hardtack.training.checkpoint import load_state, restore, save_state, state_of
-from hardtack.training.exhibits import Exhibits
 from hardtack.training.freezing import freeze
 from hardtack.training.guard import FiniteGuard, check_gradient, enough_images, outlived, terminated
-from hardtack.training.opening import check_classes, opening
+from hardtack.training.mask_snapshots import Exhibits
 from hardtack.training.optimise import set_rates
 from hardtack.training.overfitting import OVERFITS, first_overfit
 from hardtack.training.recipe import Recipe
@@ -41,6 +40,7 @@ from hardtack.training.recompute import checkpoint_blocks
 from hardtack.training.schedule import Schedule
 from hardtack.training.sharding import agree, fill, shard, whole
 from hardtack.training.sharpness import MicroBatch, keep, unwritten
+from hardtack.training.startup_notes import check_classes, opening
 from hardtack.training.tracking import Tracker, Window, radius_of
 
 # An objective is (x, y, **prepared) -> {"loss": …, parts…}; `prepare(x, y, keys=, epoch=)` finds beforehand what needs

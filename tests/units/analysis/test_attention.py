@@ -9,9 +9,9 @@ import torch
 import hardtack as ht
 from hardtack.analysis.attention import Attention, measures
 from hardtack.analysis.attention.maps import Grid, find_grid, find_layers, listen
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.models import Occluder, save_occluder
-from hardtack.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 

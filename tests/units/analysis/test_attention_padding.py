@@ -9,7 +9,7 @@ import hardtack as ht
 from hardtack.analysis.attention import measures
 from hardtack.analysis.attention.maps import find_layers, listen
 from hardtack.analysis.attention.padding import find_inside, without_padding
-from hardtack.runtime import Runtime
+from hardtack.base.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 

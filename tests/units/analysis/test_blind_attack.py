@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hardtack as ht
-from hardtack.runtime import Runtime
+from hardtack.base.runtime import Runtime
 from tiny_runs import images, labels
 
 SETTINGS = {

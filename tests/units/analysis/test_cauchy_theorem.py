@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import hardtack as ht
+from hardtack.base.runtime import Runtime
 from hardtack.models import wrap
-from hardtack.runtime import Runtime
 
 DEPTH = 3
 X = torch.full((1, 3, 2, 2), 0.5)

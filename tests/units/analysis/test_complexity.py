@@ -10,8 +10,8 @@ from torch import nn
 import hardtack as ht
 from hardtack.analysis.complexity.rademacher import closed_bounds, extra, signs, suprema
 from hardtack.analysis.complexity.theorem import block_norms
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from tiny_runs import Linear, images, labels
 
 CPU = Runtime(device="cpu")

@@ -10,12 +10,12 @@ import hardtack as ht
 from hardtack.analysis import Conclusion, OverImages
 from hardtack.analysis.analysis import mean_score
 from hardtack.analysis.landscape import filter_direction
+from hardtack.base.errors import UserError
+from hardtack.base.registry import Registry, analyses
+from hardtack.base.runtime import Runtime
 from hardtack.cli import main
-from hardtack.errors import UserError
-from hardtack.evaluation.among import Among
-from hardtack.registry import Registry
+from hardtack.evaluation.class_subset import ClassSubset
 from hardtack.results import read_results, read_run
-from hardtack.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 
@@ -47,9 +47,9 @@ class _Brightness:
 
 @pytest.fixture
 def toy(monkeypatch):
-    registry = Registry("analysis")
+    registry = Registry("analyses", "analysis")
     registry.register("brightness")(Brightness)
-    monkeypatch.setattr("hardtack.analysis.conduct.analyses", registry)
+    monkeypatch.setattr("hardtack.analysis.run.analyses", registry)
     model = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
     return model, (torch.rand(11, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(11) % 10)
 
@@ -188,7 +188,7 @@ def test_answers_that_change_by_themselves_flag_what_is_found(toy, tmp_path, noi
 
 def test_an_analysis_that_does_not_ask_the_model_needs_no_answers(toy):
     model, data = Restless(noise=True), (torch.rand(6, 3, 5, 5), torch.arange(6) % 2)  # not the images it takes
-    found = ht.analyze(model, data, ht.registry.analyses.get("complexity").make(), runtime=CPU, quiet=True)
+    found = ht.analyze(model, data, analyses.get("complexity").make(), runtime=CPU, quiet=True)
     assert not found.results[0].flags
 
 
@@ -296,7 +296,7 @@ def test_a_fault_in_one_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
 
 def test_a_model_that_answers_among_some_classes_is_the_same_network():
     model = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
-    some = Among(model, torch.tensor([0, 3, 5]))
+    some = ClassSubset(model, torch.tensor([0, 3, 5]))
     data = (torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(3))
 
     def seen(model, name, **settings):

@@ -9,10 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import hardtack as ht
-from hardtack.analysis.held import Held
 from hardtack.analysis.hessian import Hessian, lanczos
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.analysis.image_cache import ImageCache
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from tiny_runs import Linear, images, labels
 
 CPU = Runtime(device="cpu")
@@ -137,7 +137,7 @@ def test_sharpness_is_the_rise_of_the_loss_along_the_gradient():
 
 def test_weights_come_back_to_the_bit():
     model = small_net()
-    hessian = Hessian(model, Held([(images(2), labels(2), torch.arange(2))], torch.device("cpu"), 0))
+    hessian = Hessian(model, ImageCache([(images(2), labels(2), torch.arange(2))], torch.device("cpu"), 0))
     before = copy.deepcopy(model.state_dict())
     with hessian.displaced(torch.full((sum(hessian.sizes),), 0.1)):
         assert not torch.equal(model[1].weight, before["1.weight"])

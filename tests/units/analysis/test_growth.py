@@ -9,10 +9,10 @@ import hardtack as ht
 from hardtack.analysis.growth import PERTURBED
 from hardtack.analysis.jacobian.chain import find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
-from hardtack.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 LIMITS = ("first order", "one plus", "exponential")

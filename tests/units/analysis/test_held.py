@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardtack.analysis.held import ON_DEVICE, Held
+from hardtack.analysis.image_cache import ON_DEVICE, ImageCache
 from hardtack.analysis.landscape.loss import _regrouped
 
 DEVICE = torch.device("meta")  # one that is not main memory
@@ -16,13 +16,13 @@ def batches():
 
 @pytest.mark.parametrize("size, home", [(ON_DEVICE, "meta"), (ON_DEVICE + 1, "cpu")])
 def test_few_images_lie_on_the_device_and_many_in_main_memory(size, home):
-    kept = Held(batches(), DEVICE, size)
+    kept = ImageCache(batches(), DEVICE, size)
     assert {x.device.type for x, _, _ in kept._batches} == {home}
     assert {x.device.type for x, _, _ in kept} == {"meta"}
 
 
 def test_they_can_be_walked_over_again_and_know_which_they_are():
-    kept = Held(batches(), torch.device("cpu"), 0)
+    kept = ImageCache(batches(), torch.device("cpu"), 0)
     assert len(kept) == 10 and [len(x) for x, _, _ in kept] == [4, 4, 2] == [len(x) for x, _, _ in kept]
     assert kept.each()["index"].tolist() == list(range(10))
     assert kept.each()["label"].tolist() == [number % 3 for number in range(10)]

@@ -19,10 +19,10 @@ from hardtack.analysis.jacobian import (
     survey,
 )
 from hardtack.analysis.jacobian import rows as rows_file
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.models import wrap
-from hardtack.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 

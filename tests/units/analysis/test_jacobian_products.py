@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hardtack.analysis.jacobian import Jacobian, block_piece, branch_pieces, dense_jacobian, survey
-from hardtack.analysis.jacobian.places import cut, features_piece, network_piece, stretch_piece
-from hardtack.errors import UserError
+from hardtack.analysis.jacobian.block_parts import cut, features_piece, network_piece, stretch_piece
+from hardtack.base.errors import UserError
 from hardtack.models import load_model, wrap
 
 TINY = {

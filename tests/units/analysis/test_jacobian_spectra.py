@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hardtack import randomness
 from hardtack.analysis.jacobian import Matrices, lanczos, power
+from hardtack.base import randomness
 
 METHODS = pytest.mark.parametrize("find", [lanczos, power])
 

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 
 import hardtack as ht
 from hardtack.analysis.landscape import analysis, directions, filter_direction
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from tiny_runs import Linear, images, labels
 
 CPU = Runtime(device="cpu")

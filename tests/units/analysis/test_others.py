@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis.others import Other, Resized, read_others
-from hardtack.errors import UserError
-from hardtack.evaluation.among import Among
+from hardtack.analysis.other_models import Other, Resized, read_others
+from hardtack.base.errors import UserError
+from hardtack.evaluation.class_subset import ClassSubset
 from hardtack.models.weights import save_weights
 
 
@@ -59,7 +59,7 @@ def test_a_module_is_copied_and_answers_among_the_same_classes():
     module.num_classes = 6
     whole = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
     whole.num_classes = 6
-    model = Other.parse(module).load(Among(whole, torch.tensor([1, 4])), (3, 2, 2))
+    model = Other.parse(module).load(ClassSubset(whole, torch.tensor([1, 4])), (3, 2, 2))
     x = torch.rand(5, 3, 2, 2)
     assert torch.equal(model(x), module(x)[:, [1, 4]])
     assert all(a is not b for a, b in zip(model.parameters(), module.parameters(), strict=True))

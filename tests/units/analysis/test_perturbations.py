@@ -8,11 +8,11 @@ from torch import nn
 import hardtack as ht
 from hardtack.analysis.perturbations import Perturbations
 from hardtack.attacks import Ascent
+from hardtack.base.config import plain
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.cli import main
-from hardtack.config import plain
-from hardtack.errors import UserError
 from hardtack.results import read_run
-from hardtack.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 SIDE = 6

@@ -7,8 +7,8 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.analysis.sparsity import components, spectral_norm, weight_tensors
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 

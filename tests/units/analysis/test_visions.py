@@ -8,9 +8,9 @@ from torch import nn
 import hardtack as ht
 from hardtack.analysis import Scene
 from hardtack.analysis.visions import Visions, _Units
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.models import tap
-from hardtack.runtime import Runtime
 
 CPU = Runtime(device="cpu")
 

@@ -16,12 +16,12 @@ from torch import nn
 
 from hardtack.attacks import APGD
 from hardtack.attacks.apgd import _checkpoints
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.search import Work
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.search import Work
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 
 CPU = Runtime(device="cpu", compile=False)
 
@@ -512,14 +512,14 @@ def test_a_success_between_two_looks_is_not_lost():
     model.register_forward_pre_hook(lambda module, given: path.append(given[0].flatten(1).mean().item()))
     attack = APGD(threat="linf:0.1", loss="margin", steps=4)
     attack(model, x, y)
-    model.where = path[1]  # after the judge's look at the clean image: the random start
+    model.where = path[1]  # after the verifier's look at the clean image: the random start
     assert abs(path[1] - 0.5) > 0.001 and abs(path[2] - path[1]) > 0.01
     given = Images(x, y, torch.arange(1), model(x))
     for kind, fallen in ((APGD, True), (LastPoint, False)):
         search = kind(**{field.name: getattr(attack, field.name) for field in dataclasses.fields(attack)})
-        ledger = Pool(model, CPU, 1, Judge(model, CPU), every=5).run(search, given)
-        assert ledger.fallen.tolist() == [fallen], kind.__name__
-        assert ledger.step.tolist() == [0 if fallen else -1]
+        attempts = Pool(model, CPU, 1, Verifier(model, CPU), every=5).run(search, given)
+        assert attempts.fallen.tolist() == [fallen], kind.__name__
+        assert attempts.step.tolist() == [0 if fallen else -1]
 
 
 def test_of_points_that_do_not_fool_the_best_is_returned():

@@ -6,7 +6,7 @@ from linear_models import Linear, best_gain, gain, images, labels
 from torch import nn
 
 from hardtack.attacks import Ascent, ascent_step
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 X, Y = images("active box"), labels()
 

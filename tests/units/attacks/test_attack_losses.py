@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hardtack.attacks import LOSSES, get_loss
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 LOGITS = torch.tensor([[2.0, 1.0, 0.0, -1.0], [0.0, 3.0, 1.0, 2.0]])
 Y = torch.tensor([0, 2])

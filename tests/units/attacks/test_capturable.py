@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardtack.attacks import FAB, Square
 from hardtack.attacks.apgd import APGD
-from hardtack.attacks.search import Work
+from hardtack.attacks.pool.search import Work
 from hardtack.threats import Threat
 
 COPIES = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.Tensor.cpu, torch.Tensor.numpy)

@@ -9,9 +9,9 @@ from linear_models import PIXELS, SHAPE, Linear, best_gain, images
 from torch import nn
 
 from hardtack.attacks import CarliniWagner, carlini_wagner, minimum_norm
-from hardtack.config import choose, plain
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base.config import choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks import APGD, FAB, Ascent, Square, ensemble
-from hardtack.attacks.ensemble import autoattack
-from hardtack.errors import UserError
+from hardtack.attacks import APGD, FAB, Ascent, Square
+from hardtack.attacks import autoattack as ensemble
+from hardtack.attacks.autoattack import autoattack
+from hardtack.base.errors import UserError
 from hardtack.threats import Threat
 from row_models import Rows, row_pair
 
@@ -243,11 +244,11 @@ def test_every_stage_runs_with_few_and_with_many_classes(short, classes, norm, e
 
 def test_what_a_coarse_search_misses_on_the_edge_is_found_by_a_finer_one():
     """A double that rounds its logits to steps of a half is blind to the last half; the stage for the edge is not."""
-    from hardtack.attacks.judge import Judge
-    from hardtack.attacks.ledger import Images
-    from hardtack.attacks.pool import Pool
-    from hardtack.attacks.siege import Siege
-    from hardtack.runtime import Runtime
+    from hardtack.attacks.pool.attack_run import AttackRun
+    from hardtack.attacks.pool.attempts import Images
+    from hardtack.attacks.pool.pool import Pool
+    from hardtack.attacks.pool.verifier import Verifier
+    from hardtack.base.runtime import Runtime
 
     class Slope(nn.Module):
         """Right by 10 on black images; wrong by a hair on images that are 0.1 brighter everywhere."""
@@ -264,12 +265,12 @@ def test_what_a_coarse_search_misses_on_the_edge_is_found_by_a_finer_one():
 
     x, y = torch.zeros(3, 3, 4, 4), torch.zeros(3, dtype=torch.int64)
     model, runtime = Slope(False), Runtime(device="cpu")
-    judge = Judge(model, runtime)
-    images = Images(x, y, torch.arange(3), judge.logits(x))
+    verifier = Verifier(model, runtime)
+    images = Images(x, y, torch.arange(3), verifier.logits(x))
     for stages, broken in ((fast_stages(), True), ([stage for stage in fast_stages() if not stage.fine], False)):
-        siege = Siege(images, stages, standing=torch.ones(3, dtype=torch.bool), prediction=y)
-        siege.run(model, Pool(Slope(True), runtime, 8, judge, "fp32", coarse="bf16"), judge)
-        assert (~siege.standing).all() == broken
+        attack_run = AttackRun(images, stages, standing=torch.ones(3, dtype=torch.bool), prediction=y)
+        attack_run.run(model, Pool(Slope(True), runtime, 8, verifier, "fp32", coarse="bf16"), verifier)
+        assert (~attack_run.standing).all() == broken
 
 
 def fast_stages():

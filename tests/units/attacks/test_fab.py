@@ -7,14 +7,14 @@ import torch
 from linear_models import Linear, best_gain, images
 from torch import nn
 
-from hardtack.attacks.agenda import ranking
 from hardtack.attacks.fab import FAB
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.search import Cost, Work
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.queue import ranking
+from hardtack.attacks.pool.search import Cost, Work
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.threats import Threat
 
 NORMS = ["linf", "l2", "l1"]
@@ -239,9 +239,9 @@ def test_what_a_step_costs():
 
 
 def pooled(attack, model, x, y, keys, batch_size):
-    judge = Judge(model, CPU)
-    pool = Pool(model, CPU, batch_size=batch_size, judge=judge)
-    return pool.run(attack, Images(x, y, keys, judge.logits(x)))
+    verifier = Verifier(model, CPU)
+    pool = Pool(model, CPU, batch_size=batch_size, verifier=verifier)
+    return pool.run(attack, Images(x, y, keys, verifier.logits(x)))
 
 
 @every_norm

@@ -1,12 +1,12 @@
-"""The judge's forward passes: how many images a recorded one holds."""
+"""The verifier's forward passes: how many images a recorded one holds."""
 
 import pytest
 import torch
 from torch import nn
 
-from hardtack.attacks import judge as module
-from hardtack.attacks.judge import Judge
-from hardtack.runtime import Runtime
+from hardtack.attacks.pool import verifier as module
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.runtime import Runtime
 
 MODEL = nn.Sequential(nn.Flatten(), nn.Linear(3 * 4 * 4, 10)).eval()
 
@@ -32,7 +32,7 @@ def recorded(monkeypatch):
 @pytest.mark.parametrize("batch_size, sizes", [(4, {4}), (100, {16, 64, 100}), (512, {16, 64, 256, 512})])
 def test_few_sizes_are_recorded_and_none_beyond_the_batch_that_fits(recorded, batch_size, sizes):
     x = torch.rand(700, 3, 4, 4)
-    ask = Judge(MODEL, Runtime(device="cpu"), batch_size=batch_size)
+    ask = Verifier(MODEL, Runtime(device="cpu"), batch_size=batch_size)
     for count in (1, 3, 17, 50, 90, 257, 300, 512, 700):
         assert torch.allclose(ask.logits(x[:count]), MODEL(x[:count]), atol=1e-5)
     assert set(recorded) == sizes
@@ -49,7 +49,7 @@ def test_recordings_of_larger_batches_are_dropped_when_memory_runs_out(recorded)
             return MODEL(x)
 
     model, x = Small(), torch.rand(40, 3, 4, 4)
-    ask = Judge(model, Runtime(device="cpu"), batch_size=64)
+    ask = Verifier(model, Runtime(device="cpu"), batch_size=64)
     ask.logits(x)
     model.most = 5
     assert torch.allclose(ask.logits(x), MODEL(x), atol=1e-5)

@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 PROGRAM = """
 import torch
 from torch import nn
-from hardtack.attacks.kernels import quicken
+from hardtack.attacks.pool.kernels import quicken
 
 torch.manual_seed(0)
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks import untouched
-from hardtack.runtime import Runtime
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.runtime import Runtime
 from tiny_runs import images
 
 
@@ -37,7 +37,7 @@ def gradient(model, x):
 @pytest.mark.parametrize("norm", [None, nn.BatchNorm2d(6, affine=False), nn.BatchNorm2d(6, eps=0.1)])
 def test_one_image_has_the_gradient_it_has_in_a_pair(norm):
     model, x = Permuted(norm).eval(), images(2)
-    with untouched(model):
+    with preserve_state(model):
         pair, alone = gradient(model, x), torch.cat([gradient(model, one[None]) for one in x])
         assert torch.allclose(pair, alone, atol=1e-6)
         through = torch.func.grad(lambda one: model(one[None]).logsumexp(dim=1).sum())(x[0])
@@ -51,7 +51,7 @@ def test_statistics_of_the_image_itself_are_left_to_torch(mode, tracked):
     norm = nn.BatchNorm2d(6, track_running_stats=tracked)
     model, x = Permuted(norm).train(mode == "train"), images(1)
     expected = model(x).detach()
-    with untouched(model, mode=mode):
+    with preserve_state(model, mode=mode):
         assert torch.equal(model(x), expected)
 
 
@@ -70,5 +70,5 @@ def test_robust_accuracy_does_not_depend_on_the_batch():
 @pytest.mark.parametrize("name", ["levit_128s_32", "ceit_tiny_32"])
 def test_networks_that_norm_before_their_tokens(name):
     model, x = ht.load_model(name, num_classes=10, seed=0).eval(), images(2, side=32)
-    with untouched(model):
+    with preserve_state(model):
         assert torch.allclose(gradient(model, x)[:1], gradient(model, x[:1]), rtol=1e-3, atol=1e-6)

@@ -9,9 +9,9 @@ from torch import nn
 
 from hardtack.attacks import MinimumNorm
 from hardtack.attacks.minimum_norm import DUAL, Nearest
-from hardtack.config import choose, plain
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base.config import choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import BALLS, Threat
 
 NORMS = ["linf", "l2", "l1"]

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hardtack import config
 from hardtack.attacks import Occlusion
 from hardtack.attacks.losses import margin
-from hardtack.errors import UserError
+from hardtack.base import config
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.models import load_model
-from hardtack.registry import attacks
 
 VIT = load_model("vit_digits", seed=0)  # 16 patches of 8 pixels
 X = 0.1 + 0.8 * torch.rand(12, 3, 32, 32, generator=torch.Generator().manual_seed(0))

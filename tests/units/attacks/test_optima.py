@@ -7,8 +7,8 @@ import torch
 from linear_models import Linear, best_gain, gain, images, labels
 
 from hardtack.attacks import Ascent, ascent
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import BALLS, Threat
 
 MODEL = Linear()

@@ -11,12 +11,12 @@ from linear_models import SHAPE, Linear, best_gain, gain, images, labels
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
-from hardtack import config
 from hardtack.attacks import Occlusion, PatchFool, patch_fool
 from hardtack.attacks.patches import Tokens, log_attention, token_weights
-from hardtack.errors import UserError
+from hardtack.base import config
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.models import load_model, tap
-from hardtack.registry import attacks
 
 SMALL = {"image_size": 32, "patch_size": 4, "depth": 3}
 SWIN = {"image_size": 64, "window_size": 4, "embed_dim": 24, "depths": (2, 2), "num_heads": (2, 4)}

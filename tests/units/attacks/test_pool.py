@@ -14,14 +14,14 @@ import torch
 from torch import nn
 
 from hardtack.attacks import APGD, FAB, Square
-from hardtack.attacks.agenda import Round, ranking
-from hardtack.attacks.ensemble import Near, fast
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images, Ledger
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.search import Cost, Try, common, success_margin, watch
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.attacks.autoattack import Near, fast
+from hardtack.attacks.pool.attempts import Attempts, Images
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.queue import Round, ranking
+from hardtack.attacks.pool.search import Cost, Try, common, success_margin, watch
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.threats import Threat
 from row_models import Rows, row_pair
 
@@ -87,8 +87,8 @@ def scripted_images(count):
     return Images(x, y, torch.arange(count), Pixel()(x))
 
 
-def pool(model, size, every=2, judge=None, **settings):
-    return Pool(model, CPU, size, judge or Judge(model, CPU), every=every, **settings)
+def pool(model, size, every=2, verifier=None, **settings):
+    return Pool(model, CPU, size, verifier or Verifier(model, CPU), every=every, **settings)
 
 
 def expected(table, length, every):
@@ -113,38 +113,38 @@ def random_table(count=25, tries=4, seed=0):
     return np.where(generator.random(table.shape) < 0.7, NEVER, table)
 
 
-def outcome(ledger):
-    return list(zip(ledger.won.tolist(), ledger.step.tolist(), ledger.passes().tolist(), strict=True))
+def outcome(attempts):
+    return list(zip(attempts.won.tolist(), attempts.step.tolist(), attempts.passes().tolist(), strict=True))
 
 
 @pytest.mark.parametrize("every", [1, 5])
 @pytest.mark.parametrize("size", SIZES)
 def test_each_image_gets_what_its_own_row_of_the_table_says(size, every):
     table = random_table()
-    ledger = pool(Pixel(), size, every).run(Scripted(table), scripted_images(25))
-    assert outcome(ledger) == expected(table, 12, every)
-    tries = np.where(ledger.won >= 0, 0.6 + 0.01 * ledger.won, 0.111)
-    assert ledger.x_adv[:, 0, 0, 0].numpy() == pytest.approx(tries, abs=1e-6), "of a survivor, the closest it came"
-    assert (ledger.won == -1).any() and len(np.unique(ledger.won)) == 5, "the table must have every case"
+    attempts = pool(Pixel(), size, every).run(Scripted(table), scripted_images(25))
+    assert outcome(attempts) == expected(table, 12, every)
+    tries = np.where(attempts.won >= 0, 0.6 + 0.01 * attempts.won, 0.111)
+    assert attempts.x_adv[:, 0, 0, 0].numpy() == pytest.approx(tries, abs=1e-6), "of a survivor, the closest it came"
+    assert (attempts.won == -1).any() and len(np.unique(attempts.won)) == 5, "the table must have every case"
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_first_success_in_order_counts_whichever_comes_first(size):
     """Try 0 fails slowly, try 1 succeeds late, try 2 fails, try 3 succeeds at once."""
     table = np.array([[NEVER, 9, NEVER, 0], [NEVER, NEVER, 11, 0], [10, 1, 0, 0], [NEVER, NEVER, NEVER, 3]])
-    ledger = pool(Pixel(), size, every=1).run(Scripted(table), scripted_images(4))
-    assert ledger.won.tolist() == [1, 2, 0, 3] and ledger.step.tolist() == [9, 11, 10, 3]
-    assert ledger.x_adv[:, 0, 0, 0].tolist() == pytest.approx([0.61, 0.62, 0.60, 0.63])
-    assert ledger.passes().tolist() == [12 + 10, 24 + 12, 11, 36 + 4]
+    attempts = pool(Pixel(), size, every=1).run(Scripted(table), scripted_images(4))
+    assert attempts.won.tolist() == [1, 2, 0, 3] and attempts.step.tolist() == [9, 11, 10, 3]
+    assert attempts.x_adv[:, 0, 0, 0].tolist() == pytest.approx([0.61, 0.62, 0.60, 0.63])
+    assert attempts.passes().tolist() == [12 + 10, 24 + 12, 11, 36 + 4]
 
 
 def test_later_tries_are_not_made_once_an_earlier_one_succeeded():
     search = Scripted(np.zeros((30, 6), dtype=int))
     model = Pixel()
-    ledger = pool(model, 30, every=1).run(search, scripted_images(30))
+    attempts = pool(model, 30, every=1).run(search, scripted_images(30))
     assert search.begun == [(image, 0) for image in range(30)]
     assert model.rows == 30 + 30, "one pass, one confirmation"
-    assert (ledger.used[:, 1:] == -1).all()
+    assert (attempts.used[:, 1:] == -1).all()
 
 
 def test_tries_side_by_side_stop_when_an_earlier_one_succeeds():
@@ -153,9 +153,9 @@ def test_tries_side_by_side_stop_when_an_earlier_one_succeeds():
     table[0, 1] = 3
     model = Pixel()
     p = pool(model, 64, every=1)
-    ledger = p.run(Scripted(table), scripted_images(1))
-    assert outcome(ledger) == [(1, 3, 12 + 4)]
-    assert (ledger.used[0] == [12, 4, -1, -1, -1, -1, -1, -1]).all()
+    attempts = p.run(Scripted(table), scripted_images(1))
+    assert outcome(attempts) == [(1, 3, 12 + 4)]
+    assert (attempts.used[0] == [12, 4, -1, -1, -1, -1, -1, -1]).all()
     assert p.spent.forwards == 8 * 4 + 8, "eight tries for four passes, then only the first, which may still win"
 
 
@@ -184,8 +184,8 @@ def test_every_image_meets_its_first_try_before_any_meets_its_second():
 def test_a_search_that_says_it_is_done_ends_before_its_length(size):
     table = np.full((9, 2), NEVER)
     p = pool(Pixel(), size, every=2)
-    ledger = p.run(Scripted(table, length=1000, ends=5), scripted_images(9))
-    assert (ledger.used == 6).all() and p.spent.forwards == 9 * 2 * 6, "seen at the next look"
+    attempts = p.run(Scripted(table, length=1000, ends=5), scripted_images(9))
+    assert (attempts.used == 6).all() and p.spent.forwards == 9 * 2 * 6, "seen at the next look"
 
 
 # ---------------------------------------------------------------- claims
@@ -219,21 +219,21 @@ class Climbing(Scripted):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_claim_that_the_judge_does_not_share_lets_the_search_go_on(size):
-    """The search sees a success from 0.3 on, the judge from 0.5 on; half of the images never get that far."""
+    """The search sees a success from 0.3 on, the verifier from 0.5 on; half of the images never get that far."""
     model, top = Pixel(), torch.where(torch.arange(8) % 2 == 0, 0.7, 0.45)
     seen = Biased(model, torch.tensor([0.0, 0.4, 0.0]))
-    ledger = pool(seen, size, every=1, judge=Judge(model, CPU)).run(Climbing(8, top), scripted_images(8))
-    assert ledger.fallen.tolist() == [True, False] * 4
-    assert (ledger.step[::2] == 9).all() and (ledger.x_adv[::2, 0, 0, 0] > 0.5).all()
-    assert ledger.unverified.all()
-    assert (model(ledger.x_adv).argmax(dim=1).bool().numpy() == ledger.fallen).all(), "no verdict is false"
+    attempts = pool(seen, size, every=1, verifier=Verifier(model, CPU)).run(Climbing(8, top), scripted_images(8))
+    assert attempts.fallen.tolist() == [True, False] * 4
+    assert (attempts.step[::2] == 9).all() and (attempts.x_adv[::2, 0, 0, 0] > 0.5).all()
+    assert attempts.unverified.all()
+    assert (model(attempts.x_adv).argmax(dim=1).bool().numpy() == attempts.fallen).all(), "no verdict is false"
 
 
 def test_a_claim_outside_the_ball_is_refused():
     search = Climbing(4)
     search.threat = Threat("linf", "0.3")
-    ledger = pool(Pixel(), 4, every=1).run(search, scripted_images(4))
-    assert not ledger.fallen.any() and ledger.unverified.all()
+    attempts = pool(Pixel(), 4, every=1).run(search, scripted_images(4))
+    assert not attempts.fallen.any() and attempts.unverified.all()
 
 
 class Faulty(Pixel):
@@ -249,13 +249,13 @@ class Faulty(Pixel):
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_logits_that_are_not_numbers_never_count(value):
-    ledger = pool(Faulty(value), 3).run(Climbing(6), scripted_images(6))
-    assert not ledger.fallen.any() and ledger.not_finite.all()
-    assert (ledger.x_adv[:, 0, 0, 0] <= 0.3 + 1e-6).all()
+    attempts = pool(Faulty(value), 3).run(Climbing(6), scripted_images(6))
+    assert not attempts.fallen.any() and attempts.not_finite.all()
+    assert (attempts.x_adv[:, 0, 0, 0] <= 0.3 + 1e-6).all()
 
 
 def test_a_judge_that_answers_nan_confirms_nothing():
-    p = pool(Pixel(), 3, judge=Judge(Faulty(torch.nan), CPU))
+    p = pool(Pixel(), 3, verifier=Verifier(Faulty(torch.nan), CPU))
     assert not p.run(Climbing(6), scripted_images(6)).fallen.any()
 
 
@@ -337,8 +337,8 @@ def test_one_try_whose_loss_rose_is_enough(size, which):
             entries = watch(state, state["x"], model(state["x"]), reach=False, loss=loss)
             return entries | {"done": state["t"] + 1 >= self.span}
 
-    ledger = pool(Half(), size, every=1).run(Uneven(np.full((1, 2), NEVER)), scripted_images(1))
-    assert (ledger.top_loss > ledger.first_loss).all()
+    attempts = pool(Half(), size, every=1).run(Uneven(np.full((1, 2), NEVER)), scripted_images(1))
+    assert (attempts.top_loss > attempts.first_loss).all()
 
 
 # ---------------------------------------------------------------- rounds
@@ -350,24 +350,24 @@ def test_a_gate_lets_in_only_whom_it_should():
     search = Scripted(table, length=4)
     seen = []
 
-    def gate(ledger, images, rows):
+    def gate(attempts, images, rows):
         seen.append(sorted(rows.tolist()))
         return rows % 2 == 0
 
     rounds = [Round((Try(-1, 0, 4),)), Round((Try(-1, 1, 4),), gate), Round((Try(-1, 2, 4),))]
-    ledger = pool(Pixel(), 12).run(search, scripted_images(12), rounds)
+    attempts = pool(Pixel(), 12).run(search, scripted_images(12), rounds)
     assert seen == [list(range(12))]
     assert sorted(image for image, number in search.begun if number == 1) == [0, 2, 4, 6, 8, 10]
-    assert ledger.fallen.nonzero()[0].tolist() == [0, 6], "image 3 and 9 never came to the try that breaks them"
+    assert attempts.fallen.nonzero()[0].tolist() == [0, 6], "image 3 and 9 never came to the try that breaks them"
     assert sorted(image for image, number in search.begun if number == 2) == [2, 4, 8, 10], "nor to any after it"
 
 
 def test_near_counts_what_is_left_of_the_clean_margin():
     images = scripted_images(4)  # clean margin 1 each
-    ledger = Ledger(images, 1)
-    ledger.margin = torch.tensor([-0.2, -0.3, -0.9, -torch.inf])
-    assert Near(0.25)(ledger, images, np.arange(4)).tolist() == [True, False, False, False]
-    assert Near(0.3)(ledger, images, np.array([1, 2])).tolist() == [True, False]
+    attempts = Attempts(images, 1)
+    attempts.margin = torch.tensor([-0.2, -0.3, -0.9, -torch.inf])
+    assert Near(0.25)(attempts, images, np.arange(4)).tolist() == [True, False, False, False]
+    assert Near(0.3)(attempts, images, np.array([1, 2])).tolist() == [True, False]
 
 
 def test_targets_are_ranked_at_the_closest_point():
@@ -403,11 +403,11 @@ def test_ranking_is_likeliest_first_without_the_label():
 def test_fast_rounds_spend_long_searches_on_near_images_only():
     search, _, _ = fast(Threat("linf", "0.03"))
     images = row_images(Rows(rough=0.3))
-    ledger = pool(Rows(rough=0.3), 24).run(search.attack, images, list(search.rounds))
+    attempts = pool(Rows(rough=0.3), 24).run(search.attack, images, list(search.rounds))
     clean = -success_margin(images.clean, images.y, images.y, reach=False)
     last = search.rounds[-1]
-    tried = (ledger.used[:, -len(last.tries) :] >= 0).any(axis=1)
-    far = ~ledger.fallen & (-ledger.margin > last.enters.share * clean).numpy()
+    tried = (attempts.used[:, -len(last.tries) :] >= 0).any(axis=1)
+    far = ~attempts.fallen & (-attempts.margin > last.enters.share * clean).numpy()
     assert far.any() and not tried[far].any()
 
 
@@ -418,8 +418,8 @@ class Stop(Exception):
     pass
 
 
-def copied(ledger):
-    return {name: np.array(value) for name, value in ledger.arrays().items()}
+def copied(attempts):
+    return {name: np.array(value) for name, value in attempts.arrays().items()}
 
 
 class Impatient:
@@ -435,15 +435,15 @@ class Impatient:
 
 @pytest.fixture
 def tells(monkeypatch):
-    monkeypatch.setattr("hardtack.attacks.pool.time", Impatient())
+    monkeypatch.setattr("hardtack.attacks.pool.pool.time", Impatient())
 
 
 def interrupted(start, images, moment, sizes):
     """A run that is stopped at its `moment`-th note and taken up from it, with other slots. None: it ended before."""
     notes = []
 
-    def tell(progress, ledger):
-        notes.append(copied(ledger))
+    def tell(progress, attempts):
+        notes.append(copied(attempts))
         if len(notes) == moment:
             raise Stop
 
@@ -453,9 +453,9 @@ def interrupted(start, images, moment, sizes):
         pass
     else:
         return None
-    ledger = Ledger(images, notes[-1]["used"].shape[1])
-    ledger.restore(notes[-1])
-    return start(sizes[1], ledger=ledger)
+    attempts = Attempts(images, notes[-1]["used"].shape[1])
+    attempts.restore(notes[-1])
+    return start(sizes[1], attempts=attempts)
 
 
 @pytest.mark.parametrize("name", ["apgd_t", "fab_t", "rounds"])
@@ -511,20 +511,20 @@ def test_too_little_memory_halves_the_slots_and_changes_nothing_else(name, most)
     images = row_images(Rows())
     model = Small(Rows(), most)
     attack, rounds = (IN_ROUNDS, ROUNDS) if name == "rounds" else (SEARCHES[name], None)
-    p = pool(model, 24, judge=Judge(Rows(), CPU))
+    p = pool(model, 24, verifier=Verifier(Rows(), CPU))
     same(run(name, 24, images), p.run(attack, images, rounds))
     assert model.refused and p.batch_size <= most < 2 * p.batch_size + 1
 
 
 def test_a_judge_with_too_little_memory_asks_in_parts():
     images = row_images(Rows())
-    judge = Judge(Small(Rows(), 3), CPU, batch_size=64)
-    assert torch.equal(judge.logits(images.x), Rows()(images.x)) and judge.batch_size <= 3
+    verifier = Verifier(Small(Rows(), 3), CPU, batch_size=64)
+    assert torch.equal(verifier.logits(images.x), Rows()(images.x)) and verifier.batch_size <= 3
 
 
 def test_not_even_one_image_fits():
     with pytest.raises(UserError, match="single image"):
-        pool(Small(Rows(), 0), 8, judge=Judge(Rows(), CPU)).run(SEARCHES["apgd_t"], row_images(Rows()))
+        pool(Small(Rows(), 0), 8, verifier=Verifier(Rows(), CPU)).run(SEARCHES["apgd_t"], row_images(Rows()))
 
 
 def test_memory_that_ends_while_items_are_seated_loses_none_of_them():
@@ -535,8 +535,8 @@ def test_memory_that_ends_while_items_are_seated_loses_none_of_them():
             return super().begin(work)
 
     table = random_table()
-    ledger = pool(Pixel(), 16).run(Greedy(table), scripted_images(25))
-    assert outcome(ledger) == expected(table, 12, 2)
+    attempts = pool(Pixel(), 16).run(Greedy(table), scripted_images(25))
+    assert outcome(attempts) == expected(table, 12, 2)
 
 
 def test_memory_that_ends_between_two_successes_of_an_image():
@@ -554,9 +554,9 @@ def test_memory_that_ends_between_two_successes_of_an_image():
         calls = 0
 
     table = np.array([[NEVER, 9, NEVER, 0]])
-    p = pool(Once(), 8, every=1, judge=Judge(Pixel(), CPU))
-    ledger = p.run(Scripted(table), scripted_images(1))
-    assert p.batch_size == 4 and outcome(ledger) == [(1, 9, 12 + 10)]
+    p = pool(Once(), 8, every=1, verifier=Verifier(Pixel(), CPU))
+    attempts = p.run(Scripted(table), scripted_images(1))
+    assert p.batch_size == 4 and outcome(attempts) == [(1, 9, 12 + 10)]
 
 
 # ---------------------------------------------------------------- by itself
@@ -566,9 +566,9 @@ def test_a_search_called_by_itself_agrees_with_the_pool():
     images = row_images(Rows())
     attack = SEARCHES["apgd_t"]
     found = attack.run(Rows(), images.x, images.y, keys=images.keys)
-    ledger = pool(Rows(), 7, every=1).run(attack, images)
-    assert torch.equal(found.x_adv, ledger.x_adv) and (found.fooled.numpy() == ledger.fallen).all()
-    assert (found.broken_at.numpy() == ledger.step).all()
+    attempts = pool(Rows(), 7, every=1).run(attack, images)
+    assert torch.equal(found.x_adv, attempts.x_adv) and (found.fooled.numpy() == attempts.fallen).all()
+    assert (found.broken_at.numpy() == attempts.step).all()
 
 
 def test_only_the_target_counts_where_one_is_to_be_reached():

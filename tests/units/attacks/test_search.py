@@ -8,11 +8,11 @@ import torch
 from linear_models import SHAPE, Linear, best_gain, images, labels
 from torch import nn
 
-from hardtack import config
 from hardtack.attacks import Ascent, ascent, ascent_step
 from hardtack.attacks.losses import LOSSES
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base import config
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 
@@ -195,7 +195,7 @@ def test_zero_gradients_are_reported_and_nothing_crashes(model, norm):
 
 
 def test_a_zero_gradient_is_seen_without_freezing_the_parameters():
-    """`search` is called by training on models that `untouched` has not frozen in a test."""
+    """`search` is called by training on models that `preserve_state` has not frozen in a test."""
     found = Ascent(threat=GENTLE).search(Blind(), X, torch.zeros(48, dtype=torch.int64))
     assert found.zero_gradient.all()
 

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from hardtack.attacks import APGD
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images
-from hardtack.attacks.pool import Pool
-from hardtack.attacks.search import Cost, Work
+from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.pool import Pool
+from hardtack.attacks.pool.search import Cost, Work
+from hardtack.attacks.pool.verifier import Verifier
 from hardtack.attacks.square import Square, bump, window_sides
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.threats import Threat
 
 every_norm = pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
@@ -283,8 +283,10 @@ def test_one_forward_per_query_and_no_gradient():
 
 
 def pooled(attack, model, x, y, keys, batch_size):
-    judge = Judge(model, CPU)
-    return Pool(model, CPU, batch_size=batch_size, judge=judge).run(attack, Images(x, y, keys, judge.logits(x)))
+    verifier = Verifier(model, CPU)
+    return Pool(model, CPU, batch_size=batch_size, verifier=verifier).run(
+        attack, Images(x, y, keys, verifier.logits(x))
+    )
 
 
 @every_norm

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hardtack.attacks import Ascent
-from hardtack.randomness import make_keys
+from hardtack.base.randomness import make_keys
 from hardtack.threats import Threat
 
 STEPS, LENGTH = 4, 0.05

@@ -10,10 +10,10 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.attacks import Ascent, Transfer
-from hardtack.config import choose, plain
-from hardtack.errors import UserError
+from hardtack.base.config import choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.models import save_weights
-from hardtack.registry import attacks
 from hardtack.threats import Threat
 
 THREAT = "linf:0.03"

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 import torch
 
-from hardtack.capture import record
+from hardtack.base.capture import record
 
 
 @pytest.fixture(autouse=True)

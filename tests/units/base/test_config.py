@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from hardtack.config import SEVERAL, Choice, Number, build, check, merge, parse_words, plain, read_yaml, write_yaml
-from hardtack.errors import UserError
-from hardtack.registry import Registry
+from hardtack.base.config import SEVERAL, Choice, Number, build, check, merge, parse_words, plain, read_yaml, write_yaml
+from hardtack.base.errors import UserError
+from hardtack.base.registry import Registry
 from hardtack.threats import Threat
 from hardtack.training import Recipe, read_recipe
 
 RECIPES = sorted((Path(__file__).parents[3] / "recipes").rglob("[!_]*.yaml"))
-spices = Registry("spice")
+spices = Registry("spices", "spice")
 
 
 @spices.register("pepper")

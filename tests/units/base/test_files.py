@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from hardtack.files import atomic, write_text
+from hardtack.base.files import atomic, write_text
 
 
 def test_the_file_appears_only_at_the_end(tmp_path):

@@ -1,6 +1,6 @@
 """Lines of progress arrive as they were said."""
 
-from hardtack.progress import Meter
+from hardtack.base.progress import Meter
 
 
 def test_a_line_keeps_its_brackets_and_stays_one_line(capsys):

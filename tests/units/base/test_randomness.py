@@ -6,8 +6,8 @@ import pytest
 import torch
 from scipy import stats
 
-from hardtack import randomness
-from hardtack.randomness import bits, fold, integers, make_keys, normal, permutation, uniform
+from hardtack.base import randomness
+from hardtack.base.randomness import bits, fold, integers, make_keys, normal, permutation, uniform
 
 KEYS = make_keys(torch.arange(64), 5)
 MASK = (1 << 64) - 1

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 import torch
 
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is present")
 

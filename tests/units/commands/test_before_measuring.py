@@ -7,9 +7,9 @@ from PIL import Image
 
 import hardtack as ht
 from hardtack.api import evaluate_run
+from hardtack.base.config import choose
+from hardtack.base.registry import attacks
 from hardtack.cli import main
-from hardtack.config import choose
-from hardtack.registry import attacks
 
 
 def photographs(folder, names):
@@ -80,7 +80,7 @@ def test_an_attack_may_be_named_or_handed_over():
 def test_a_file_of_the_users_own_can_be_imported(tmp_path, capsys):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from dataclasses import dataclass\nimport hardtack as ht\nfrom hardtack.registry import attacks\n"
+        "from dataclasses import dataclass\nimport hardtack as ht\nfrom hardtack.base.registry import attacks\n"
         "@attacks.register('stand_still_for_test')\n@dataclass(frozen=True, kw_only=True)\nclass Still:\n"
         "    threat: ht.Threat\n    def __call__(self, model, x, y):\n        return x\n"
     )

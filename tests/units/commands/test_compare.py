@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.cli import main
 from hardtack.comparing import _p, compare, turned
-from hardtack.errors import UserError
 from hardtack.evaluation import Subject
-from hardtack.results import append_results, paired, read_results, read_verdicts, told_apart, write_verdicts
+from hardtack.results import append_results, distinguish, paired, read_results, read_verdicts, write_verdicts
 
 
 @pytest.fixture(scope="module")
@@ -90,12 +90,12 @@ def test_settings_are_told_apart_by_as_few_as_can():
         {"a": 1, "threat": "linf:0.1", "attack": {"name": "square", "steps": 10}, "of": ["x"]},
         {"a": 1, "threat": None, "attack": None},
     ]
-    assert told_apart(given) == [
+    assert distinguish(given) == [
         "threat=linf:0.1 attack.name=pgd attack.steps=5", "threat=linf:0.1 attack.name=pgd attack.steps=10",
         "threat=linf:0.1 attack.name=square attack.steps=10", "",
     ]  # fmt: skip
-    assert told_apart([{"of": ["x", "y"]}, {"of": [1, 2]}]) == ["of=[x,y]", "of=[1,2]"]
-    assert told_apart(given[:1]) == told_apart(given[:1] * 2)[:1] == [""]
+    assert distinguish([{"of": ["x", "y"]}, {"of": [1, 2]}]) == ["of=[x,y]", "of=[1,2]"]
+    assert distinguish(given[:1]) == distinguish(given[:1] * 2)[:1] == [""]
 
 
 def test_single_views_on_request(runs):

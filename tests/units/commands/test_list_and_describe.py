@@ -2,9 +2,9 @@
 
 import pytest
 
+from hardtack.base.registry import models
 from hardtack.cli import main
 from hardtack.models import load_model, save_weights
-from hardtack.registry import models
 
 
 def said(capsys, *words):

@@ -100,7 +100,7 @@ def test_a_mistake_is_one_line_and_exit_code_two(home, capsys, words, told):
 
 
 def test_debug_shows_where_wherever_it_stands(home):
-    from hardtack.errors import UserError
+    from hardtack.base.errors import UserError
 
     for words in (["--debug", "evaluate", "half"], ["evaluate", "half", "--debug"]):
         with pytest.raises(UserError, match="holds no checkpoint"):

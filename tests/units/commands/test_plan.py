@@ -9,8 +9,8 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.attacks import APGD, FAB, Ascent, CarliniWagner, MinimumNorm, Square
-from hardtack.attacks.ensemble import Stage, autoattack
-from hardtack.attacks.search import Cost
+from hardtack.attacks.autoattack import Stage, autoattack
+from hardtack.attacks.pool.search import Cost
 from hardtack.cli import main
 from hardtack.plan import OFFICIAL, passes, plan_evaluation
 from tiny_runs import MODEL, Linear, images, labels, write_data

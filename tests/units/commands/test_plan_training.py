@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from hardtack.attacks.search import Cost
+from hardtack.attacks.pool.search import Cost
+from hardtack.base.errors import UserError
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.plan import plan
 from hardtack.plan_training import plan_training
 from hardtack.recipes import is_recipe

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.protocols import list_protocols, measure_protocol, read_protocol
 from hardtack.results import per_image, read_results, read_verdicts
 from hardtack.verify import verify

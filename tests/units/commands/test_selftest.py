@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.selftest import SelfTest, test_attacks
 from tiny_runs import MODEL, images, labels, write_data
 

@@ -10,10 +10,10 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as reference
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data import AugmentConfig, colour, erasing, geometry, make_augment, mixing
 from hardtack.data.augment import _CROP, _JITTER, _MIX, _ROTATE
-from hardtack.errors import UserError
 
 
 def images(count: int, size: int = 16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -13,7 +13,8 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as reference
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data import (
     AugmentConfig,
     Batch,
@@ -30,7 +31,6 @@ from hardtack.data import parquet as parquet_module
 from hardtack.data.augment import RESIZED_CROP
 from hardtack.data.drawing import COPY, SET
 from hardtack.data.stores import InOrder, OnDisk
-from hardtack.errors import UserError
 
 CROPPED = AugmentConfig(resized_crop=(0.2, 1.0), resized_crop_interpolation="bicubic", resized_crop_at="decode")
 
@@ -68,7 +68,7 @@ def dataset(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 def load_config(**values: object) -> DataConfig:
-    from hardtack.config import build
+    from hardtack.base.config import build
 
     return build(DataConfig, {"name": "digits", **values})
 

@@ -10,10 +10,10 @@ import pytest
 import tiny
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data import Dataset, batches, load_data, steps_per_epoch
 from hardtack.data import drawing as drawing_module
 from hardtack.data.stores import InOrder
-from hardtack.errors import UserError
 
 
 @pytest.fixture(scope="module")

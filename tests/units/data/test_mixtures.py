@@ -10,11 +10,11 @@ import pytest
 import tiny
 import torch
 
-from hardtack.config import build, parse_words, plain
+from hardtack.base.config import build, parse_words, plain
+from hardtack.base.errors import UserError
 from hardtack.data import DataConfig, batches, load_data, load_training
 from hardtack.data.drawing import SET
 from hardtack.data.stores import Joined, Resident
-from hardtack.errors import UserError
 
 
 def config(**values: Any) -> DataConfig:

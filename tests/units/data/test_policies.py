@@ -7,7 +7,7 @@ import torch
 from torchvision.transforms import AutoAugment, AutoAugmentPolicy, InterpolationMode, RandAugment
 from torchvision.transforms.autoaugment import _apply_op
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data import AugmentConfig, make_augment
 from hardtack.data.policies import OPERATIONS, apply_operations, magnitude
 

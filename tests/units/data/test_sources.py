@@ -13,9 +13,9 @@ import tiny
 import torch
 from PIL import Image
 
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.data.decode import decode_all, rgb_array
-from hardtack.errors import UserError
 
 
 def as_unit(array: np.ndarray) -> torch.Tensor:

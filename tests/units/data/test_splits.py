@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hardtack.config import build
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
 from hardtack.data import DataConfig, load_data
 from hardtack.data.splitting import first_rows, stratified_cut
-from hardtack.errors import UserError
 
 
 def test_the_cut_is_disjoint_complete_stratified_and_seeded() -> None:

@@ -11,9 +11,9 @@ import pytest
 import tiny
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data import DataConfig, load_data, timm_readers
 from hardtack.data.stores import InOrder, OnDisk
-from hardtack.errors import UserError
 
 
 def test_looked_up_shards_are_the_walked_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,11 @@ import torch
 from PIL import Image
 from timm.data.auto_augment import NAME_TO_OP, AugmentOp, rand_augment_transform
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data import AugmentConfig, make_augment
 from hardtack.data.policies import OPERATIONS, apply_operations
 from hardtack.data.timm_policy import CHOICES, RandAugmentWords, TimmRandAugment, sizes
-from hardtack.errors import UserError
 
 FILL = (124, 116, 104)
 SIZE = 40

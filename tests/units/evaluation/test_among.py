@@ -7,8 +7,8 @@ from PIL import Image
 from torch import nn
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.data.official.synsets import subset, synsets
-from hardtack.errors import UserError
 
 CHOSEN = subset("imagenet_a")
 

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks import APGD, FAB, Square, ensemble
-from hardtack.errors import UserError
+from hardtack.attacks import APGD, FAB, Square
+from hardtack.attacks import autoattack as ensemble
+from hardtack.base.errors import UserError
 from hardtack.results import comparable, read_arrays, read_results
 from hardtack.threats import Threat
 from row_models import Rows, row_pair
@@ -206,7 +207,7 @@ def notes_at_every_look(monkeypatch):
     class Clock:
         monotonic = staticmethod(lambda: float(next(ticks)))
 
-    monkeypatch.setattr("hardtack.attacks.pool.time", Clock)
+    monkeypatch.setattr("hardtack.attacks.pool.pool.time", Clock)
 
 
 def same(found, folder, expected, reference):

@@ -7,10 +7,10 @@ from PIL import Image
 from torch import nn
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions import COMMON, NOISE, corrupt
 from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official.marker import mark_regenerated
-from hardtack.errors import UserError
 from hardtack.evaluation.scores import ALEXNET_CLEAN_ERROR, ALEXNET_ERROR, mean_corruption_error
 from hardtack.evaluation.views import chosen_types, corruption_views
 from hardtack.results import bootstrap, comparable

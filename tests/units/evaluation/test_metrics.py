@@ -8,7 +8,7 @@ from torch import nn
 import hardtack as ht
 from hardtack.evaluation.metrics import calibration_error, per_class, reliability
 from hardtack.results import per_image
-from hardtack.results.vectors import area_under
+from hardtack.results.per_image import area_under
 
 
 class Says(nn.Module):
@@ -123,5 +123,5 @@ def test_mce_and_mfr_are_means_of_vectors_too():
                 assert vector.mean() == pytest.approx(result.value), result.attack
                 found[result.metric] = result
     assert len(found) == 3
-    with pytest.raises(ht.errors.UserError, match="attacked nothing"):
+    with pytest.raises(ht.UserError, match="attacked nothing"):
         corrupted.robust  # noqa: B018

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hardtack as ht
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results import Run, comparable, leaderboard
 
 X = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))

@@ -6,15 +6,16 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.siege import counted
-from hardtack.errors import UserError
+from hardtack.attacks.pool.attack_run import counted
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation.masks import PatchConfig, patch_sights
 from hardtack.evaluation.patch_scores import distributions
 from hardtack.models import Occluder, load_model, save_occluder
 from hardtack.plan import plan_evaluation
 from hardtack.results import per_image
-from hardtack.runtime import Runtime
 from row_models import Rows, row_pair
 
 ALL = ("occlude", "noise", "drop", "pgd")
@@ -69,7 +70,7 @@ def test_a_model_that_looks_at_one_pixel_errs_where_a_mask_covers_it():
     x = torch.ones(150, 3, 16, 16)
     found = measure(Spot(), (x, torch.ones(150, dtype=torch.int64)), kinds=("drop",), masks=40, patch_size=4)
     sight, index = sights(Spot(), x, kinds=("drop",), masks=40, patch_size=4)["drop"], torch.arange(150)
-    covered = [sight.masks.pixels(x, ht.randomness.make_keys(index, 0, k))[:, 0, 5, 6].numpy() for k in range(40)]
+    covered = [sight.masks.pixels(x, randomness.make_keys(index, 0, k))[:, 0, 5, 6].numpy() for k in range(40)]
     for number in range(40):
         assert np.array_equal(found.verdicts[f"right@drop/{number}"], ~covered[number])
     mean, worst = value(found, "patch_accuracy", "drop"), value(found, "worst_mask_accuracy", "drop")
@@ -104,11 +105,11 @@ def test_results_say_what_was_covered():
 
 def test_every_kind_damages_the_same_pixels_and_no_others():
     x, index = images(6), torch.arange(6) + 40
-    y, judge = torch.zeros(6, dtype=torch.int64), Judge(Plane(16), CPU)
+    y, verifier = torch.zeros(6, dtype=torch.int64), Verifier(Plane(16), CPU)
     made = sights(Plane(16), x, kinds=ALL, patch_size=4, share=0.2, noise=0.2)
     masks = []
     for number in (0, 1, 7):
-        shown = {kind: sight.show(judge, x, y, index, number) for kind, sight in made.items()}
+        shown = {kind: sight.show(verifier, x, y, index, number) for kind, sight in made.items()}
         changed = {kind: (image != x).any(dim=1) for kind, image in shown.items()}
         assert changed["drop"].flatten(1).sum(dim=1).tolist() == [16 * 4] * 6  # floor(0.2·15)+1 patches of 16 pixels
         for kind, image in shown.items():
@@ -117,16 +118,16 @@ def test_every_kind_damages_the_same_pixels_and_no_others():
         masks.append(changed["drop"])
     assert not torch.equal(masks[0], masks[1]) and not torch.equal(masks[0][0], masks[0][1])
     other = sights(Plane(16), x, seed=1, kinds=("drop",), patch_size=4, share=0.2)["drop"]
-    assert not torch.equal((other.show(judge, x, y, index, 0) != x).any(dim=1), masks[0])
+    assert not torch.equal((other.show(verifier, x, y, index, 0) != x).any(dim=1), masks[0])
 
 
 def test_what_is_put_behind_a_mask():
     x, index, y = images(40), torch.arange(40), torch.zeros(40, dtype=torch.int64)
-    judge = Judge(Plane(16), CPU)
+    verifier = Verifier(Plane(16), CPU)
 
     def behind(kind, **settings):
         shown = sights(Plane(16), x, kinds=(kind,), share=1, patch_size=4, **settings)[kind]
-        return shown.show(judge, x, y, index, 0)
+        return shown.show(verifier, x, y, index, 0)
 
     assert behind("drop").abs().max() == 0
     assert torch.allclose(behind("drop", fill="mean"), x.mean(dim=(2, 3), keepdim=True).expand_as(x))
@@ -156,14 +157,14 @@ def test_the_worst_mask_is_the_occlusion_attack():
 @pytest.mark.parametrize("steps", [4, 5])
 def test_pgd_on_a_plane_reaches_the_corner_behind_the_mask(steps):
     model, x, index = Plane(16), images(30), torch.arange(30)
-    y, judge = model(x).argmax(dim=1), Judge(model, CPU, batch_size=7)
+    y, verifier = model(x).argmax(dim=1), Verifier(model, CPU, batch_size=7)
     made = sights(model, x, kinds=ALL, patch_size=4, share=0.3, threat="linf:1", steps=steps, masks=3)
     corner = (model.weight.detach().sign() * (1 - 2 * y)[:, None, None, None] > 0).float()
     for number in range(3):
-        covered = made["pgd"].masks.pixels(x, ht.randomness.make_keys(index, 0, number))
-        assert torch.equal(made["pgd"].show(judge, x, y, index, number), torch.where(covered, corner, x))
+        covered = made["pgd"].masks.pixels(x, randomness.make_keys(index, 0, number))
+        assert torch.equal(made["pgd"].show(verifier, x, y, index, number), torch.where(covered, corner, x))
     worst, *others = (
-        made[kind].look(judge, x, y, index)[f"confidence@{kind}"] for kind in ("pgd", "occlude", "noise", "drop")
+        made[kind].look(verifier, x, y, index)[f"confidence@{kind}"] for kind in ("pgd", "occlude", "noise", "drop")
     )
     assert all((worst < other).all() for other in others)
 
@@ -172,9 +173,12 @@ def test_pgd_on_a_plane_reaches_the_corner_behind_the_mask(steps):
 def test_pgd_stays_behind_the_mask_and_in_its_ball(threat):
     model = Rows()
     (x, y), index = row_pair(model, 40), torch.arange(40)
-    sight, judge = sights(model, x, kinds=("pgd",), patch_size=2, share=0.5, threat=threat)["pgd"], Judge(model, CPU)
-    covered = sight.masks.pixels(x, ht.randomness.make_keys(index, 0, 0)).expand_as(x)
-    shown = sight.show(judge, x, y, index, 0)
+    sight, verifier = (
+        sights(model, x, kinds=("pgd",), patch_size=2, share=0.5, threat=threat)["pgd"],
+        Verifier(model, CPU),
+    )
+    covered = sight.masks.pixels(x, randomness.make_keys(index, 0, 0)).expand_as(x)
+    shown = sight.show(verifier, x, y, index, 0)
     assert torch.equal(shown[~covered], x[~covered])
     assert sight.config.threat.contains(shown, x).all()
     gone = model(x).log_softmax(1).gather(1, y[:, None]) - model(shown).log_softmax(1).gather(1, y[:, None])
@@ -205,7 +209,7 @@ def test_what_it_costs_is_known_beforehand():
     (x, y), index = row_pair(model, 5), torch.arange(5)
     for sight in sights(model, x, kinds=ALL, masks=3, patch_size=2, steps=4).values():
         with counted(model) as spent:
-            sight.look(Judge(model, CPU), x, y, index)
+            sight.look(Verifier(model, CPU), x, y, index)
         assert tuple(spent) == tuple(cost * 5 for cost in sight.cost), sight.name
         one, times = sight.part()
         assert one.cost.times(times) == sight.cost and times == 3
@@ -230,7 +234,7 @@ def test_an_occluder_chooses(tmp_path):
     x, model = images(12), Plane(16)
     y = model(x).argmax(dim=1)
     sight = sights(model, x, kinds=("drop",), choose="occluder", occluder=str(file))["drop"]
-    shown = sight.show(Judge(model, CPU), x, y, torch.arange(12), 0)
+    shown = sight.show(Verifier(model, CPU), x, y, torch.arange(12), 0)
     gone = occluder(x).repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None]
     assert torch.equal(shown, x * (1 - gone))
     found = measure(model, (x, y), kinds=("drop",), choose="occluder", occluder=str(file))

@@ -4,9 +4,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation import evaluate
 from hardtack.models import wrap
-from hardtack.runtime import Runtime
 
 X = torch.rand(24, 3, 8, 8, generator=torch.Generator().manual_seed(3))
 

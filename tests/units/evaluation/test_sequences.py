@@ -6,17 +6,17 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks.judge import Judge
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.cli import main
 from hardtack.data.official import mark_regenerated
 from hardtack.data.perturbations import PERTURBATIONS, frame_count, sequence
-from hardtack.errors import UserError
 from hardtack.evaluation.flip_scores import ALEXNET_FLIPS, mean_flip_rate, sequence_results
 from hardtack.evaluation.sequences import Flips, best, flips_and_distance, official_sequences
 from hardtack.plan import plan_evaluation
 from hardtack.results import read_results, read_verdicts, to_json, write_verdicts
-from hardtack.results.vectors import per_image
-from hardtack.runtime import Runtime
+from hardtack.results.per_image import per_image
 from tiny_runs import settings as run_settings
 from tiny_runs import write_data
 
@@ -115,11 +115,11 @@ def test_a_killed_evaluation_goes_on(tmp_path, monkeypatch):
     whole = ht.evaluate(Bright(), (X, Y), **FEW)
     looked, look = [], Flips.look
 
-    def dies(self, judge, x, y, index):
+    def dies(self, verifier, x, y, index):
         looked.append(index.tolist())
         if len(looked) == 5:  # in the second chunk
             raise KeyboardInterrupt
-        return look(self, judge, x, y, index)
+        return look(self, verifier, x, y, index)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Flips, "look", dies)
@@ -217,10 +217,10 @@ def test_official_files(files, tmp_path):
 
 def test_videos_are_found_by_the_images_numbers(files):
     (sight,) = official_sequences(str(files), ("brightness",))
-    judge = Judge(Bright(), Runtime(device="cpu"), batch_size=8)
+    verifier = Verifier(Bright(), Runtime(device="cpu"), batch_size=8)
     rows = torch.tensor([4, 0, 1, 5])
-    whole = sight.look(judge, X_32, Y_6, torch.arange(6))
-    some = sight.look(judge, X_32[:4], Y_6[rows], rows)
+    whole = sight.look(verifier, X_32, Y_6, torch.arange(6))
+    some = sight.look(verifier, X_32[:4], Y_6[rows], rows)
     assert all(torch.equal(some[name], whole[name][rows]) for name in whole)
 
 

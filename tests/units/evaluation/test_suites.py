@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
-from hardtack.errors import UserError
 from hardtack.results import read_results, wilson
 from hardtack.threats import Threat
 from tiny_runs import Linear, images, labels, write_data

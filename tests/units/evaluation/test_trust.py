@@ -6,7 +6,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.attacks import Ascent
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results import read_results
 from tiny_runs import Linear, images, labels
 

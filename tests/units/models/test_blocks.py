@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import find_blocks, load_model, tap, wrap
 
 KINDS = {

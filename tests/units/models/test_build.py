@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack import config
-from hardtack.errors import UserError
+from hardtack.base import config
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import Classifier, ModelConfig, load_model, read_metadata, rebuild, save_weights, wrap
-from hardtack.registry import models
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from tiny_runs import Linear, images, labels
 
 CPU = {"runtime": Runtime(device="cpu"), "quiet": True}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import Occluder, load_model, load_occluder, save_occluder, save_weights
 
 

@@ -7,11 +7,11 @@ import timm
 import torch
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import ModelConfig, catalog, load_model
 from hardtack.models.catalog import Published, make_body
 from hardtack.models.surgery import HEADS
-from hardtack.registry import models
 
 
 def publish(monkeypatch, **theirs):

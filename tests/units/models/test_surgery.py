@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hardtack import api
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model, load_weights, save_weights
 from hardtack.models.surgery import Fitted, Places, fit_state, places_of, resize_kernel, resize_map
 from tiny_runs import MODEL, SIDE, tiny_recipe, write_data

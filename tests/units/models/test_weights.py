@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import find_weights, load_model, load_weights, read_metadata, rebuild, save_weights, wrap
 
 

@@ -7,13 +7,13 @@ import pytest
 import timm
 import torch
 
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.classifier import probe
 from hardtack.models.zoo.vit import VisionTransformer
-from hardtack.registry import models
 
 
 def tiny(**options):

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from hardtack.attacks import ascent_step
-from hardtack.config import choose
-from hardtack.registry import objectives
+from hardtack.base.config import choose
+from hardtack.base.registry import objectives
 from tiny_runs import Linear, images, labels
 
 PGD = [{"name": "pgd", "threat": threat, "steps": 2} for threat in ("linf:0.1", "l2:1", "l1:6")]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
 from hardtack.objectives import FreeConfig, Warmup
 from hardtack.threats import Threat

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from hardtack.attacks import Ascent
-from hardtack.config import choose
-from hardtack.errors import UserError
+from hardtack.base.config import choose
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks, objectives
 from hardtack.objectives import AdversarialConfig, StandardConfig, TradesConfig, Warmup
-from hardtack.registry import attacks, objectives
 from hardtack.threats import Threat
 from tiny_runs import CLASSES, Linear, images, labels
 

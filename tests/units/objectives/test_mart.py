@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from hardtack.attacks import Ascent
-from hardtack.config import choose
+from hardtack.base.config import choose
+from hardtack.base.registry import objectives
 from hardtack.objectives import MARTConfig
 from hardtack.objectives.mart import most_likely_other
-from hardtack.registry import objectives
 from hardtack.threats import Threat
 from tiny_runs import Linear, images, labels
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from hardtack.attacks import Ascent
-from hardtack.config import choose, plain
-from hardtack.errors import UserError
+from hardtack.base.config import choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.registry import objectives
 from hardtack.objectives import AdversarialConfig, TradesConfig, Warmup
-from hardtack.registry import objectives
 from hardtack.threats import Threat
 from hardtack.training import read_recipe, validation_attack
 from tiny_runs import Linear, images, labels
@@ -169,7 +169,7 @@ def test_something_else_than_an_ascent_is_refused_wherever_it_stands():
 
 
 def choose_square():
-    from hardtack.registry import attacks
+    from hardtack.base.registry import attacks
 
     return choose(attacks, {"name": "square", "threat": "linf:0.1"})
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torchvision.transforms.v2.functional import resized_crop
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.objectives.patch_augment import augment_patches
 from rspc_toys import build, cross_entropy, shown
 from tiny_runs import images, labels

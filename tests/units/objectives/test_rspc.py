@@ -6,12 +6,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hardtack.config import choose
-from hardtack.errors import UserError
+from hardtack.base.config import choose
+from hardtack.base.errors import UserError
+from hardtack.base.registry import objectives
 from hardtack.models import find_blocks, load_model, wrap
 from hardtack.objectives import StandardConfig
 from hardtack.objectives.rspc_features import aligned_blocks
-from hardtack.registry import objectives
 from rspc_toys import MEAN, STD, TwoBlocks, build, cross_entropy, features, shown, small_vit, two_blocks
 from tiny_runs import CLASSES, Linear, images, labels
 

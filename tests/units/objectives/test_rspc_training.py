@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.data import batches, load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, load_occluder
 from hardtack.objectives import RSPCConfig
 from hardtack.training import Trainer

@@ -6,12 +6,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 from hardtack.attacks import Ascent
-from hardtack.config import choose
+from hardtack.base.config import choose
+from hardtack.base.errors import UserError
+from hardtack.base.registry import objectives
 from hardtack.data import load_data
-from hardtack.errors import UserError
 from hardtack.models import wrap
 from hardtack.objectives import AdversarialConfig, TradesConfig
-from hardtack.registry import objectives
 from hardtack.threats import Threat
 from hardtack.training import Trainer
 from tiny_runs import Linear, images, labels, tiny_recipe, write_data

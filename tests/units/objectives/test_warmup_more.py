@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from hardtack.attacks import Ascent
-from hardtack.config import choose
+from hardtack.base.config import choose
+from hardtack.base.registry import attacks
 from hardtack.objectives import AdversarialConfig, Warmup
-from hardtack.registry import attacks
 from hardtack.threats import Threat
 from tiny_runs import Linear, images, labels
 

@@ -9,9 +9,9 @@ from run_folders import make_run
 from torch import nn
 
 import hardtack as ht
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation import Subject
 from hardtack.models.from_file import state_sha256
-from hardtack.runtime import Runtime
 
 
 class Linear(nn.Module):

@@ -3,7 +3,7 @@
 import pytest
 from run_folders import HOSTILE_NAME, make_run, make_runs
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.report import write_card, write_figures
 from hardtack.report.figures import write_examples_figure
 from hardtack.results import read_run

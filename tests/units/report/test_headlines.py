@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from surveyed import measured
 
-from hardtack.report.column import telling_column
+from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.results import append_result, append_results, leaderboard, read_runs, write_verdicts
 

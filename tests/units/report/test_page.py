@@ -20,8 +20,8 @@ from run_folders import (
     write_metrics,
 )
 
+from hardtack.base.errors import UserError
 from hardtack.cli import main
-from hardtack.errors import UserError
 from hardtack.report import page as page_module
 from hardtack.report import palette, wording, write_page, write_report
 from hardtack.results import append_result, write_arrays

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 import hardtack as ht
+from hardtack.base.runtime import Runtime
 from hardtack.evaluation import Subject
-from hardtack.runtime import Runtime
 
 LOOKS = (
     ("sparsity", {"bins": 21}),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results import Result, Run, curves, leaderboard, parse_threat, read_run, read_runs
 
 

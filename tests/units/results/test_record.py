@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results import Result, comparable, from_json, paired, to_json, wilson
 
 

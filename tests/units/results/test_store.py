@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from hardtack.errors import UserError
-from hardtack.files import atomic
+from hardtack.base.errors import UserError
+from hardtack.base.files import atomic
 from hardtack.results import (
     ChunkStore,
     Result,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from hardtack.randomness import make_keys
+from hardtack.base.randomness import make_keys
 from hardtack.threats import BALLS
 from hardtack.threats.balls import l1_step
 

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from hardtack import config
-from hardtack.errors import UserError
+from hardtack.base import config
+from hardtack.base.errors import UserError
 from hardtack.threats import Threat
 
 

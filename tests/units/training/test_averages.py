@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, read_metadata, rebuild, wrap
 from hardtack.training import Trainer, read_recipe
 from tiny_runs import Linear, tiny_recipe, write_data

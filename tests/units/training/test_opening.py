@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import hardtack as ht
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model
 from hardtack.training import Trainer, read_recipe
-from hardtack.training.opening import opening, remarks
+from hardtack.training.startup_notes import opening, remarks
 from tiny_runs import settings, tiny_recipe, write_data
 
 RECIPES = Path(__file__).parents[3] / "recipes"

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model
 from hardtack.training.averaging import MovingAverage
 from hardtack.training.optimise import OptimiserConfig, parameter_groups, set_rates
@@ -56,7 +56,7 @@ def test_frozen_parameters_are_left_out_and_decay_all_takes_the_rest():
     ],
 )
 def test_impossible_optimisers_are_refused(settings, fault):
-    from hardtack.config import build
+    from hardtack.base.config import build
 
     with pytest.raises(UserError, match=fault):
         build(OptimiserConfig, settings)

@@ -5,11 +5,11 @@ import json
 import pytest
 
 import hardtack as ht
-from hardtack.config import choose
+from hardtack.base.config import choose
+from hardtack.base.registry import objectives
 from hardtack.data import load_data
 from hardtack.models import load_model, read_metadata
 from hardtack.objectives import StandardConfig
-from hardtack.registry import objectives
 from hardtack.training import Trainer, read_recipe, validation_attack
 from hardtack.training.overfitting import first_overfit, one_step_judge
 from tiny_runs import tiny_recipe, write_data

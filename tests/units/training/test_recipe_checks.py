@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.objectives import StandardConfig, TradesConfig
 from hardtack.threats import Threat
 from hardtack.training import read_recipe, validation_attack

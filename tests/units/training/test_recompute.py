@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 
-from hardtack.attacks import Ascent, ascent_step, untouched
+from hardtack.attacks import Ascent, ascent_step
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.errors import UserError
 from hardtack.data import batches, load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
 from hardtack.threats import Threat
 from hardtack.training import Trainer
@@ -79,7 +80,7 @@ def test_a_compiled_attack_finds_the_same(tmp_path):
     checkpoint_blocks(saving)
     found = []
     for model, how in ((plain, ascent_step), (saving, ascent_step), (saving, step)):
-        with untouched(model):
+        with preserve_state(model):
             found.append(attack.search(model, x, torch.arange(4), step=how).x_adv)
     assert torch.allclose(found[0], found[1], atol=1e-6) and torch.allclose(found[0], found[2], atol=1e-6)
 

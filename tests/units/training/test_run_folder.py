@@ -7,8 +7,8 @@ import torch
 
 import hardtack as ht
 from hardtack import api
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, read_metadata, rebuild, wrap
 from hardtack.training import Trainer
 from tiny_runs import Linear, files_below, settings, tiny_recipe, write_data

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.config import build
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
 from hardtack.data import batches, load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
 from hardtack.training import Trainer, sharpness
 from hardtack.training.sharpness import SharpnessConfig

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from hardtack.base.errors import UserError
 from hardtack.data import batches, load_data
-from hardtack.errors import UserError
 from hardtack.models import load_model, wrap
 from hardtack.training import Trainer
 from hardtack.training.tracking import radius_of

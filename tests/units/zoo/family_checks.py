@@ -2,9 +2,9 @@
 
 import torch
 
+from hardtack.base.registry import models
 from hardtack.models import parameter_count
 from hardtack.models.catalog import make_body
-from hardtack.registry import models
 
 
 def on_meta(name, *, num_classes=10, **options):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hardtack.base.registry import models
 from hardtack.models.catalog import make_body
 from hardtack.models.facts import usual
-from hardtack.registry import models
 
 KINDS = {"gelu", "relu", "relu6", "silu", "mish", "elu", "leaky_relu", "hardswish", "hardtanh", "softplus", "tanh"}
 """As torch calls them, whether a module or a function asks for them; sigmoids and softmaxes are gates and weights."""

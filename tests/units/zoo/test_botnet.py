@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.botnet import AttentionBlock, BoTNet, PlaceAttention
 

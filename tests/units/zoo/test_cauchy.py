@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.cauchy import CauchyTransformer, GroupedConvolution, PairedAttention
-from hardtack.registry import models
 
 MILLIONS = {  # at 10 classes, 224 pixels
     "cauchy_vit_s1": 3.65, "cauchy_vit_s2": 3.65, "cauchy_vit_s3": 13.11, "cauchy_vit_s4": 13.11,

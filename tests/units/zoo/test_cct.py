@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.cct import Block, CompactTransformer, SequencePooling, Tokenizer, grid_of
 

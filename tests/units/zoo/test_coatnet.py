@@ -4,7 +4,7 @@ import pytest
 import torch
 from family_checks import assert_one_graph, assert_recomposes, on_meta, sizes, stirred
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model
 from hardtack.models.zoo.coatnet import AttentionBlock, CoAtNet, ConvolutionBlock, RelativeAttention
 

@@ -5,7 +5,7 @@ import timm
 import torch
 from family_checks import assert_one_graph, on_meta, sizes, stirred
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model
 from hardtack.models.zoo.convit import convit
 

@@ -5,7 +5,7 @@ import torch
 from family_checks import assert_one_graph, assert_recomposes, on_meta, sizes, stirred
 from timm.models.twins import PosConv
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.cpvt import ConditionalTransformer, PositionGenerator

@@ -5,7 +5,7 @@ import timm
 import torch
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.densenet import DenseLayer, DenseNet
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.fan import ChannelMixing, ChannelWeights, FullyAttentionalNetwork, MapNorm, TokenMixing
 from hardtack.models.zoo.xcit import ClassAttentionBlock
-from hardtack.registry import models
 
 PARAMETERS = {  # at 1000 classes; published: 7, 26, 50 and 77 M
     "fan_tiny_hybrid_224": 7_467_240,

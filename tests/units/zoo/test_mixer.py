@@ -11,7 +11,7 @@ from family_checks import (
 )
 from timm.models.mlp_mixer import MlpMixer
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model
 from hardtack.models.zoo.mixer import Mixer, MixerBlock
 

@@ -8,7 +8,7 @@ from timm.layers import BatchNormAct2d, create_conv2d
 from timm.models.resnetv2 import DownsampleConv, PreActBasic, PreActBottleneck
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.preact_resnet import PreActBlock, PreActResNet
 

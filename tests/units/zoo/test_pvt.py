@@ -4,7 +4,7 @@ import pytest
 import torch
 from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model, tap
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.layers import Attention, Mlp

@@ -6,7 +6,7 @@ import torch
 from timm.models.resnet import BasicBlock, Bottleneck
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.resnet import ResidualBlock, ResNet
 

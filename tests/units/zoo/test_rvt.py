@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.layers import Attention
 from hardtack.models.zoo.rvt import ConvolutionalMlp, Pool, RobustTransformer, ScaledAttention
-from hardtack.registry import models
 
 PARAMETERS = {  # at 1000 classes; published: Ti 8.6 M, Ti* 10.9 M, S 22.1 M, S* 23.3 M, B 86.2 M
     "rvt_tiny_224": 8_646_376,

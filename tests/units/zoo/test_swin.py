@@ -11,7 +11,7 @@ from family_checks import (
     stirred,
 )
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import load_model
 from hardtack.models.zoo.swin import CompactSwin, PatchMerging, WindowBlock, from_windows, swin, to_windows
 

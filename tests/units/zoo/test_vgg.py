@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torchvision.models.vgg import make_layers
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.vgg import VGG
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.wide_resnet import PlainBlock, WideResNet
 

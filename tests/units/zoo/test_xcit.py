@@ -7,11 +7,11 @@ import timm
 import torch
 import torch.nn.functional as F
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.zoo.xcit import XCA, ClassAttentionBlock, FourierPositions, LocalPatchInteraction, Xcit
-from hardtack.registry import models
 
 PARAMETERS = {  # at 1000 classes; 3.05, 26.25, 46.40 and 103.79 M in the thesis
     "xcit_nano_12_patch4_32": 3_053_224,

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from torch import Tensor
 
-from hardtack import randomness
 from hardtack.analysis.adversary import blind_notes, make_adversary, moved
 from hardtack.analysis.analysis import Scene
-from hardtack.attacks.judge import Judge
-from hardtack.config import Number
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base import randomness
+from hardtack.base.config import Number
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions import constants_for, corrupt
-from hardtack.errors import UserError
 from hardtack.evaluation.masks import PatchConfig, patch_sights
 from hardtack.evaluation.views import chosen_types
 from hardtack.models import find_occluder
@@ -104,7 +104,7 @@ def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
     seed = scene.seed
     if settings.disturb == "occlude":
         (sight,) = patch_sights(settings._patches(), scene.model, scene.shape, seed)
-        judge = Judge(scene.model, scene.runtime)
+        judge = Verifier(scene.model, scene.runtime)
         words = f"uniform noise in place of {sight.masks.words}"
         return Disturbance(
             show=lambda x, y, index, number: sight.show(judge, x, y, index, number), words=words, name="occluded"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hardtack.analysis.attention.measures import distances
 from hardtack.analysis.attention.padding import find_inside, without_padding
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import tap
 from hardtack.models.blocks import find_blocks
 from hardtack.models.parts import short_name

@@ -16,9 +16,9 @@ from hardtack.analysis.attention import measures
 from hardtack.analysis.attention.disturbance import Disturbance, Disturbed, make_disturbance
 from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
 from hardtack.analysis.pictures import as_picture
-from hardtack.config import SEVERAL, check
+from hardtack.base.config import SEVERAL, check
+from hardtack.base.registry import analyses
 from hardtack.evaluation.trials import default_batch
-from hardtack.registry import analyses
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 _MEMORY = {"cpu": 5e8, "cuda": 1e10}  # bytes of maps held at once, clean and disturbed

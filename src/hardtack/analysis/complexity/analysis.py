@@ -16,9 +16,9 @@ from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Sc
 from hardtack.analysis.complexity.rademacher import EXACT_UP_TO, Norm, closed_bounds, extra, signs, suprema
 from hardtack.analysis.complexity.theorem import LEFT_OUT, block_norms
 from hardtack.analysis.complexity.vectors import chosen, features, resized
-from hardtack.config import SEVERAL, Number, check
-from hardtack.errors import UserError
-from hardtack.registry import analyses
+from hardtack.base.config import SEVERAL, Number, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.threats import Threat
 
 _AT_ONCE = 1 << 22  # numbers in a piece

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 
 Norm = Literal["l1", "l2", "linf"]
 DUAL: dict[str, float] = {"l1": math.inf, "l2": 2, "linf": 1}  # q with 1/p + 1/q = 1

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hardtack import randomness
-from hardtack.analysis.held import Batch, Held
-from hardtack.errors import UserError
+from hardtack.analysis.image_cache import Batch, ImageCache
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.models.parts import head
 
 Views = dict[int, Callable[[Tensor], Tensor]]  # by dimension
@@ -40,7 +40,7 @@ def chosen(d: int, counts: tuple[int, ...], *, seed: int, device: torch.device) 
     return {count: functools.partial(_picked, where=order[:count]) for count in counts}
 
 
-def features(model: nn.Module, images: Held) -> Held:
+def features(model: nn.Module, images: ImageCache) -> ImageCache:
     """What enters the last layer, in the place of the images."""
     names = head(model)
     layers = [(place, module) for place, module in model.named_modules() if f"{place}.weight" in names]
@@ -60,7 +60,7 @@ def features(model: nn.Module, images: Held) -> Held:
                     raise UserError(f"the last layer of this model, {place}, is not called once for an image")
                 yield torch.cat(seen), y, index
 
-    return Held(read(), images.device, images.size)
+    return ImageCache(read(), images.device, images.size)
 
 
 def _averaged(x: Tensor, size: tuple[int, int]) -> Tensor:

@@ -1,7 +1,7 @@
 """Jacobian spectra without Jacobians: singular values of blocks, branches, stretches and networks (paper 4)."""
 
+from hardtack.analysis.jacobian.block_parts import Layer, Piece, block_piece, branch_pieces, survey
 from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
-from hardtack.analysis.jacobian.places import Layer, Piece, block_piece, branch_pieces, survey
 from hardtack.analysis.jacobian.power import power
 from hardtack.analysis.jacobian.products import Jacobian, Matrices
 from hardtack.analysis.jacobian.rows import bound, dense, dense_jacobian

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.analysis.jacobian.places import Layer, Piece, between_piece, block_piece, cut, first_of, survey
+from hardtack.analysis.jacobian.block_parts import Layer, Piece, between_piece, block_piece, cut, first_of, survey
 
 
 @dataclass(frozen=True)

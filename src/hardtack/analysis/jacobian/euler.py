@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardtack.analysis.jacobian.block_parts import Layer, first_of, replaced
 from hardtack.analysis.jacobian.chain import Chain
-from hardtack.analysis.jacobian.places import Layer, first_of, replaced
 
 
 @torch.no_grad()

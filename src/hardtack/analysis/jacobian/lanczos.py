@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
 from hardtack.analysis.jacobian.products import Operator, Transposed
+from hardtack.base import randomness
 
 _NOTHING = 3e-6  # of the largest coefficient: below it a direction is rounding, not signal
 

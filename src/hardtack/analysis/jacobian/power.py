@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
 from hardtack.analysis.jacobian.lanczos import Spectrum
 from hardtack.analysis.jacobian.products import Operator
+from hardtack.base import randomness
 
 _SPARE = 2  # vectors beyond those asked for: they make the last of these converge
 

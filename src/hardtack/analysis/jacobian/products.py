@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 Trace = Callable[[Tensor], tuple[Tensor, Tensor]]
 

@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.lanczos import Spectrum
-from hardtack.analysis.jacobian.places import Piece
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.results.store import read_arrays, write_arrays
 
 MOST_NUMBERS = 1 << 26  # of a matrix that is decomposed as a whole: 8192 × 8192

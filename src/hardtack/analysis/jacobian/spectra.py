@@ -12,7 +12,12 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.jacobian.asked import (
+from hardtack.analysis.jacobian.block_parts import Piece
+from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
+from hardtack.analysis.jacobian.power import power
+from hardtack.analysis.jacobian.products import Jacobian
+from hardtack.analysis.jacobian.rows import bound, dense
+from hardtack.analysis.jacobian.selection import (
     find_spectrum,
     images_at_once,
     layers_of,
@@ -20,14 +25,9 @@ from hardtack.analysis.jacobian.asked import (
     require_apart,
     require_small,
 )
-from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
-from hardtack.analysis.jacobian.places import Piece
-from hardtack.analysis.jacobian.power import power
-from hardtack.analysis.jacobian.products import Jacobian
-from hardtack.analysis.jacobian.rows import bound, dense
-from hardtack.config import SEVERAL, check
-from hardtack.errors import UserError, did_you_mean
-from hardtack.registry import analyses
+from hardtack.base.config import SEVERAL, check
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import analyses
 
 KINDS = ("block", "residual", "branch", "attention", "mlp", "convolution", "stretch", "features", "network")
 

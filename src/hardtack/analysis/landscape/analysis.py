@@ -14,9 +14,9 @@ from hardtack.analysis.adversary import make_adversary
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
 from hardtack.analysis.landscape.directions import cosine, filter_direction, length
 from hardtack.analysis.landscape.loss import Losses, batch_norms, estimate_statistics
-from hardtack.config import check
-from hardtack.errors import UserError
-from hardtack.registry import analyses
+from hardtack.base.config import check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.threats import Threat
 
 

@@ -12,8 +12,8 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
-from hardtack import randomness
-from hardtack.errors import UserError
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.models.parts import short_name
 
 Direction = dict[str, Tensor]  # by name of the parameter; those that do not move are left out

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from hardtack.analysis.adversary import blind_notes, moved
 from hardtack.analysis.analysis import Scene
-from hardtack.analysis.held import Batch, Held
+from hardtack.analysis.image_cache import Batch, ImageCache
 from hardtack.evaluation.sanity import check_logits
 from hardtack.models.parts import NORMS
 
@@ -33,11 +33,11 @@ class Losses:
         for x, y, index in self.images:
             yield x if self.attack is None else moved(self.attack, model, x, y, index, self.scene.seed), y, index
 
-    def crafted(self, model: nn.Module) -> Held:
+    def crafted(self, model: nn.Module) -> ImageCache:
         """The same, kept."""
         if self.attack is None:
             return self.images
-        return Held(self.attacked(model), self.images.device, self.images.size)
+        return ImageCache(self.attacked(model), self.images.device, self.images.size)
 
     def blind_notes(self) -> list[str]:
         return [] if self.attack is None else blind_notes(self.attack, self.scene)
@@ -60,7 +60,7 @@ def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
 
 
 @torch.no_grad()
-def estimate_statistics(model: nn.Module, images: Held) -> None:
+def estimate_statistics(model: nn.Module, images: ImageCache) -> None:
     """Gives the batch norms of the model the statistics that they would have gathered on these images."""
     norms = batch_norms(model)
     for norm in norms:

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from hardtack.analysis.adversary import attacked, make_adversary
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work
-from hardtack.analysis.others import read_others
+from hardtack.analysis.other_models import read_others
 from hardtack.analysis.perturbations.amplitude import amplitude
 from hardtack.analysis.perturbations.conclusion import ITSELF, conclude
 from hardtack.analysis.perturbations.picture import picture
 from hardtack.analysis.perturbations.spectrum import mean_frequency, radial_power, rings
 from hardtack.analysis.pictures import eight_bits
-from hardtack.config import SEVERAL, check
-from hardtack.errors import UserError
+from hardtack.base.config import SEVERAL, check
+from hardtack.base.errors import UserError
+from hardtack.base.registry import analyses
 from hardtack.evaluation.sanity import check_logits
 from hardtack.evaluation.trials import default_batch
-from hardtack.registry import analyses
 from hardtack.threats import Threat
 
 THESIS = Threat.parse("linf:4/255")

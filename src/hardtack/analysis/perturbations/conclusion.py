@@ -9,8 +9,8 @@ import numpy as np
 from torch import nn
 
 from hardtack.analysis.analysis import Arrays, Conclusion, Score, mean_score
-from hardtack.analysis.others import Resized
-from hardtack.config import plain
+from hardtack.analysis.other_models import Resized
+from hardtack.base.config import plain
 
 ITSELF = "itself"
 SIGNS = ("", ", reversed")  # x_adv − x, as the thesis says, and x − x_adv, as its code has it

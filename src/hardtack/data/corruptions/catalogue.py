@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hardtack import randomness
-from hardtack.errors import UserError, did_you_mean
+from hardtack.base import randomness
+from hardtack.base.errors import UserError, did_you_mean
 
 NOISE = ("gaussian_noise", "shot_noise", "impulse_noise")
 COMMON = (

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.catalogue import Constants, corruption
 from hardtack.data.corruptions.parts import in_parts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.catalogue import Constants, corruption
 from hardtack.data.corruptions.overlays import PICKED, stack_overlays
 from hardtack.data.corruptions.parts import in_parts

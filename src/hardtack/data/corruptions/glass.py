@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.catalogue import Constants, corruption
 from hardtack.data.corruptions.filters import cut_to_levels, gaussian_filter, to_fractions, to_levels
 from hardtack.data.corruptions.parts import in_parts

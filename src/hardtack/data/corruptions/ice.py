@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.fog import draw_plasma, plasma
 
 _HEIGHT, _WIDTH = 320, 480

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.catalogue import Constants, corruption
 
 # (radius, sigma) by severity

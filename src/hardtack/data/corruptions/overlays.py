@@ -19,8 +19,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions.ice import draw_ice
-from hardtack.errors import UserError
 
 PICKED = 5
 """Six were published; the original draws one of the first five."""

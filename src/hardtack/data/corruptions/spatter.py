@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.catalogue import Constants, corruption
 from hardtack.data.corruptions.edges import ONE, distance_to, find_edges
 from hardtack.data.corruptions.filters import gaussian_filter, pad

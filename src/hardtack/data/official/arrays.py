@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 _GIVE_UP = 100  # members of an archive
 

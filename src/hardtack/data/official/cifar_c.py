@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.corruptions.catalogue import COMMON, EXTRA, SEVERITIES, names
 from hardtack.data.official import checksums, class_names, marker
 from hardtack.data.official.arrays import ArrayFile
 from hardtack.data.official.kinds import KINDS, of_how_many, title
 from hardtack.data.official.sets import OfficialC
 from hardtack.data.source import Stored, integer_labels, numbered_classes
-from hardtack.errors import UserError, did_you_mean
 
 _LEVELS = len(SEVERITIES)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.corruptions.catalogue import SEVERITIES, names
 from hardtack.data.official import trees
 from hardtack.data.official.arrays import ArrayFile, array_files
@@ -17,7 +18,6 @@ from hardtack.data.official.sequences import TYPES, VIDEO, open_sequence_arrays,
 from hardtack.data.official.sets import Official
 from hardtack.data.official.shifts import open_shift
 from hardtack.data.paths import find_path
-from hardtack.errors import UserError, did_you_mean
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 _ALL = tuple(dict.fromkeys((*names(), *TYPES)))

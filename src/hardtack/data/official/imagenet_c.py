@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions.catalogue import SEVERITIES
 from hardtack.data.folder import FolderImages
 from hardtack.data.official import marker, trees
@@ -19,7 +20,6 @@ from hardtack.data.official.kinds import KINDS, of_how_many, title
 from hardtack.data.official.sets import OfficialC
 from hardtack.data.official.synsets import class_index
 from hardtack.data.source import Stored
-from hardtack.errors import UserError
 
 _RULES = {"imagenet_c": "imagenet", "tiny_imagenet_c": "tiny", "corrupted": "own"}
 

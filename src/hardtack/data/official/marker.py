@@ -7,9 +7,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from hardtack import files
+from hardtack.base import files
+from hardtack.base.errors import UserError
 from hardtack.data.official.kinds import GROUPS, Source, title
-from hardtack.errors import UserError
 
 NAME = "hardtack.json"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from hardtack.base.errors import UserError
+from hardtack.base.registry import datasets
 from hardtack.data.corruptions.catalogue import names
 from hardtack.data.official.detect import open_official
 from hardtack.data.official.kinds import KINDS
 from hardtack.data.official.sets import OfficialC, Shift
 from hardtack.data.source import Splits
-from hardtack.errors import UserError
-from hardtack.registry import datasets
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig

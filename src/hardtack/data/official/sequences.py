@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.base.errors import UserError
 from hardtack.data.official import class_names, marker, trees
 from hardtack.data.official.arrays import ArrayFile
 from hardtack.data.official.kinds import EXTRA_PERTURBATIONS, KINDS, PERTURBATIONS, of_how_many, title
 from hardtack.data.official.sets import OfficialP, Video
 from hardtack.data.official.synsets import class_index
 from hardtack.data.source import check_labels, integer_labels
-from hardtack.errors import UserError
 
 TYPES = (*PERTURBATIONS, *EXTRA_PERTURBATIONS)
 VIDEO = (".mp4",)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.corruptions.catalogue import COMMON, SEVERITIES
 from hardtack.data.datasets import Dataset, measured_whole
 from hardtack.data.official.checksums import PUBLISHED
 from hardtack.data.official.kinds import PERTURBATIONS, Source, title
 from hardtack.data.source import Stored
-from hardtack.errors import UserError, did_you_mean
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data.folder import FolderImages
 from hardtack.data.official import marker, trees
 from hardtack.data.official.kinds import of_how_many, title
 from hardtack.data.official.sets import Shift
 from hardtack.data.official.synsets import class_index, subset, synsets
 from hardtack.data.source import Stored
-from hardtack.errors import UserError
 
 _ORIGINAL = "ILSVRC2012_val_"
 _CROP = 0.875  # shorter side to 256, then the centre 224, as their authors and ImageNet's own evaluation have it

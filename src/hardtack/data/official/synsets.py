@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 _FILES = {"imagenet": "imagenet_synsets.txt", "imagenet_a": "imagenet_a_synsets.txt",
           "imagenet_r": "imagenet_r_synsets.txt"}  # fmt: skip

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from hardtack.base.errors import UserError
 from hardtack.data.folder import SUFFIXES, FolderImages
 from hardtack.data.official.kinds import GROUPS
 from hardtack.data.official.synsets import class_index, synsets
-from hardtack.errors import UserError
 
 TINY_CLASSES = 200
 _SYNSET = re.compile(r"n\d{8}")

@@ -7,11 +7,11 @@ from typing import Literal
 
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.corruptions import Constants
 from hardtack.data.corruptions.catalogue import as_bytes
 from hardtack.data.perturbations import blur, noise, placement, tilt, weather
-from hardtack.errors import UserError, did_you_mean
 
 Maker = Callable[[Tensor, Tensor, Constants, int], Iterator[Tensor]]
 """(x N×3×H×W in steps of 1/255, keys N, constants, number of frames) to the frames, in steps of 1/255."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions import Constants, levels
 from hardtack.data.corruptions.catalogue import cut_off
 from hardtack.data.corruptions.parts import in_parts

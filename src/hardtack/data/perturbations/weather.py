@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions import Constants
 from hardtack.data.corruptions.catalogue import cut_off
 from hardtack.data.corruptions.filters import gaussian_filter

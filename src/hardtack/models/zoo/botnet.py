@@ -19,7 +19,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -38,7 +39,6 @@ from hardtack.models.zoo.resnet import (
     projection,
     steps,
 )
-from hardtack.registry import models
 
 
 class PlaceAttention(nn.Module):

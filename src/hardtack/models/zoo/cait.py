@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
+from hardtack.base.registry import models
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, require_heads, require_hidden, require_patches, require_positive
-from hardtack.registry import models
 
 _LARGE: dict[str, Any] = {"image_size": 224, "patch_size": 16}
 

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -31,7 +32,6 @@ from hardtack.models.zoo.layers import (
     require_rate,
 )
 from hardtack.models.zoo.vit import PatchEmbedding
-from hardtack.registry import models
 
 
 class PairedAttention(nn.Module):

@@ -14,7 +14,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -31,7 +32,6 @@ from hardtack.models.zoo.layers import (
     start_small,
 )
 from hardtack.models.zoo.vit import Block
-from hardtack.registry import models
 
 
 class LocalFeedForward(nn.Module):

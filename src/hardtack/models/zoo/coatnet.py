@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm, set_activation
 from hardtack.models.zoo.layers import (
@@ -33,7 +34,6 @@ from hardtack.models.zoo.layers import (
     require_stages,
     start_small,
 )
-from hardtack.registry import models
 
 PATTERNS = ("CCTT", "CCTC", "CTTT", "CTTC", "CCCC", "CCCT", "CTCC", "CTCT")
 """The first stage convolves always."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.zoo.from_timm import from_timm, set_activation
 from hardtack.models.zoo.layers import Activation, require_hidden, require_patches, require_positive
-from hardtack.registry import models
 
 HEAD_WIDTH = 48
 _LARGE: dict[str, Any] = {"papers": ("rspc",), "image_size": 224, "patch_size": 16}

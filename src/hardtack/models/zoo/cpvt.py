@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from hardtack.base.registry import models
 from hardtack.models.zoo.layers import (
     Activation,
     Attention,
@@ -23,7 +24,6 @@ from hardtack.models.zoo.layers import (
     start_small,
 )
 from hardtack.models.zoo.vit import Block, PatchEmbedding
-from hardtack.registry import models
 
 
 class PositionGenerator(nn.Module):

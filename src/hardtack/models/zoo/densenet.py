@@ -11,12 +11,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, activate, require_positive
 from hardtack.models.zoo.resnet import convolution
-from hardtack.registry import models
 
 
 class DenseLayer(nn.Module):

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -32,7 +33,6 @@ from hardtack.models.zoo.layers import (
     start_small,
 )
 from hardtack.models.zoo.xcit import ClassAttentionBlock, FourierPositions, LocalPatchInteraction, read_by_class
-from hardtack.registry import models
 
 # ---------------------------------------------------------------- the convolutional stem
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models.zoo.layers import Activation, activate, require_rate
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, require_hidden, require_patches, require_positive, require_stages
-from hardtack.registry import models
 
 
 @models.register(

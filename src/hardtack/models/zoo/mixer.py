@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -22,7 +23,6 @@ from hardtack.models.zoo.layers import (
     require_rate,
 )
 from hardtack.models.zoo.vit import PatchEmbedding
-from hardtack.registry import models
 
 
 class MixerBlock(nn.Module):

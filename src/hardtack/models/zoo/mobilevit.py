@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import (
@@ -32,7 +33,6 @@ from hardtack.models.zoo.layers import (
 )
 from hardtack.models.zoo.resnet import convolution, initialise_convolutions
 from hardtack.models.zoo.vit import Block
-from hardtack.registry import models
 
 
 def _unit(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from hardtack.base.registry import models
 from hardtack.models.zoo.layers import (
     Activation,
     activate,
@@ -16,7 +17,6 @@ from hardtack.models.zoo.layers import (
     require_rate,
     require_stages,
 )
-from hardtack.registry import models
 
 
 @models.register("poolformer_s12_224", help="pooling for attention", published="poolformer_s12", patch_size=4)

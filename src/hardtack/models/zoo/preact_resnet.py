@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, DropPath, activate, require_positive
 from hardtack.models.zoo.resnet import convolution, initialise_convolutions, steps
-from hardtack.registry import models
 
 
 class PreActBlock(nn.Module):

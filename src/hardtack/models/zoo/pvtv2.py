@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.zoo.from_timm import from_timm, set_activation
 from hardtack.models.zoo.layers import Activation, require_heads, require_positive, require_stages
-from hardtack.registry import models
 
 STEM_KERNEL = 7
 _SMALL: dict[str, Any] = {"patch_size": 2, "reductions": (4, 2, 1, 1)}

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, DropPath, activate, ramp, require_positive, require_rate
-from hardtack.registry import models
 
 
 def convolution(

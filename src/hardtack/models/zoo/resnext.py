@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, activate, require_positive
 from hardtack.models.zoo.resnet import ResidualBlock, convolution, initialise_convolutions, steps
-from hardtack.registry import models
 
 STEM_WIDTH = 64
 

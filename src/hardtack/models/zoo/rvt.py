@@ -16,7 +16,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.zoo.layers import (
     Activation,
     Attention,
@@ -32,7 +33,6 @@ from hardtack.models.zoo.layers import (
     require_stages,
 )
 from hardtack.models.zoo.vit import Block
-from hardtack.registry import models
 
 Stem = Literal["pooled", "plain"]
 MlpKind = Literal["convolution", "linear"]

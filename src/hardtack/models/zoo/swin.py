@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.zoo.from_timm import from_timm, set_activation
 from hardtack.models.zoo.layers import (
     Activation,
@@ -33,7 +34,6 @@ from hardtack.models.zoo.layers import (
     start_small,
 )
 from hardtack.models.zoo.vit import Block
-from hardtack.registry import models
 
 # ---------------------------------------------------------------- timm's
 

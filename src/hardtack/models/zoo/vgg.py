@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, activate
 from hardtack.models.zoo.resnet import convolution, initialise_convolutions
-from hardtack.registry import models
 
 
 class PlainBlock(nn.Module):

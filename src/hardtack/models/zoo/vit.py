@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -31,7 +32,6 @@ from hardtack.models.zoo.layers import (
     require_positive,
     require_rate,
 )
-from hardtack.registry import models
 
 
 class PatchEmbedding(nn.Module):

@@ -21,7 +21,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -38,7 +39,6 @@ from hardtack.models.zoo.layers import (
     require_rate,
     start_small,
 )
-from hardtack.registry import models
 
 KERNELS = (7, 3, 3)
 DILATIONS = ((1, 2, 3, 4), (1, 2, 3), (1, 2))

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.from_timm import from_timm
 from hardtack.models.zoo.layers import Activation, DropPath, activate, require_positive, require_rate
 from hardtack.models.zoo.preact_resnet import PreActBlock
 from hardtack.models.zoo.resnet import as_identity, convolution, initialise_convolutions, steps
-from hardtack.registry import models
 
 STEM_WIDTH = 16
 

@@ -17,7 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
 from hardtack.models.branches import Branch
 from hardtack.models.zoo.layers import (
     Activation,
@@ -32,7 +33,6 @@ from hardtack.models.zoo.layers import (
     require_rate,
     start_small,
 )
-from hardtack.registry import models
 
 
 class ConvolutionalStem(nn.Module):

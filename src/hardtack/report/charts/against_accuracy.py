@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found
-from hardtack.report.charts.subjects import where
+from hardtack.report.charts.comparable_analyses import Found
+from hardtack.report.charts.comparable_runs import where
 from hardtack.results import SWEEPS, Result, Run
 
 # the first of what as many runs share, by the attack that leaves least

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.report import wording
-from hardtack.report.charts.subjects import Subject, numbers, rounded
+from hardtack.report.charts.comparable_runs import Subject, numbers, rounded
 from hardtack.results import Result, lower_is_better, per_image, read_verdicts
 
 Z = 1.959964  # of a 95 % interval

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import Subject, attacked, described, numbers, side_by_side, switch
+from hardtack.report.charts.comparable_runs import Subject, attacked, described, numbers, side_by_side, switch
 from hardtack.results import SWEEPS, Result, Run, comparable
 
 STANDING, WRONG, OTHERS = "still right", "wrong when clean", "other attacks"

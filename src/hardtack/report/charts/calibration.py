@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import described, file_of, numbers, rounded, side_by_side
+from hardtack.report.charts.comparable_runs import described, file_of, numbers, rounded, side_by_side
 from hardtack.results import Run
 
 METRIC = "expected_calibration_error"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import (
+from hardtack.report.charts.comparable_runs import (
     Subject,
     attacked,
     described,

@@ -6,8 +6,8 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_runs import numbers
 from hardtack.results import Finding, Run
 
 

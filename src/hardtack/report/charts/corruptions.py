@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import (
+from hardtack.report.charts.comparable_runs import (
     Subject,
     described,
     file_of,

@@ -7,7 +7,7 @@ from typing import Any
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import Subject, described, file_of, side_by_side, where
+from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, where
 from hardtack.results import Result, Run
 
 FLIPS = "flip_probability"

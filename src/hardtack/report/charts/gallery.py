@@ -23,8 +23,8 @@ import numpy as np
 from PIL import Image
 
 from hardtack.report import palette
-from hardtack.report.charts.subjects import numbers as number_table
-from hardtack.report.charts.subjects import switch
+from hardtack.report.charts.comparable_runs import numbers as number_table
+from hardtack.report.charts.comparable_runs import switch
 from hardtack.report.pictures import data_uri
 
 T = TypeVar("T")

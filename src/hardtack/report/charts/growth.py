@@ -7,9 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, models_of, where
+from hardtack.report.charts.comparable_analyses import (
+    Found,
+    charts_of,
+    described,
+    file_of,
+    findings_beside,
+    models_of,
+    where,
+)
+from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
-from hardtack.report.charts.subjects import numbers
 from hardtack.results import Finding, Run
 
 LIMIT = "first order"

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.report.charts.subjects import numbers as number_table
-from hardtack.report.charts.subjects import switch
+from hardtack.report.charts.comparable_runs import numbers as number_table
+from hardtack.report.charts.comparable_runs import switch
 
 BINS = (10, 48)  # at least and at most
 

@@ -9,9 +9,17 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, models_of, where
+from hardtack.report.charts.comparable_analyses import (
+    Found,
+    charts_of,
+    described,
+    file_of,
+    findings_beside,
+    models_of,
+    where,
+)
+from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
-from hardtack.report.charts.subjects import numbers
 from hardtack.report.charts.violin import violin_chart, violin_view
 from hardtack.results import Finding, Run
 

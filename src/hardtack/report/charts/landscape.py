@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.surface import surface_chart
 from hardtack.results import Finding, Run
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import file_of, numbers
+from hardtack.report.charts.comparable_runs import file_of, numbers
 from hardtack.results import Curve, CurveSet, Run, curves, is_share, source_of
 
 

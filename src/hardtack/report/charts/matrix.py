@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import numbers, switch
+from hardtack.report.charts.comparable_runs import numbers, switch
 
 Triple = tuple[float | None, float | None, float | None]
 Cells = dict[tuple[str, str], Triple]  # (row, column): value, low, high

@@ -9,7 +9,16 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.subjects import Subject, described, file_of, numbers, rounded, side_by_side, triple, where
+from hardtack.report.charts.comparable_runs import (
+    Subject,
+    described,
+    file_of,
+    numbers,
+    rounded,
+    side_by_side,
+    triple,
+    where,
+)
 from hardtack.results import REPORTED, Result, Run, source_of
 
 ACCURACY, WORST, CONFIDENCE = "patch_accuracy", "worst_mask_accuracy", "patch_confidence"

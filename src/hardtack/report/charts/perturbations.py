@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_runs import numbers, rounded
 from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import Cells, matrix_chart
-from hardtack.report.charts.subjects import numbers, rounded
 from hardtack.results import Finding, Run
 
 SHOWN = 8  # images

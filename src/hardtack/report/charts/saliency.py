@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_runs import numbers, triple
 from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
-from hardtack.report.charts.subjects import numbers, triple
 from hardtack.report.masks import covered
 from hardtack.results import Finding, Run
 

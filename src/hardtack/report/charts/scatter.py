@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hardtack.report.charts.subjects import numbers, switch
+from hardtack.report.charts.comparable_runs import numbers, switch
 
 Kind = Literal["percent", "number"]
 

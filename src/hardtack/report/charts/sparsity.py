@@ -9,10 +9,10 @@ import numpy as np
 
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
-from hardtack.report.charts.findings import Found, charts_of, findings_beside
+from hardtack.report.charts.comparable_analyses import Found, charts_of, findings_beside
+from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
-from hardtack.report.charts.subjects import numbers
 from hardtack.results import Finding, Result, Run, lower_is_better
 
 COMPONENTS = ("all", "convolution", "qkv", "feed-forward", "other")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.subjects import numbers
+from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.history import Epoch, epochs_of, is_number, lines_of, said_warnings
 from hardtack.results import Run
 

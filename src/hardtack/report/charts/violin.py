@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.report.charts.subjects import switch
+from hardtack.report.charts.comparable_runs import switch
 
 FEW = 6  # values of which an outline would say more than there is
 STEPS = 41

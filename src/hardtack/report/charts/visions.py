@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.report.charts.findings import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.results import Finding, Run
 

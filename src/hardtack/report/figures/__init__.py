@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.report import charts, palette
 from hardtack.report.figures.examples import examples_figure
 from hardtack.report.figures.gallery import gallery_figure

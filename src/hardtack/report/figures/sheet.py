@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogFormatterSciNotation
 
-from hardtack.files import atomic
+from hardtack.base.files import atomic
 
 STYLE: Any = {
     "font.size": 9,

@@ -8,7 +8,7 @@ import torch
 from pictures import arrays, pictures
 from scipy.ndimage import gaussian_filter, map_coordinates
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.elastic import elastic_transform, warp_affine
 
 CONSTANTS = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pictures import arrays, pictures
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.fog import draw_plasma, fog, plasma
 
 CONSTANTS = {

@@ -8,12 +8,12 @@ import torch
 from pictures import arrays, pictures
 from PIL import Image
 
-from hardtack import randomness
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.data.corruptions import corrupt, overlays
 from hardtack.data.corruptions.frost import frost
 from hardtack.data.corruptions.ice import draw_ice
 from hardtack.data.corruptions.overlays import frost_source
-from hardtack.errors import UserError
 
 CONSTANTS = {
     "cifar": [(1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)],

@@ -9,7 +9,7 @@ import torch
 from pictures import flat
 from scipy import stats
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions import corrupt, levels, noise
 
 PUBLISHED = {

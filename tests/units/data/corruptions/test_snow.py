@@ -8,7 +8,7 @@ import torch
 from pictures import arrays, pictures
 from scipy.ndimage import zoom
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.motion import blur_along
 from hardtack.data.corruptions.snow import flakes, snow
 

@@ -8,7 +8,7 @@ import torch
 from pictures import arrays, pictures
 from scipy.ndimage import correlate, gaussian_filter, label
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.edges import ONE, distance_to, find_edges
 from hardtack.data.corruptions.spatter import drop_light, spatter
 

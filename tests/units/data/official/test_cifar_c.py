@@ -9,9 +9,9 @@ import pytest
 import tiny_official as tiny
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.data.official import OfficialC, checksums, mark_regenerated, open_official
-from hardtack.errors import UserError
 
 
 def opened(path: Path, **options: str) -> OfficialC:

@@ -10,10 +10,10 @@ import tiny_official as tiny
 import torch
 from PIL import Image
 
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.data.official import OfficialC, mark_regenerated, open_official
 from hardtack.data.official.synsets import synsets
-from hardtack.errors import UserError
 
 LATE = ("n01440764", "n02110958", "n15075141")
 """Classes 0, 254 and 999."""

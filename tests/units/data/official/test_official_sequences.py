@@ -10,9 +10,9 @@ import pytest
 import tiny_official as tiny
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data.official import OfficialP, mark_regenerated, open_official
 from hardtack.data.official.sequences import read_video
-from hardtack.errors import UserError
 
 
 def opened(path: Path, **options: str) -> OfficialP:

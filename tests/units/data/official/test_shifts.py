@@ -8,10 +8,10 @@ import pytest
 import tiny_official as tiny
 import torch
 
+from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.data.official import Shift, open_official
 from hardtack.data.official.synsets import class_index, subset, synsets
-from hardtack.errors import UserError
 
 
 def opened(path: Path, **options: str) -> Shift:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from pictures import pictures
 
+from hardtack.base.errors import UserError
 from hardtack.data.perturbations import PERTURBATIONS, against, frame_count, sequence
-from hardtack.errors import UserError
 
 CASES = [(name, constants) for constants in ("cifar", "imagenet") for name in PERTURBATIONS[constants]]
 LENGTHS = {("motion_blur", "cifar"): 21, ("translate", "cifar"): 16, ("translate", "imagenet"): 41}

@@ -10,7 +10,7 @@ import torch
 from pictures import arrays, pictures
 from scipy.ndimage import gaussian_filter, zoom
 
-from hardtack import randomness
+from hardtack.base import randomness
 from hardtack.data.corruptions.motion import blur_along, motion_blur_kernel
 from hardtack.data.corruptions.spatter import drop_light
 from hardtack.data.perturbations import sequence, weather

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.results import Finding, Run, told_apart
+from hardtack.results import Finding, Run, distinguish
 
 UNTOLD = ("n", "batch_size", "shown")  # what `about` says better, and settings that change no number
 
@@ -45,7 +45,7 @@ def charts_of(
     drawn = [draw(place, found) for place, found in enumerate(groups)]
     for title in dict.fromkeys(chart["title"] for charts in drawn for chart in charts):
         places = [place for place, charts in enumerate(drawn) if any(chart["title"] == title for chart in charts)]
-        for place, apart in zip(places, told_apart([_settings(groups[place]) for place in places]), strict=True):
+        for place, apart in zip(places, distinguish([_settings(groups[place]) for place in places]), strict=True):
             for chart in drawn[place]:
                 if chart["title"] == title and apart:
                     chart["title"] = f"{title} · {apart}"

@@ -1,6 +1,6 @@
 """What the pool knows about the images of one stage: which tries are over, who fell to which, how near the others came.
 
-A ledger can be written down at any moment and read back: tries that are over are not repeated, and those that
+A attempts can be written down at any moment and read back: tries that are over are not repeated, and those that
 were under way begin again from the same random numbers, so that a killed run ends with the same verdicts.
 """
 
@@ -38,7 +38,7 @@ _IMAGES = (
 _TRIES = ("used", "won", "step", "target", "nearest")
 
 
-class Ledger:
+class Attempts:
     """One row per image. `used` counts the passes of each try, −1 while it is not over."""
 
     def __init__(self, images: Images, tries: int) -> None:

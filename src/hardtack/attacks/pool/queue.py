@@ -13,21 +13,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
-from hardtack.attacks.ledger import Images, Ledger, ranking
-from hardtack.attacks.search import Search, Try, Work
-from hardtack.attacks.slots import Slots
+from hardtack.attacks.pool.attempts import Attempts, Images, ranking
+from hardtack.attacks.pool.search import Search, Try, Work
+from hardtack.attacks.pool.slots import Slots
+from hardtack.base import randomness
 
 
 @dataclass(frozen=True)
 class Round:
     """Tries that begin when those of the round before are over. `enters` says which images go on (default: all).
 
-    It goes by what the ledger says of each image, and by nothing else: it may be asked again when a run is taken up.
+    It goes by what the attempts says of each image, and by nothing else: it may be asked again when a run is taken up.
     """
 
     tries: tuple[Try, ...]
-    enters: Callable[[Ledger, Images, np.ndarray], np.ndarray] | None = None
+    enters: Callable[[Attempts, Images, np.ndarray], np.ndarray] | None = None
     closest_first: bool = False  # targets are ranked at the closest image found, not at the clean one
 
 
@@ -37,11 +37,13 @@ class Item(NamedTuple):
     round: int
 
 
-class Agenda:
+class Queue:
     """The items of one stage. Slot arrays hold −1 in `row` where a slot is free."""
 
-    def __init__(self, attack: Search, images: Images, rounds: list[Round], ledger: Ledger, *, salt: int = 0) -> None:
-        self.attack, self.images, self.rounds, self.ledger, self.salt = attack, images, rounds, ledger, salt
+    def __init__(
+        self, attack: Search, images: Images, rounds: list[Round], attempts: Attempts, *, salt: int = 0
+    ) -> None:
+        self.attack, self.images, self.rounds, self.attempts, self.salt = attack, images, rounds, attempts, salt
         self.tries = [one for part in rounds for one in part.tries]
         self.lengths = np.array([attack.length(one.steps) for one in self.tries])
         self.first = np.cumsum([0, *(len(part.tries) for part in rounds)])
@@ -49,15 +51,15 @@ class Agenda:
         self.taken: list[Item] = []  # on their way from there to a slot
         self.unfinished = np.zeros(len(images.x), dtype=np.int64)  # tries of the image's current round
         self.row = self.order = self.round = self.age = self.target = np.empty(0, dtype=np.int64)
-        self._open(np.flatnonzero(~ledger.fallen), 0)
-        self._owe(np.flatnonzero(ledger.fallen))
+        self._open(np.flatnonzero(~attempts.fallen), 0)
+        self._owe(np.flatnonzero(attempts.fallen))
 
     # ------------------------------------------------------------ what waits
 
     def _owe(self, rows: np.ndarray) -> None:
         """Images that fell while earlier tries of theirs were under way: those may still come first."""
         for row in rows.tolist():
-            for order in np.flatnonzero(self.ledger.used[row, : self.ledger.won[row]] < 0).tolist():
+            for order in np.flatnonzero(self.attempts.used[row, : self.attempts.won[row]] < 0).tolist():
                 number = int(np.searchsorted(self.first, order, side="right")) - 1
                 heapq.heappush(self.waiting, Item(order, row, number))
 
@@ -65,15 +67,15 @@ class Agenda:
         """Let images into a round, and on into the next ones where nothing of it is left to do."""
         while len(rows) and number < len(self.rounds):
             part, first = self.rounds[number], int(self.first[number])
-            made = self.ledger.used[rows, first : first + len(part.tries)] >= 0
+            made = self.attempts.used[rows, first : first + len(part.tries)] >= 0
             inside, fresh = rows[made.any(axis=1)], rows[~made.any(axis=1)]  # of a run that is taken up again
             if part.enters is not None and len(fresh):
-                fresh = fresh[part.enters(self.ledger, self.images, fresh)]
+                fresh = fresh[part.enters(self.attempts, self.images, fresh)]
             if part.closest_first and len(fresh):
-                index = torch.as_tensor(fresh, device=self.ledger.ranks.device)
-                self.ledger.ranks[index] = ranking(self.ledger.logits[index], self.images.y[index])
+                index = torch.as_tensor(fresh, device=self.attempts.ranks.device)
+                self.attempts.ranks[index] = ranking(self.attempts.logits[index], self.images.y[index])
             rows = np.sort(np.concatenate([inside, fresh]))
-            unmade = self.ledger.used[rows, first : first + len(part.tries)] < 0
+            unmade = self.attempts.used[rows, first : first + len(part.tries)] < 0
             self.unfinished[rows] = unmade.sum(axis=1)
             for place, offset in np.argwhere(unmade).tolist():
                 heapq.heappush(self.waiting, Item(first + offset, int(rows[place]), number))
@@ -84,7 +86,7 @@ class Agenda:
         self.taken = []
         while self.waiting and len(self.taken) < count:
             item = heapq.heappop(self.waiting)
-            if not 0 <= self.ledger.won[item.row] < item.order:
+            if not 0 <= self.attempts.won[item.row] < item.order:
                 self.taken.append(item)
         return self.taken
 
@@ -97,7 +99,7 @@ class Agenda:
         images = self.images.of(rows)
         target = images.target
         if target is None:
-            ranks = self.ledger.ranks[rows]
+            ranks = self.attempts.ranks[rows]
             aimed = ranks.gather(1, rank.clamp(0, ranks.shape[1] - 1)[:, None])[:, 0]
             target = torch.where(rank < 0, -1, aimed)
         warm = torch.tensor([one.warm for one in tries], device=device)
@@ -106,7 +108,7 @@ class Agenda:
             keys=randomness.make_keys(images.keys, self.attack.seed, self.salt, salt),
             restart=torch.tensor([one.restart for one in tries], device=device),
             steps=torch.tensor([one.steps for one in tries], device=device), clean=images.clean,
-            start=self.ledger.x_adv[rows], warm=warm,
+            start=self.attempts.x_adv[rows], warm=warm,
         )  # fmt: skip
 
     # ------------------------------------------------------------ what runs
@@ -170,16 +172,16 @@ class Agenda:
             return
         won = won[np.lexsort((self.order[won], self.row[won]))]
         rows, orders = self.row[won], self.order[won]
-        self.ledger.used[rows, orders] = self.age[won]
+        self.attempts.used[rows, orders] = self.age[won]
         for part in self._apart(won):
-            self.ledger.observe(self.rows(part), slots.index(part), slots.state)
+            self.attempts.observe(self.rows(part), slots.index(part), slots.state)
         first = np.concatenate([[True], rows[1:] != rows[:-1]])  # the earliest of several of one image
-        known = self.ledger.won[rows]
+        known = self.attempts.won[rows]
         kept = won[first & ((known < 0) | (orders < known))]
-        self.ledger.enter(self.row[kept], self.order[kept], self.target[kept], slots.index(kept), slots.state)
+        self.attempts.enter(self.row[kept], self.order[kept], self.target[kept], slots.index(kept), slots.state)
         self.row[won] = -1
         busy = self.occupied()
-        later = self.ledger.won[self.row[busy]]
+        later = self.attempts.won[self.row[busy]]
         self.row[busy[(later >= 0) & (later < self.order[busy])]] = -1
 
     def close(self, over: np.ndarray, slots: Slots) -> None:
@@ -187,13 +189,13 @@ class Agenda:
         over = over[self.row[over] >= 0]
         if not len(over):
             return
-        for part in self._apart(over[self.ledger.won[self.row[over]] < 0]):
-            self.ledger.learn(self.rows(part), self.order[part], slots.index(part), slots.state)
+        for part in self._apart(over[self.attempts.won[self.row[over]] < 0]):
+            self.attempts.learn(self.rows(part), self.order[part], slots.index(part), slots.state)
         rows, rounds = self.row[over], self.round[over]
-        self.ledger.used[rows, self.order[over]] = self.age[over]
+        self.attempts.used[rows, self.order[over]] = self.age[over]
         np.subtract.at(self.unfinished, rows, 1)
         self.row[over] = -1
-        through = (self.unfinished[rows] == 0) & (self.ledger.won[rows] < 0)
+        through = (self.unfinished[rows] == 0) & (self.attempts.won[rows] < 0)
         for number in np.unique(rounds[through]):
             self._open(np.unique(rows[through & (rounds == number)]), int(number) + 1)
 
@@ -212,7 +214,7 @@ class Agenda:
 
     @property
     def alive(self) -> int:
-        return int((self.ledger.won < 0).sum())
+        return int((self.attempts.won < 0).sum())
 
     def passes_left(self) -> int:
         """At the most: of the rounds that are open."""

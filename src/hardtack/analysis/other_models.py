@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hardtack.config import build
-from hardtack.errors import UserError
-from hardtack.evaluation.among import Among
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
+from hardtack.base.registry import models
+from hardtack.evaluation.class_subset import ClassSubset
 from hardtack.models import find_weights, load_model, rebuild
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of, state_sha256
-from hardtack.registry import models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class Other:
         """The model, answering in the classes of `like` and taking its images (C×H×W)."""
         own = isinstance(self.name, nn.Module)  # a copy: the caller's stays on its device, and trainable
         model = copy.deepcopy(self.name) if own else self._load(like, shape[-1])
-        if isinstance(like, Among) and _classes(model) == _classes(like.model):
-            model = Among(model, like.classes)
+        if isinstance(like, ClassSubset) and _classes(model) == _classes(like.model):
+            model = ClassSubset(model, like.classes)
         if None not in (found := (_classes(model), _classes(like))) and found[0] != found[1]:
             raise UserError(
                 f"'{self}' tells {found[0]} classes apart, the model looked at {found[1]}: "

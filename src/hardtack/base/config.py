@@ -21,9 +21,9 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from hardtack.errors import UserError, did_you_mean
-from hardtack.files import write_text
-from hardtack.registry import Registry
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import write_text
+from hardtack.base.registry import Registry
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hardtack.base.errors import UserError
 from hardtack.data import Dataset, batches
-from hardtack.errors import UserError
 
 
 def check_pair(data: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from hardtack.attacks.outcome import Outcome
-from hardtack.attacks.untouched import untouched
+from hardtack.attacks.preserve_state import preserve_state
 
 
 class Called:
@@ -29,7 +29,7 @@ class Called:
         self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
     ) -> Outcome:
         """The adversarial images and what the search saw on the way."""
-        with untouched(model, mode=getattr(self, "mode", "eval")):
+        with preserve_state(model, mode=getattr(self, "mode", "eval")):
             # copies, because tensors made in inference mode cannot take part in a gradient
             target = None if target is None else target.clone()
             return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target, verdict=True)

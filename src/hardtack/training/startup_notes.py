@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from hardtack.attacks import untouched
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.errors import UserError
 from hardtack.data import Dataset
-from hardtack.errors import UserError
 from hardtack.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _climb(job: Trainer) -> Iterator[str]:
     # a split one would be compiled for these few images
     model = job.model if job.unsplit is None else job.unsplit
     x = torch.full((2, *job.data.image_shape), 0.5, device=job.device, requires_grad=True)
-    with untouched(model, mode=mode), job.runtime.arithmetic():
+    with preserve_state(model, mode=mode), job.runtime.arithmetic():
         logits = model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))
         climbed = logits.float().square().sum()
         gradient = torch.autograd.grad(climbed, x, allow_unused=True)[0] if climbed.requires_grad else None

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack.capture import Captured
-from hardtack.runtime import Runtime
+from hardtack.base.capture import Captured
+from hardtack.base.runtime import Runtime
 
 SECOND_VOTE = 5
 _SIZES = (16, 64, 256)
@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     finite: Tensor
 
 
-class Judge:
+class Verifier:
     """`votes` > 1 asks a random model that often and goes by the mean of its probabilities."""
 
     def __init__(self, model: nn.Module, runtime: Runtime, *, votes: int = 1, batch_size: int = 256) -> None:
@@ -61,7 +61,7 @@ class Judge:
         if self.votes == 1 or not verdict.wrong.any():
             return verdict
         # a random model is asked at every look; only a larger vote keeps one lucky draw of many from deciding
-        patient = Judge(self.model, self.runtime, votes=SECOND_VOTE * self.votes, batch_size=self.batch_size)
+        patient = Verifier(self.model, self.runtime, votes=SECOND_VOTE * self.votes, batch_size=self.batch_size)
         again = patient._once(x_adv, x, y, attack, target)
         self.forwards += patient.forwards
         return verdict._replace(wrong=verdict.wrong & again.wrong)

@@ -10,10 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack import randomness
 from hardtack.analysis.analysis import Scene
-from hardtack.analysis.jacobian.lanczos import Spectrum
-from hardtack.analysis.jacobian.places import (
+from hardtack.analysis.jacobian.block_parts import (
     Layer,
     Piece,
     block_piece,
@@ -23,9 +21,11 @@ from hardtack.analysis.jacobian.places import (
     stretch_piece,
     survey,
 )
+from hardtack.analysis.jacobian.lanczos import Spectrum
 from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.rows import MOST_NUMBERS
-from hardtack.errors import UserError
+from hardtack.base import randomness
+from hardtack.base.errors import UserError
 from hardtack.models.blocks import class_name
 
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images
 from hardtack.attacks.outcome import Outcome
-from hardtack.attacks.search import Try
-from hardtack.errors import UserError
-from hardtack.runtime import Runtime
+from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.search import Try
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 
 
 class Pooled:
@@ -38,8 +38,8 @@ class Pooled:
         target: Tensor | None = None,
         verdict: bool = True,
     ) -> Outcome:
-        """The search alone; the caller keeps the model `untouched`."""
-        from hardtack.attacks.pool import Pool  # the pool knows searches, a search finds its pool only here
+        """The search alone; the caller keeps the model `preserve_state`."""
+        from hardtack.attacks.pool.pool import Pool  # the pool knows searches, a search finds its pool only here
 
         attack: Any = self
         if target is not None:
@@ -48,14 +48,14 @@ class Pooled:
             raise UserError("reach=true needs the classes to reach: attack(model, x, y, target=…)")
         runtime = Runtime(device=str(x.device) if x.device.type == "cuda" else x.device.type, compile=False)
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
-        judge = Judge(model, runtime, votes=getattr(self, "eot", 1))
-        images = Images(x, y.argmax(dim=1) if y.is_floating_point() else y, keys, judge.logits(x), target)
-        pool = Pool(model, runtime, batch_size=len(x), judge=judge, every=1)
-        ledger = pool.run(attack, images)
-        fooled = torch.as_tensor(ledger.fallen, device=x.device)
+        verifier = Verifier(model, runtime, votes=getattr(self, "eot", 1))
+        images = Images(x, y.argmax(dim=1) if y.is_floating_point() else y, keys, verifier.logits(x), target)
+        pool = Pool(model, runtime, batch_size=len(x), verifier=verifier, every=1)
+        attempts = pool.run(attack, images)
+        fooled = torch.as_tensor(attempts.fallen, device=x.device)
         return Outcome(
-            ledger.x_adv, fooled, torch.as_tensor(ledger.step, device=x.device).long(), ledger.first_loss,
-            ledger.top_loss, ledger.zero_gradient, ledger.not_finite,
+            attempts.x_adv, fooled, torch.as_tensor(attempts.step, device=x.device).long(), attempts.first_loss,
+            attempts.top_loss, attempts.zero_gradient, attempts.not_finite,
         )  # fmt: skip
 
     def tries(self, classes: int) -> list[Try]:

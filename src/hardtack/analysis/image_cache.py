@@ -12,7 +12,7 @@ Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, numbers
 ON_DEVICE = 1 << 32  # bytes of images that may lie on the device
 
 
-class Held:
+class ImageCache:
     """Batches that come to the device as they are walked over; `size` (bytes in all) decides where they lie."""
 
     def __init__(self, batches: Iterable[Batch], device: torch.device, size: int) -> None:

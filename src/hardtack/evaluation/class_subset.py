@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import untouched
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.errors import UserError
 from hardtack.data import Dataset
-from hardtack.errors import UserError
 
 
-class Among(nn.Module):
+class ClassSubset(nn.Module):
     """A model whose answer has to be one of `classes` (int64, ascending): logits N×len(classes)."""
 
     classes: Tensor
@@ -28,7 +28,7 @@ class Among(nn.Module):
         return logits[:, self.classes]
 
 
-def among(model: nn.Module, data: Any) -> tuple[nn.Module, Any]:
+def class_subset(model: nn.Module, data: Any) -> tuple[nn.Module, Any]:
     """Model and data with one set of classes; both as they are where the data shows all of its own."""
     chosen = data.class_subset if isinstance(data, Dataset) else None
     if chosen is None:
@@ -41,7 +41,7 @@ def among(model: nn.Module, data: Any) -> tuple[nn.Module, Any]:
             f"{data.name} has {len(chosen)} of {data.num_classes} classes; a model of {data.num_classes} or of "
             f"{len(chosen)} can be measured on it, found {count}"
         )
-    return Among(model, chosen), data.among_its_classes()
+    return ClassSubset(model, chosen), data.among_its_classes()
 
 
 def _logits(model: nn.Module, data: Dataset) -> int:
@@ -49,5 +49,5 @@ def _logits(model: nn.Module, data: Dataset) -> int:
     if isinstance(said, int):
         return said
     device = next(iter(model.parameters()), torch.empty(0)).device
-    with untouched(model), torch.no_grad():
+    with preserve_state(model), torch.no_grad():
         return int(model(data.batch([0], device).x).shape[1])

@@ -5,7 +5,7 @@ taken in the order of their tries, so that every image meets its first try befor
 images are left, several tries of one image run side by side. Looking at the slots costs a synchronisation, so it
 happens every few passes of each item, at ages of its own: what an item does never depends on its neighbours.
 
-A success counts once the judge has confirmed it in fp32; a claim that is not confirmed lets the search go on. Of
+A success counts once the verifier has confirmed it in fp32; a claim that is not confirmed lets the search go on. Of
 several tries that succeed the first in order is kept, whatever order they happened to end in.
 """
 
@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.agenda import Agenda, Round
-from hardtack.attacks.double import Double, compile_blocks, search_model
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images, Ledger
-from hardtack.attacks.search import Cost, Search, State
-from hardtack.attacks.slots import Slots
-from hardtack.errors import UserError
-from hardtack.runtime import Precision, Runtime
+from hardtack.attacks.pool.attempts import Attempts, Images
+from hardtack.attacks.pool.fast_copy import FastCopy, compile_blocks, search_model
+from hardtack.attacks.pool.queue import Queue, Round
+from hardtack.attacks.pool.search import Cost, Search, State
+from hardtack.attacks.pool.slots import Slots
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Precision, Runtime
 
 
 class Progress(NamedTuple):
@@ -46,7 +46,7 @@ class Pool:
     model: nn.Module
     runtime: Runtime
     batch_size: int
-    judge: Judge
+    verifier: Verifier
     precision: Precision | None = None  # to run the model under: a double in bf16 needs no autocast
     coarse: Precision = "fp32"  # what the search computes in
     patience_s: float | None = None  # compile the model's blocks when a stage has longer than this to go; None: never
@@ -61,24 +61,24 @@ class Pool:
         images: Images,
         rounds: list[Round] | None = None,
         *,
-        ledger: Ledger | None = None,
+        attempts: Attempts | None = None,
         salt: int = 0,
-        tell: Callable[[Progress, Ledger], None] | None = None,
-    ) -> Ledger:
-        """Attack all `images`; a `ledger` of an earlier call is continued. Another `salt`, other random numbers."""
+        tell: Callable[[Progress, Attempts], None] | None = None,
+    ) -> Attempts:
+        """Attack all `images`; a `attempts` of an earlier call is continued. Another `salt`, other random numbers."""
         classes = images.clean.shape[1]
         rounds = rounds or [Round(tuple(attack.tries(classes)))]
         if attack.reach and images.target is None and any(one.rank < 0 for part in rounds for one in part.tries):
             raise UserError("reach=true needs classes to reach: set targets, or in Python give target=…")
-        ledger = ledger or Ledger(images, sum(len(part.tries) for part in rounds))
-        agenda = Agenda(attack, images, rounds, ledger, salt=salt)
-        while agenda.waiting:
+        attempts = attempts or Attempts(images, sum(len(part.tries) for part in rounds))
+        queue = Queue(attack, images, rounds, attempts, salt=salt)
+        while queue.waiting:
             try:
-                self._work(attack, agenda, tell)
+                self._work(attack, queue, tell)
             except torch.OutOfMemoryError:
-                agenda.put_back()
+                queue.put_back()
                 self.halve()
-        return ledger
+        return attempts
 
     def finer(self, model: nn.Module, probe: Tensor) -> Pool:
         """The same pool with less rounding: TF32 for bf16, which is eight times as fine; itself where it has none."""
@@ -97,64 +97,64 @@ class Pool:
         self.batch_size //= 2
         torch.cuda.empty_cache()
 
-    def _work(self, attack: Search, agenda: Agenda, tell: Callable[[Progress, Ledger], None] | None) -> None:
+    def _work(self, attack: Search, queue: Queue, tell: Callable[[Progress, Attempts], None] | None) -> None:
         slots = Slots(attack, self._step(attack), self.runtime, self.precision)
-        cost, told, passed = attack.cost(agenda.images.clean.shape[1]), time.monotonic(), 0
-        while agenda.waiting or agenda.busy:
-            if agenda.waiting and slots.worth_filling(agenda.busy, len(agenda.waiting), self.batch_size):
-                items = agenda.take(self.batch_size - agenda.busy)
+        cost, told, passed = attack.cost(queue.images.clean.shape[1]), time.monotonic(), 0
+        while queue.waiting or queue.busy:
+            if queue.waiting and slots.worth_filling(queue.busy, len(queue.waiting), self.batch_size):
+                items = queue.take(self.batch_size - queue.busy)
                 if items:
-                    agenda.seat(items, *slots.seat(agenda.work(items), self.batch_size))
-            if not agenda.busy:
+                    queue.seat(items, *slots.seat(queue.work(items), self.batch_size))
+            if not queue.busy:
                 continue
-            passes = agenda.until_a_look(self.every * attack.patience)
+            passes = queue.until_a_look(self.every * attack.patience)
             slots.advance(passes)
-            agenda.grow_older(passes)
-            self.spent = self.spent.plus(cost.times(passes * agenda.busy))
+            queue.grow_older(passes)
+            self.spent = self.spent.plus(cost.times(passes * queue.busy))
             self.slot_passes += passes * slots.width
-            passed += passes * agenda.busy
-            self._look(attack, agenda, slots)
+            passed += passes * queue.busy
+            self._look(attack, queue, slots)
             self.recorded_s, slots.recorded_s = self.recorded_s + slots.recorded_s, 0.0
-            waits = bool(agenda.waiting)
-            agenda.move(slots.shrink(agenda.occupied(), more_to_come=waits, left=agenda.longest() if not waits else 0))
+            waits = bool(queue.waiting)
+            queue.move(slots.shrink(queue.occupied(), more_to_come=waits, left=queue.longest() if not waits else 0))
             if time.monotonic() - told > 0.5:
                 told = time.monotonic()
-                self._compile_if_it_pays(agenda, slots)
+                self._compile_if_it_pays(queue, slots)
                 if tell is not None:
-                    tell(Progress(agenda.alive, agenda.passes_left(), passed), agenda.ledger)
+                    tell(Progress(queue.alive, queue.passes_left(), passed), queue.attempts)
 
-    def _look(self, attack: Search, agenda: Agenda, slots: Slots) -> None:
-        """Judge the claims of the items whose time has come, and clear the slots of those that are over."""
-        due = agenda.due(self.every * attack.patience)
+    def _look(self, attack: Search, queue: Queue, slots: Slots) -> None:
+        """Verifier the claims of the items whose time has come, and clear the slots of those that are over."""
+        due = queue.due(self.every * attack.patience)
         if not len(due):
             return
         margin, done = slots.read()
         claims = due[margin[due] > 0]
-        won = self._confirm(attack, agenda, slots, claims) if len(claims) else claims
-        over = due[done[due] | agenda.ended(due)]
-        agenda.win(won, slots)
-        agenda.close(over[~np.isin(over, won)], slots)
+        won = self._confirm(attack, queue, slots, claims) if len(claims) else claims
+        over = due[done[due] | queue.ended(due)]
+        queue.win(won, slots)
+        queue.close(over[~np.isin(over, won)], slots)
 
-    def _confirm(self, attack: Search, agenda: Agenda, slots: Slots, claims: np.ndarray) -> np.ndarray:
-        """The slots whose image the judge confirms. The others forget it and go on: fp32 does not see what they saw."""
+    def _confirm(self, attack: Search, queue: Queue, slots: Slots, claims: np.ndarray) -> np.ndarray:
+        """The slots whose image the verifier confirms. The others forget it and continue."""
         index, state = slots.index(claims), slots.state
         target = state["target"][index] if attack.reach else None
-        verdict = self.judge(state["closest"][index], state["x"][index], state["y"][index], attack, target)
+        verdict = self.verifier(state["closest"][index], state["x"][index], state["y"][index], attack, target)
         right = verdict.wrong.cpu().numpy()
         if not right.all():
             refused = claims[~right]
             state["margin"].index_fill_(0, slots.index(refused), -torch.inf)
-            agenda.ledger.unverified[agenda.rows(refused)] = True
+            queue.attempts.unverified[queue.rows(refused)] = True
         return claims[right]
 
     def _step(self, attack: Search) -> Callable[[State], State]:
         return lambda state: attack.step(self.model, state)
 
-    def _compile_if_it_pays(self, agenda: Agenda, slots: Slots) -> None:
+    def _compile_if_it_pays(self, queue: Queue, slots: Slots) -> None:
         """Graphs of eager kernels start at once; a long stage is worth the seconds that better kernels take to make."""
-        if self.patience_s is None or not isinstance(self.model, Double):
+        if self.patience_s is None or not isinstance(self.model, FastCopy):
             return
-        if agenda.passes_left() / self.batch_size * slots.passing_s > self.patience_s:
+        if queue.passes_left() / self.batch_size * slots.passing_s > self.patience_s:
             compile_blocks(self.model)
             slots.forget()
             self.patience_s = None

@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from hardtack.runtime import Precision, Runtime
+from hardtack.base.runtime import Precision, Runtime
 
 _SHORT = 128  # tokens; up to here the memory-efficient kernel is the faster one on an H200
 _BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 
 
-class Double(nn.Module):
+class FastCopy(nn.Module):
     """`body` in bf16 from fp32 pixels to fp32 logits; `short`: no sequence in it is a long one."""
 
     def __init__(self, body: nn.Module, *, short: bool = False) -> None:
@@ -57,7 +57,7 @@ def search_model(
 
 
 def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
-    from hardtack.attacks.kernels import quicken  # brings Triton, which takes its time
+    from hardtack.attacks.pool.kernels import quicken  # brings Triton, which takes its time
 
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
     with _Lengths() as lengths:
@@ -65,7 +65,7 @@ def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     short = 0 < lengths.longest <= _SHORT
     quicken(twin)
     if not halve:
-        return Double(twin, short=short)
+        return FastCopy(twin, short=short)
     twin.to(torch.bfloat16)
     entrance = getattr(twin, "normalise", None)
     if entrance is not None:
@@ -76,7 +76,7 @@ def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     if head is not None:
         head.float()
         head.register_forward_pre_hook(lambda module, given: (given[0].float(),))
-    return Double(twin, short=short)
+    return FastCopy(twin, short=short)
 
 
 class _Lengths(TorchFunctionMode):

@@ -10,13 +10,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.lone_image import exact_alone
+from hardtack.attacks.batchnorm_fix import single_image_batchnorm
 
 Mode = Literal["eval", "train"]
 
 
 @contextlib.contextmanager
-def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
+def preserve_state(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
     """Freeze the parameters and set the mode inside the block; afterwards every training flag (of every
     submodule), `requires_grad`, buffer and the global random states are what they were, bit for bit.
 
@@ -35,7 +35,12 @@ def untouched(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
         model.train(mode == "train")
         for parameter in parameters:
             parameter.requires_grad_(False)
-        with torch.random.fork_rng(devices), torch.inference_mode(False), torch.enable_grad(), exact_alone(model):
+        with (
+            torch.random.fork_rng(devices),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            single_image_batchnorm(model),
+        ):
             yield
     finally:
         for module, flag in zip(modules, flags, strict=True):

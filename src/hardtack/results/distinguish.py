@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hardtack.config import flat
+from hardtack.base.config import flat
 
 
-def told_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+def distinguish(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """For each of them as few as tell it from the others: `disturb=corrupt`. None was left open, and is not said.
 
     A setting is taken where it parts some that those before it leave alike: of two attacks the name, not all they have.

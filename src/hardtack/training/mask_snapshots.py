@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.base.files import atomic
 from hardtack.data import batches, load_data
-from hardtack.files import atomic
 from hardtack.training.recipe import Recipe
 
 SHOWN = 8  # images: a strip that a page has room for

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 _NORMS = (nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def exact_alone(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
+def single_image_batchnorm(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
     """Inside the block, batch norms of one image have the right gradient."""
     norms = (module for module in model.modules() if isinstance(module, _NORMS))
     concerned = any(buffer.device.type == "cpu" for norm in norms for buffer in norm.buffers())

@@ -1,8 +1,8 @@
 """A list of attacks against a list of images: each stage meets those that still stand.
 
 Searches go through the pool; any other attack (`attack(model, x, y) -> x_adv`) is called on batches. Whatever an
-attack says of itself, an image has fallen when the judge says so. The state of a siege can be written down at any
-moment and taken up again.
+attack says of itself, an image has fallen when the verifier says so. The state of an attack run can be written at any
+moment and restored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.ensemble import Stage
-from hardtack.attacks.judge import Judge
-from hardtack.attacks.ledger import Images, Ledger
+from hardtack.attacks.autoattack import Stage
 from hardtack.attacks.outcome import Outcome, nothing_yet
-from hardtack.attacks.pool import Pool, Progress
-from hardtack.attacks.search import success_margin
-from hardtack.attacks.untouched import call
-from hardtack.errors import UserError
+from hardtack.attacks.pool.attempts import Attempts, Images
+from hardtack.attacks.pool.pool import Pool, Progress
+from hardtack.attacks.pool.search import success_margin
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.attacks.preserve_state import call
+from hardtack.base.errors import UserError
 
 _KEPT = (
     "standing", "broken_by", "target", "step", "prediction", "forwards", "backwards", "x_adv", "zero_gradient", "flat",
@@ -34,7 +34,7 @@ _KEPT = (
 
 @dataclass(frozen=True)
 class News:
-    """Where a siege stands, for whoever shows or keeps it."""
+    """Where a attack_run stands, for whoever shows or keeps it."""
 
     stage: int
     name: str
@@ -42,7 +42,7 @@ class News:
     share: float  # of the work of all stages that is done, as far as can be told
 
 
-class Siege:
+class AttackRun:
     """What became of each image; `run` goes on until every stage has been made."""
 
     def __init__(self, images: Images, stages: list[Stage], *, standing: Tensor, prediction: Tensor) -> None:
@@ -55,10 +55,10 @@ class Siege:
         self.zero_gradient, self.unverified, self.not_finite, self.attacked = no, no.clone(), no.clone(), no.clone()
         self.flat, self.climbed, self.silent = no.clone(), no.clone(), no.clone()
         self.left = torch.ones_like(images.clean[:, 0])  # share of the clean margin at the closest point found
-        self.ledger: dict[str, Any] | None = None  # of the stage under way, as arrays
+        self.attempts: dict[str, Any] | None = None  # of the stage under way, as arrays
         self.seconds: dict[str, float] = {}  # that each stage took
 
-    def run(self, model: nn.Module, pool: Pool, judge: Judge, tell: Callable[[News], None] | None = None) -> None:
+    def run(self, model: nn.Module, pool: Pool, verifier: Verifier, tell: Callable[[News], None] | None = None) -> None:
         """Make the stages that are left. `model` is the real one; the pool brings its own."""
         finer: Pool | None = None
         for number in range(self.stage, len(self.stages)):
@@ -70,11 +70,11 @@ class Siege:
                 if hasattr(stage.attack, "begin"):
                     if stage.fine and finer is None:
                         finer = pool.finer(model, self.images.x[:8])
-                    self._pooled(stage, rows, finer if finer and stage.fine else pool, judge, tell)
+                    self._pooled(stage, rows, finer if finer and stage.fine else pool, verifier, tell)
                 else:
-                    self._batches(stage, rows, model, pool, judge)
+                    self._batches(stage, rows, model, pool, verifier)
             self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + time.monotonic() - began
-            self.stage, self.ledger = number + 1, None
+            self.stage, self.attempts = number + 1, None
             if tell is not None:
                 tell(self._news(0.0))
 
@@ -87,47 +87,47 @@ class Siege:
         return standing.nonzero()[:, 0]
 
     def _pooled(
-        self, stage: Stage, rows: Tensor, pool: Pool, judge: Judge, tell: Callable[[News], None] | None
+        self, stage: Stage, rows: Tensor, pool: Pool, verifier: Verifier, tell: Callable[[News], None] | None
     ) -> None:
         images, attack = self.images.of(rows), stage.attack
         classes = images.clean.shape[1]
         rounds = stage.tries(classes)
-        ledger = Ledger(images, sum(len(part.tries) for part in rounds))
-        if self.ledger is not None:
-            ledger.restore(self.ledger)
+        attempts = Attempts(images, sum(len(part.tries) for part in rounds))
+        if self.attempts is not None:
+            attempts.restore(self.attempts)
 
-        def told(progress: Progress, ledger: Ledger) -> None:
-            self._watched = ledger
+        def told(progress: Progress, attempts: Attempts) -> None:
+            self._watched = attempts
             if tell is not None:
                 done = 1 - progress.left / max(progress.left + progress.spent, 1)
-                tell(self._news(done, int((~ledger.fallen).sum())))
+                tell(self._news(done, int((~attempts.fallen).sum())))
 
-        pool.run(attack, images, rounds, ledger=ledger, salt=self.stage, tell=told)
+        pool.run(attack, images, rounds, attempts=attempts, salt=self.stage, tell=told)
         self._watched = None
         cost = attack.cost(classes)
-        passes = torch.as_tensor(ledger.passes(), device=rows.device)
-        fallen = torch.as_tensor(ledger.fallen, device=rows.device)
+        passes = torch.as_tensor(attempts.passes(), device=rows.device)
+        fallen = torch.as_tensor(attempts.fallen, device=rows.device)
         self._enter(
-            rows, fallen, ledger.x_adv, judge, stage, spent=(passes * cost.forwards, passes * cost.backwards),
-            target=torch.as_tensor(ledger.target, device=rows.device).long(),
-            step=torch.as_tensor(ledger.step, device=rows.device).long(),
+            rows, fallen, attempts.x_adv, verifier, stage, spent=(passes * cost.forwards, passes * cost.backwards),
+            target=torch.as_tensor(attempts.target, device=rows.device).long(),
+            step=torch.as_tensor(attempts.step, device=rows.device).long(),
         )  # fmt: skip
-        self.zero_gradient[rows] |= ledger.zero_gradient
-        self.not_finite[rows] |= ledger.not_finite
-        self.unverified[rows] |= ledger.unverified & ~fallen
+        self.zero_gradient[rows] |= attempts.zero_gradient
+        self.not_finite[rows] |= attempts.not_finite
+        self.unverified[rows] |= attempts.unverified & ~fallen
         clean = -success_margin(images.clean, images.y, images.y, reach=False)
-        self.left[rows] = torch.minimum(self.left[rows], (-ledger.margin / clean).nan_to_num(1.0, 1.0, 1.0))
+        self.left[rows] = torch.minimum(self.left[rows], (-attempts.margin / clean).nan_to_num(1.0, 1.0, 1.0))
         if cost.backwards:  # a search without gradients says nothing of them
-            self._note_climb(rows, ledger.top_loss > ledger.first_loss)
+            self._note_climb(rows, attempts.top_loss > attempts.first_loss)
 
     def _note_climb(self, rows: Tensor, rose: Tensor) -> None:
         """An image's loss is flat when no search by gradients has raised it."""
         self.flat[rows] = ~rose & (self.flat[rows] | ~self.climbed[rows])
         self.climbed[rows] = True
 
-    _watched: Ledger | None = None
+    _watched: Attempts | None = None
 
-    def _batches(self, stage: Stage, rows: Tensor, model: nn.Module, pool: Pool, judge: Judge) -> None:
+    def _batches(self, stage: Stage, rows: Tensor, model: nn.Module, pool: Pool, verifier: Verifier) -> None:
         while len(rows):
             part = rows[: max(1, pool.batch_size)]
             images = self.images.of(part)
@@ -139,9 +139,9 @@ class Siege:
                 pool.halve()
                 continue
             rows = rows[len(part) :]
-            verdict = judge(found.x_adv, images.x, images.y, stage.attack, images.target)
+            verdict = verifier(found.x_adv, images.x, images.y, stage.attack, images.target)
             self._enter(
-                part, verdict.wrong, found.x_adv, judge, stage, predicted=verdict.predicted,
+                part, verdict.wrong, found.x_adv, verifier, stage, predicted=verdict.predicted,
                 spent=(torch.full_like(part, spent[0] // len(part)), torch.full_like(part, spent[1] // len(part))),
                 target=torch.full_like(part, -1), step=found.broken_at,
             )  # fmt: skip
@@ -157,7 +157,7 @@ class Siege:
         rows: Tensor,
         fallen: Tensor,
         x_adv: Tensor,
-        judge: Judge,
+        verifier: Verifier,
         stage: Stage,
         *,
         spent: tuple[Tensor, Tensor],
@@ -169,7 +169,7 @@ class Siege:
         self.forwards[rows] += spent[0]
         self.backwards[rows] += spent[1]
         self.x_adv[rows] = x_adv
-        self.prediction[rows] = judge.logits(x_adv).argmax(dim=1) if predicted is None else predicted
+        self.prediction[rows] = verifier.logits(x_adv).argmax(dim=1) if predicted is None else predicted
         down = rows[fallen]
         self.standing[down] = False
         self.broken_by[down], self.target[down], self.step[down] = self.stage, target[fallen], step[fallen]
@@ -186,15 +186,21 @@ class Siege:
     def arrays(self) -> dict[str, np.ndarray]:
         """All that is known, the tries that are over of the stage under way included."""
         kept = {name: getattr(self, name).cpu().numpy() for name in _KEPT}
-        ledger = self._watched.arrays() if self._watched is not None else {}
-        return {"stage": np.array(self.stage), **kept, **{f"ledger.{name}": value for name, value in ledger.items()}}
+        attempts = self._watched.arrays() if self._watched is not None else {}
+        return {
+            "stage": np.array(self.stage),
+            **kept,
+            **{f"attempts.{name}": value for name, value in attempts.items()},
+        }
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         self.stage = int(arrays["stage"])
         for name in _KEPT:
             setattr(self, name, torch.from_numpy(arrays[name]).to(self.images.x.device))
-        ledger = {name.removeprefix("ledger."): value for name, value in arrays.items() if name.startswith("ledger.")}
-        self.ledger = ledger or None
+        attempts = {
+            name.removeprefix("attempts."): value for name, value in arrays.items() if name.startswith("attempts.")
+        }
+        self.attempts = attempts or None
 
 
 def _search(attack: Any, model: nn.Module, images: Images) -> Outcome:

@@ -17,16 +17,17 @@ from torch import nn
 
 import hardtack
 from hardtack.analysis.analysis import Analysis, Arrays, Conclusion, Data, Scene, Work, asks_model, settled
-from hardtack.attacks import untouched
-from hardtack.config import choose, plain
-from hardtack.errors import UserError
+from hardtack.attacks import preserve_state as preserve_state
+from hardtack.base.config import choose, plain
+from hardtack.base.errors import UserError
+from hardtack.base.progress import Meter
+from hardtack.base.registry import analyses
+from hardtack.base.runtime import Runtime
+from hardtack.data.spans import check_pair, head
 from hardtack.evaluation import Subject
-from hardtack.evaluation.chunks import check_pair, head
 from hardtack.evaluation.outcome import contents, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
 from hardtack.models.dtypes import names_dtypes
-from hardtack.progress import Meter
-from hardtack.registry import analyses
 from hardtack.results import (
     ANALYSIS,
     Finding,
@@ -38,7 +39,6 @@ from hardtack.results import (
     read_results,
     write_verdicts,
 )
-from hardtack.runtime import Runtime
 
 
 @names_dtypes
@@ -67,7 +67,7 @@ def analyze(
     began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        with untouched(model), runtime.arithmetic("fp32"):
+        with preserve_state(model), runtime.arithmetic("fp32"):
             whole = Scene(model=model, data=data, runtime=runtime, name=subject.model)
             scene = settled(whole, analysis)
             _check_weights(model)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hardtack.analysis.jacobian.products import Trace
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 from hardtack.models import Block, find_blocks
 from hardtack.models.branches import Branch
 from hardtack.models.parts import short_name

@@ -15,14 +15,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hardtack.attacks.agenda import Round
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.fab import FAB
-from hardtack.attacks.ledger import Images, Ledger
-from hardtack.attacks.search import Try, success_margin
+from hardtack.attacks.pool.attempts import Attempts, Images
+from hardtack.attacks.pool.queue import Round
+from hardtack.attacks.pool.search import Try, success_margin
 from hardtack.attacks.square import Square
-from hardtack.errors import UserError
-from hardtack.registry import attacks
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
 Tier = Literal["exact", "verified", "fast", "max"]
@@ -155,6 +155,6 @@ class Near:
 
     share: float
 
-    def __call__(self, ledger: Ledger, images: Images, rows: np.ndarray) -> np.ndarray:
+    def __call__(self, attempts: Attempts, images: Images, rows: np.ndarray) -> np.ndarray:
         clean = -success_margin(images.clean[rows], images.y[rows], images.y[rows], reach=False)
-        return (-ledger.margin[rows] <= self.share * clean).cpu().numpy()
+        return (-attempts.margin[rows] <= self.share * clean).cpu().numpy()

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import torch
 
-from hardtack.errors import UserError
+from hardtack.base.errors import UserError
 
 Precision = Literal["fp32", "tf32", "bf16"]
 

@@ -13,9 +13,9 @@ import torch
 from rich.tree import Tree
 from torch import Tensor, nn
 
-from hardtack import registry
-from hardtack.config import parse_words
-from hardtack.errors import UserError
+from hardtack.base import registry
+from hardtack.base.config import parse_words
+from hardtack.base.errors import UserError
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.build import rebuild
 from hardtack.models.catalog import make_body

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.attacks.search import Search, State, Work
-from hardtack.capture import record
-from hardtack.runtime import Precision, Runtime
+from hardtack.attacks.pool.search import Search, State, Work
+from hardtack.base.capture import record
+from hardtack.base.runtime import Precision, Runtime
 
 _GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
 _WARM_CALLS = 1

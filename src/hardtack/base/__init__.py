@@ -1,0 +1,1 @@
+"""What everything stands on: errors, configuration, registries, the runtime, randomness, progress, files."""
