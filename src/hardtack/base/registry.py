@@ -190,6 +190,7 @@ def _read_call(call: ast.expr, node: ast.ClassDef | ast.FunctionDef, module: str
 
 
 datasets = Registry("datasets", "dataset", "hardtack.data")
+corruptions = Registry("corruptions", "corruption", "hardtack.data.corruptions")
 models = Registry("models", "model", "hardtack.models.zoo")
 attacks = Registry("attacks", "attack", "hardtack.attacks")
 objectives = Registry("objectives", "objective", "hardtack.objectives")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -25,13 +25,11 @@ from hardtack.base import config as configuration
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import datasets
 from hardtack.data import decode
+from hardtack.data.sampling import Sampling
 from hardtack.data.settings import DataConfig, ExtraConfig, SyntheticConfig
 from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
 from hardtack.data.splitting import first_rows, stratified_cut
 from hardtack.data.stores import InOrder, OnDisk, OnHost, Resident, Store, to_unit
-
-if TYPE_CHECKING:
-    from hardtack.data.drawing import Draw
 
 Split = Literal["train", "validation", "test"]
 WITHOUT_PREFIX = ("hfds/", "wds/", "tfds/", "hfids/")
@@ -40,7 +38,7 @@ WITHOUT_PREFIX = ("hfds/", "wds/", "tfds/", "hfids/")
 class Batch(NamedTuple):
     """x: N×3×H×W float32 in [0,1]; y: N int64; index: N int64, each image's place in its stored split.
 
-    In training, further copies of an image and images of other sets have numbers of their own (see `drawing`).
+    In training, further copies of an image and images of other sets have numbers of their own (see `sampler`).
     """
 
     x: Tensor
@@ -53,10 +51,10 @@ class Dataset:
 
     `source` says who made corrupted or shifted images (`official`, `regenerated`, `own`; empty for ordinary sets);
     `class_subset` are the only classes that occur by definition (200 of 1000 in ImageNet-A), int64 and ascending;
-    `draw` says how training draws from it, where that is not simply each image once.
+    `sampling` says how training draws images, where that is not simply each image once per epoch.
     """
 
-    draw: Draw | None = None
+    sampling: Sampling | None = None
 
     def __init__(
         self, store: Store, *, rows: Tensor, labels: Tensor, index: Tensor,

@@ -1,6 +1,6 @@
 """Batches in an order that is a function of (seed, epoch, step), on one process or many.
 
-The global batch of step s is what `drawing` says; rank r takes its contiguous share of it. So a run resumed at `start`
+The global batch of step s is given by `sampler`; rank r takes its contiguous share of it. So a run resumed at `start`
 sees the batches it would have seen, and two ranks see together what one would see.
 """
 
@@ -17,7 +17,7 @@ from hardtack.base import randomness
 from hardtack.base.errors import UserError
 from hardtack.data.datasets import Batch, Dataset
 from hardtack.data.decode import Cut, as_tensor, fit_array, walk_arrays
-from hardtack.data.drawing import COPY, Draws, draw_of, epoch_draws
+from hardtack.data.sampler import COPY, Sample, epoch_samples, sampling_of
 from hardtack.data.stores import InOrder, Resident, to_unit
 
 
@@ -25,11 +25,13 @@ def steps_per_epoch(dataset: Dataset, batch_size: int, drop_last: bool = False) 
     """Global batches in one pass over the data."""
     if batch_size < 1:
         raise UserError(f"batch_size must be at least 1, found {batch_size}")
-    draw = draw_of(dataset)
-    own = draw.real_per_batch(batch_size)
-    steps = draw.real // own if drop_last else -(-draw.real // own)
+    sampling = sampling_of(dataset)
+    own = sampling.real_per_batch(batch_size)
+    steps = sampling.real // own if drop_last else -(-sampling.real // own)
     if drop_last and steps == 0:
-        raise UserError(f"batch_size {batch_size} exceeds the {draw.real} images of {dataset.name}; make it smaller")
+        raise UserError(
+            f"batch_size {batch_size} exceeds the {sampling.real} images of {dataset.name}; make it smaller"
+        )
     return steps
 
 
@@ -54,7 +56,7 @@ def batches(
     steps = steps_per_epoch(dataset, batch_size, drop_last)
     if not 0 <= rank < world_size:
         raise UserError(f"rank {rank} is not in 0 … {world_size - 1}")
-    groups = epoch_draws(dataset, batch_size, seed=shuffle_seed, epoch=epoch, steps=steps)
+    groups = epoch_samples(dataset, batch_size, seed=shuffle_seed, epoch=epoch, steps=steps)
     shares = [group.part(rank, world_size) for group in groups[start:]]
     if isinstance(dataset.store, Resident):
         return _resident(dataset, shares, device)
@@ -62,36 +64,36 @@ def batches(
     return _streamed(dataset, shares, device, workers, words=(shuffle_seed or 0, epoch))
 
 
-def _resident(dataset: Dataset, shares: list[Draws], device: torch.device) -> Iterator[Batch]:
+def _resident(dataset: Dataset, shares: list[Sample], device: torch.device) -> Iterator[Batch]:
     if not shares:
         return
     # the whole order goes over at once; a step then only slices on the device
-    lengths = [len(share.places) for share in shares]
-    places, copies = (torch.cat(each).to(device).split(lengths) for each in zip(*shares, strict=True))
-    for place, copy in zip(places, copies, strict=True):
-        batch = dataset.batch(place, device)
+    lengths = [len(share.positions) for share in shares]
+    positions, copies = (torch.cat(each).to(device).split(lengths) for each in zip(*shares, strict=True))
+    for position, copy in zip(positions, copies, strict=True):
+        batch = dataset.batch(position, device)
         yield batch._replace(index=batch.index + copy * COPY)
 
 
 class _Decoded:
     """What a worker needs to know to decode the images of each step."""
 
-    def __init__(self, dataset: Dataset, shares: list[Draws], words: tuple[int, int]) -> None:
+    def __init__(self, dataset: Dataset, shares: list[Sample], words: tuple[int, int]) -> None:
         self.rows, self.index, self.shares, self.words = dataset.rows, dataset.index, shares, words
-        self.crop = draw_of(dataset).crop
+        self.crop = sampling_of(dataset).crop
 
-    def cutter(self, share: Draws) -> Cut | None:
+    def cutter(self, share: Sample) -> Cut | None:
         """Cuts image i of a step as its key says: the key that its augmentation has too."""
         if self.crop is None:
             return None
-        keys = randomness.make_keys(self.index[share.places] + share.copies * COPY, *self.words)
+        keys = randomness.make_keys(self.index[share.positions] + share.copies * COPY, *self.words)
         return self.crop.cutter(keys)
 
 
 class _Fetches(_Decoded, TorchDataset[object]):
     """Item s is the decoded share of step s; a user's mistake comes back as text, not a traceback."""
 
-    def __init__(self, dataset: Dataset, shares: list[Draws], words: tuple[int, int]) -> None:
+    def __init__(self, dataset: Dataset, shares: list[Sample], words: tuple[int, int]) -> None:
         super().__init__(dataset, shares, words)
         assert not isinstance(dataset.store, InOrder)
         self.store = dataset.store
@@ -102,7 +104,7 @@ class _Fetches(_Decoded, TorchDataset[object]):
     def __getitem__(self, step: int) -> Tensor | str:
         share = self.shares[step]
         try:
-            return self.store.fetch(self.rows[share.places], self.cutter(share))
+            return self.store.fetch(self.rows[share.positions], self.cutter(share))
         except UserError as error:
             return str(error)
 
@@ -110,7 +112,7 @@ class _Fetches(_Decoded, TorchDataset[object]):
 class _Walk(_Decoded, torch.utils.data.IterableDataset[object]):
     """The shares of a set that can only be walked: images are kept until the batch that needs them."""
 
-    def __init__(self, dataset: Dataset, shares: list[Draws], words: tuple[int, int]) -> None:
+    def __init__(self, dataset: Dataset, shares: list[Sample], words: tuple[int, int]) -> None:
         super().__init__(dataset, shares, words)
         assert isinstance(dataset.store, InOrder)
         self.store = dataset.store
@@ -118,14 +120,14 @@ class _Walk(_Decoded, torch.utils.data.IterableDataset[object]):
     def __iter__(self) -> Iterator[Tensor | str]:
         wanted: dict[int, list[tuple[int, int]]] = {}  # row → the (step, slot)s that show it
         for step, share in enumerate(self.shares):
-            for slot, row in enumerate(self.rows[share.places].tolist()):
+            for slot, row in enumerate(self.rows[share.positions].tolist()):
                 wanted.setdefault(row, []).append((step, slot))
         cutters = [self.cutter(share) for share in self.shares]
         kept: dict[tuple[int, int], Tensor] = {}
         try:
             walk = walk_arrays(self.store.sequence, set(wanted))
             for step, share in enumerate(self.shares):
-                slots = [(step, slot) for slot in range(len(share.places))]
+                slots = [(step, slot) for slot in range(len(share.positions))]
                 while any(slot not in kept for slot in slots):
                     row, array = next(walk)
                     for at in wanted[row]:
@@ -139,7 +141,7 @@ class _Walk(_Decoded, torch.utils.data.IterableDataset[object]):
 
 
 def _streamed(
-    dataset: Dataset, shares: list[Draws], device: torch.device, workers: int, *, words: tuple[int, int]
+    dataset: Dataset, shares: list[Sample], device: torch.device, workers: int, *, words: tuple[int, int]
 ) -> Iterator[Batch]:
     walked = isinstance(dataset.store, InOrder)
     source: TorchDataset[object] = (_Walk if walked else _Fetches)(dataset, shares, words)

@@ -16,13 +16,14 @@ from torch import Tensor
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.augment import RESIZED_CROP, AugmentConfig
 from hardtack.data.datasets import DataConfig, Dataset, load_data, load_whole_training
-from hardtack.data.drawing import SET, Crop, Draw
+from hardtack.data.sampler import SET
+from hardtack.data.sampling import RandomCrop, Sampling
 from hardtack.data.settings import ExtraConfig, SyntheticConfig
 from hardtack.data.stores import join
 
 
 def load_training(config: DataConfig, augment: AugmentConfig | None = None) -> Dataset:
-    """The training split with everything that `data:` adds to it, drawn as `Dataset.draw` says."""
+    """The training split with everything that `data:` adds to it, sampled as `Dataset.sampling` says."""
     crop = _crop(config, augment or AugmentConfig())
     data = load_data(config, "train", uncut=crop is not None)
     # all sets get the size of the first, so that copies of another size need no setting
@@ -38,16 +39,16 @@ def load_training(config: DataConfig, augment: AugmentConfig | None = None) -> D
         parts.append(_added(sized, config.synthetic, data, _all_rows, path="data.synthetic", uncut=crop is not None))
     whole = _joined(parts)
     if config.repeats > 1 or share or crop is not None:
-        whole.draw = Draw(real=real, repeats=config.repeats, share=share, crop=crop)
+        whole.sampling = Sampling(real=real, repeats=config.repeats, share=share, crop=crop)
     return whole
 
 
-def _crop(config: DataConfig, augment: AugmentConfig) -> Crop | None:
+def _crop(config: DataConfig, augment: AugmentConfig) -> RandomCrop | None:
     if augment.resized_crop_at != "decode" or augment.resized_crop is None:
         return None
     if config.image_size is None:
         raise UserError("augment.resized_crop_at=decode cuts out of photographs of any size: set data.image_size too")
-    return Crop(
+    return RandomCrop(
         side=config.image_size, area=augment.resized_crop, ratio=augment.resized_crop_ratio,
         interpolation=augment.resized_crop_interpolation, stream=RESIZED_CROP,
     )  # fmt: skip

@@ -56,7 +56,7 @@ class HeldBytes:
 class RowGroups:
     """Encoded images read a row group at a time, for sets that do not fit; `kept` groups are kept.
 
-    Training shuffles the groups, and the images of as many groups as are kept (see `drawing`): reading one image in a
+    Training shuffles the groups, and the images of as many groups as are kept (see `sampler`): reading one image in a
     wholly random order would read its whole group again and again.
     """
 

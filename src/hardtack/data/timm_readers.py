@@ -2,7 +2,7 @@
 
 hfds is read at random like any other set, and so are plain web shards on disk (see `tar_shards`). Other shards, tfds
 and hfids can only be walked from the first image to the last: a set that fits in memory is walked once and then behaves
-like any other; a larger one is streamed in stored order, shuffled inside windows of images (see `drawing`). Their
+like any other; a larger one is streamed in stored order, shuffled inside windows of images (see `sampler`). Their
 labels are known only after one walk, which happens when the set is opened.
 """
 

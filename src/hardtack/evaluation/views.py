@@ -14,14 +14,13 @@ from torch import Tensor
 from hardtack.base.config import SEVERAL
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import Dataset
-from hardtack.data.corruptions import COMMON, EXTRA, NOISE, Constants, corrupt, frost_source
+from hardtack.data.corruptions import GROUPS, Constants, corrupt, frost_source, names
 from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official import OfficialC, open_official
 from hardtack.evaluation.sights import View
 
 Types = Annotated[tuple[str, ...], SEVERAL, Field(min_length=1)]
 Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], SEVERAL, Field(min_length=1)]
-GROUPS = {"common": COMMON, "extra": EXTRA, "all": COMMON + EXTRA, "noise": NOISE}
 
 
 def corruption_views(
@@ -118,11 +117,12 @@ def _opened(files: OfficialC, type_: str, severity: int) -> Dataset:
 def chosen_types(
     words: tuple[str, ...],
     *,
-    known: Sequence[str] = COMMON + EXTRA,
+    known: Sequence[str] | None = None,
     groups: Mapping[str, Sequence[str]] = GROUPS,
     noun: str = "corruption",
 ) -> list[str]:
     """Types by name or by group (common, extra, all, noise), in the published order and once each."""
+    known = names() if known is None else known
     for word in words:
         if word not in known and word not in groups:
             hint = did_you_mean(word, [*known, *groups]) or f"; known: {', '.join([*groups, *known])}"

@@ -12,7 +12,7 @@ import torch
 
 from hardtack.base.errors import UserError
 from hardtack.data import Dataset, batches, load_data, steps_per_epoch
-from hardtack.data import drawing as drawing_module
+from hardtack.data import sampler as sampler_module
 from hardtack.data.stores import InOrder
 
 
@@ -92,7 +92,7 @@ def test_a_broken_image_in_a_worker_is_one_line(tmp_path: Path) -> None:
 
 def test_a_walked_set_shuffles_in_windows_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.walk_shards(monkeypatch)
-    monkeypatch.setattr(drawing_module, "WINDOW", 4)
+    monkeypatch.setattr(sampler_module, "WINDOW", 4)
     name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=3)}"
     walked = load_data(name, "train", stream=True, validation=0, workers=0)
     assert isinstance(walked.store, InOrder) and "windows" in walked.description

@@ -13,7 +13,7 @@ import torch
 from hardtack.base.config import build, parse_words, plain
 from hardtack.base.errors import UserError
 from hardtack.data import DataConfig, batches, load_data, load_training
-from hardtack.data.drawing import SET
+from hardtack.data.sampler import SET
 from hardtack.data.stores import Joined, Resident
 
 

@@ -14,7 +14,7 @@ from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.data import DataConfig, load_data, load_training
 from hardtack.data import random_network as module
-from hardtack.data.drawing import SET
+from hardtack.data.sampler import SET
 
 
 def test_undamaged_and_without_blocks_it_is_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,8 @@ import math
 import torch
 from torch import Tensor
 
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.filters import (
     correlate,
     cut_to_levels,
@@ -28,7 +29,7 @@ _DEFOCUS: dict[Constants, tuple[tuple[float, float], ...]] = {
 }
 
 
-@corruption
+@corruptions.register("gaussian_blur", stream=17, help="blur by a normal distribution")
 def gaussian_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Smooth by a Gaussian.
 
@@ -42,7 +43,7 @@ def gaussian_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) 
     return in_parts(blur, x)
 
 
-@corruption
+@corruptions.register("defocus_blur", stream=4, help="blur by a disc, as from a lens out of focus")
 def defocus_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Average over a disc, as a lens out of focus does.
 

@@ -1,9 +1,20 @@
-"""The types by name, and the one function that applies them."""
+"""The corruption types by name, and the one function that applies them.
+
+A corruption is a function in one file, registered with the registry `corruptions`; a file of the user's registers one
+in the same way (`--import FILE.py`):
+
+    @corruptions.register("grey", help="colours fade")
+    def grey(x, keys, severity, constants):
+        return x + (x.mean(dim=1, keepdim=True) - x) * severity / 5
+
+`x` are images N×3×H×W in steps of 1/255, `keys` one key per image for `hardtack.base.randomness`, `severity` is 1 to 5
+and `constants` is `"cifar"` or `"imagenet"`. The function returns images of the same shape, in a tensor that may be
+changed; values are then clamped to [0,1] and cut down to whole grey levels. Frost also takes `folder`.
+"""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -12,40 +23,44 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError
+from hardtack.base.registry import Entry, corruptions
 
+# The published types in the published order. A type that is added later belongs to none of these groups.
 NOISE = ("gaussian_noise", "shot_noise", "impulse_noise")
 COMMON = (
     *NOISE, "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow", "frost", "fog", "brightness", "contrast",
     "elastic_transform", "pixelate", "jpeg_compression",
 )  # fmt: skip
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+GROUPS: dict[str, tuple[str, ...]] = {"common": COMMON, "extra": EXTRA, "all": COMMON + EXTRA, "noise": NOISE}
 SEVERITIES = (1, 2, 3, 4, 5)
 
 Constants = Literal["cifar", "imagenet"]
-"""Whose constants: the script's that made CIFAR-10-C, or those of ImageNet-C's 224-pixel images."""
+"""Whose constants: those of the script that made CIFAR-10-C, or those of ImageNet-C for images of 224 pixels."""
 
 Corruption = Callable[..., Tensor]
-"""(x N×3×H×W in steps of 1/255, keys N, severity 1–5, constants) to what the published function returns, over 255.
-
-The result is the caller's to change. Frost also takes `folder`."""
-
-_KNOWN: dict[str, Corruption] = {}
-
-
-def corruption(make: Corruption) -> Corruption:
-    """Decorator: enter a function under its name."""
-    _KNOWN[make.__name__] = make
-    return make
 
 
 def constants_for(side: int) -> Constants:
-    """Whose constants suit images of so many pixels: CIFAR-C's were made for 32, ImageNet-C's for 224."""
+    """The constants that suit images of this side length: CIFAR-C's were made for 32 pixels, ImageNet-C's for 224."""
     return "cifar" if side <= 64 else "imagenet"
 
 
 def names() -> tuple[str, ...]:
-    return COMMON + EXTRA
+    """Every registered type: the published ones in the published order, then all others by name."""
+    return (*COMMON, *EXTRA, *(name for name in corruptions.names() if name not in COMMON + EXTRA))
+
+
+def stream_of(entry: Entry) -> int:
+    """The number that separates the random numbers of this type from those of all others.
+
+    The published types state theirs (`stream=`). That of any other type is a hash of its name, so that an added type
+    changes no image of another.
+    """
+    if "stream" in entry.presets:
+        return int(entry.presets["stream"])
+    return (1 << 32) + int.from_bytes(hashlib.sha256(entry.name.encode()).digest()[:6])
 
 
 @torch.no_grad()
@@ -61,38 +76,32 @@ def corrupt(
 ) -> Tensor:
     """`x` N×3×H×W in [0,1] under one corruption, in steps of 1/255 as the published files are.
 
-    `index` are the images' numbers in their data set: each has random numbers of its own. `frost` is the folder of
-    frost's overlay photographs; without it they are drawn (`frost_source` names which).
+    `index` are the positions of the images in their data set: each image has its own random numbers. `frost` is the
+    folder of frost's overlay photographs; without it they are drawn (`frost_source` names which are used).
     """
-    if name not in names():
-        hint = did_you_mean(name, names()) or f"; known: {', '.join(names())}"
-        raise UserError(f"there is no corruption '{name}'{hint}")
+    entry = corruptions.get(name)
     if severity not in SEVERITIES:
-        raise UserError(f"a severity is 1, 2, 3, 4 or 5, found {severity}")
-    keys = randomness.make_keys(index, seed, 1 + names().index(name), severity)
+        raise UserError(f"severity must be 1, 2, 3, 4 or 5, found {severity}")
+    keys = randomness.make_keys(index, seed, stream_of(entry), severity)
     options = {"folder": frost} if name == "frost" else {}
-    made = _function(name)(as_bytes(x), keys, severity, constants, **options)
-    return cut_off(made)
+    corrupted = entry.make(as_bytes(x), keys, severity, constants, **options)
+    if not isinstance(corrupted, Tensor) or corrupted.shape != x.shape:
+        size = tuple(corrupted.shape) if isinstance(corrupted, Tensor) else type(corrupted).__name__
+        raise UserError(f"corruption '{name}' must return images of shape {tuple(x.shape)}, found {size}")
+    return cut_off(corrupted)
 
 
-_SLACK = 2.0**-10  # a grey level that fp32 has just missed is that grey level
+_SLACK = 2.0**-10  # rounding in fp32 may leave a value just below its grey level
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """To the nearest 1/255: what an image file holds."""
+    """Rounded to the nearest 1/255: what an image file holds."""
     return (x * 255).round_().div_(255)
 
 
-def cut_off(made: Tensor) -> Tensor:
-    """Into [0,1] and down to whole grey levels, as the published scripts cut off what follows the point; in place."""
+def cut_off(images: Tensor) -> Tensor:
+    """Clamped to [0,1] and rounded down to whole grey levels, as the published scripts do; in place."""
     # in place and part by part: fresh memory for every step would take longer than most corruptions
-    for part in made.split(max(1, len(made)) if made.is_cuda else 64):
+    for part in images.split(max(1, len(images)) if images.is_cuda else 64):
         part.clamp_(0, 1).mul_(255).add_(_SLACK).floor_().div_(255)
-    return made
-
-
-def _function(name: str) -> Corruption:
-    if name not in _KNOWN:
-        for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-            importlib.import_module(f"{__package__}.{module.name}")
-    return _KNOWN[name]
+    return images

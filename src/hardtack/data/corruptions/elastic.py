@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.parts import in_parts
 
 # (displacement, its smoothing, affine shift) by severity, in units of 32 and of 244 (sic) pixels
@@ -23,7 +24,7 @@ _CORNERS, _FIELD = 0, 1  # streams of random numbers
 _STEPS = 32  # OpenCV's places between two pixels
 
 
-@corruption
+@corruptions.register("elastic_transform", stream=13, help="a random affine map and a smooth displacement field")
 def elastic_transform(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Move three points at random and the image with them, then every pixel by a smoothed random field.
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.parts import in_parts
 
 # (strength, decay of the cloud's detail) by severity
@@ -17,7 +18,7 @@ _CONSTANTS: dict[Constants, tuple[tuple[float, float], ...]] = {
 _FIRST_WIBBLE = 100.0
 
 
-@corruption
+@corruptions.register("fog", stream=10, help="a random plasma fractal added")
 def fog(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Add a plasma cloud and scale so that the image's largest value stays where it was.
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.overlays import PICKED, stack_overlays
 from hardtack.data.corruptions.parts import in_parts
 
@@ -21,7 +22,7 @@ _STEP: dict[Constants, int] = {"cifar": 5, "imagenet": 1}
 _OVERLAY, _TOP, _LEFT = range(3)  # streams of random numbers
 
 
-@corruption
+@corruptions.register("frost", stream=9, help="a picture of ice crystals mixed in")
 def frost(x: Tensor, keys: Tensor, severity: int, constants: Constants, folder: Path | None = None) -> Tensor:
     """Mix the image with a randomly placed piece of one of five overlays.
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.filters import cut_to_levels, gaussian_filter, to_fractions, to_levels
 from hardtack.data.corruptions.parts import in_parts
 
@@ -26,7 +27,7 @@ _CONSTANTS: dict[Constants, tuple[tuple[float, int, int], ...]] = {
 _DOUBLINGS = 6
 
 
-@corruption
+@corruptions.register("glass_blur", stream=5, help="neighbouring pixels swapped, as behind frosted glass")
 def glass_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Shuffle near pixels between two smoothings, as frosted glass does.
 

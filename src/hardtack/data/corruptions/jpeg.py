@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.jpeg_integer import jpeg_round_trip
 from hardtack.data.corruptions.parts import in_parts
 
@@ -18,7 +19,7 @@ _QUALITY: dict[Constants, tuple[int, ...]] = {
 _WORTH_A_THREAD = 64 * 64  # pixels: below, threads would wait for the interpreter's lock
 
 
-@corruption
+@corruptions.register("jpeg_compression", stream=15, help="stored as JPEG at low quality")
 def jpeg_compression(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Code as JPEG at a quality and decode.
 

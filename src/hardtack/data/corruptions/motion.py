@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 
 # (radius, sigma) by severity
 _CONSTANTS: dict[Constants, tuple[tuple[float, float], ...]] = {
@@ -25,7 +26,7 @@ _CONSTANTS: dict[Constants, tuple[tuple[float, float], ...]] = {
 _ANGLE = 0  # stream of random numbers
 
 
-@corruption
+@corruptions.register("motion_blur", stream=6, help="blur along a line, as from a moving camera")
 def motion_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Blur along a straight line at a random angle of −45 … 45 degrees.
 

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
+from hardtack.base.registry import corruptions
 from hardtack.data.corruptions import levels
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.parts import in_parts
 
 # by severity: standard deviation, photons at full brightness, share of values replaced, standard deviation over value
@@ -26,7 +27,7 @@ _SPECKLE: dict[Constants, tuple[float, ...]] = {
 }
 
 
-@corruption
+@corruptions.register("gaussian_noise", stream=1, help="normal noise added to every value")
 def gaussian_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Add normal noise to every value.
 
@@ -37,7 +38,7 @@ def gaussian_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants)
     return in_parts(lambda x, keys: x + sigma * randomness.normal(keys, x.shape[1:]), x, keys)
 
 
-@corruption
+@corruptions.register("shot_noise", stream=2, help="Poisson noise, as from counting photons")
 def shot_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Count photons: every value becomes a Poisson number whose mean is proportional to it.
 
@@ -49,7 +50,7 @@ def shot_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> 
     return in_parts(lambda x, keys: levels.sample(table, x, randomness.bits(keys, x.shape[1:])), x, keys)
 
 
-@corruption
+@corruptions.register("impulse_noise", stream=3, help="salt and pepper: some values become 0 or 1")
 def impulse_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Salt and pepper: a share of the values becomes 0 or 1, with equal chances.
 
@@ -66,7 +67,7 @@ def impulse_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants) 
     return in_parts(strike, x, keys)
 
 
-@corruption
+@corruptions.register("speckle_noise", stream=16, help="normal noise in proportion to every value")
 def speckle_noise(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Add normal noise to every value, in proportion to it.
 

@@ -8,7 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.parts import in_parts
 
 _SCALE: dict[Constants, tuple[float, ...]] = {
@@ -18,7 +19,7 @@ _SCALE: dict[Constants, tuple[float, ...]] = {
 _BITS = 22  # of a weight, after the binary point
 
 
-@corruption
+@corruptions.register("pixelate", stream=14, help="shrunk and enlarged again")
 def pixelate(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Shrink by a factor and enlarge again, both with the box filter.
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.motion import blur_along, draw_angles
 from hardtack.data.corruptions.parts import in_parts
 from hardtack.data.corruptions.zoom import zoom_middle
@@ -31,7 +32,7 @@ _CONSTANTS: dict[Constants, tuple[tuple[float, float, float, float, float, float
 _NOISE, _ANGLE = 0, 1  # streams of random numbers
 
 
-@corruption
+@corruptions.register("snow", stream=8, help="falling flakes and a whitened image")
 def snow(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Add flakes (enlarged noise above a threshold, blurred along the wind) and their image turned by 180 degrees.
 

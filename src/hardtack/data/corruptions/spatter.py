@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from hardtack.base import randomness
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.edges import ONE, distance_to, find_edges
 from hardtack.data.corruptions.filters import gaussian_filter, pad
 from hardtack.data.corruptions.parts import in_parts
@@ -34,7 +35,7 @@ _DEEPEST = 20  # pixels from the drop's edge
 _EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))  # light from the upper left
 
 
-@corruption
+@corruptions.register("spatter", stream=18, help="drops of water or mud on the lens")
 def spatter(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Lay transparent drops, or opaque mud, over the image where smoothed noise is above a threshold.
 

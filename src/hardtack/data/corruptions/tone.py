@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 from hardtack.data.corruptions.parts import in_parts
 
 _BRIGHTER: dict[Constants, tuple[float, ...]] = {
@@ -28,7 +29,7 @@ _SATURATION: dict[Constants, tuple[tuple[float, float], ...]] = {
 }
 
 
-@corruption
+@corruptions.register("brightness", stream=11, help="brighter colours (value of HSV)")
 def brightness(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Raise the value of HSV by a constant, up to 1.
 
@@ -47,7 +48,7 @@ def brighten(x: Tensor, added: float) -> Tensor:
     return in_parts(lift, x)
 
 
-@corruption
+@corruptions.register("saturate", stream=19, help="paler or stronger colours (saturation of HSV)")
 def saturate(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Multiply the saturation of HSV and add to it, within 0 … 1.
 
@@ -63,7 +64,7 @@ def saturate(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Te
     return in_parts(recolour, x)
 
 
-@corruption
+@corruptions.register("contrast", stream=12, help="values moved towards their mean")
 def contrast(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Pull every channel towards its mean over the image.
 

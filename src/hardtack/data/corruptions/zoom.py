@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.data.corruptions.catalogue import Constants, corruption
+from hardtack.base.registry import corruptions
+from hardtack.data.corruptions.catalogue import Constants
 
 # (end, step) of the factors, from 1 on, by severity
 _CONSTANTS: dict[Constants, tuple[tuple[float, float], ...]] = {
@@ -26,7 +27,7 @@ _CONSTANTS: dict[Constants, tuple[tuple[float, float], ...]] = {
 _SLACK = 2.0**-14  # a grey level that fp32 has just missed is that grey level
 
 
-@corruption
+@corruptions.register("zoom_blur", stream=7, help="mean of enlarged copies, as from a camera moving forward")
 def zoom_blur(x: Tensor, keys: Tensor, severity: int, constants: Constants) -> Tensor:
     """Average the image and enlargements of its middle by factors that grow in small steps.
 

@@ -50,7 +50,7 @@ class OfficialC:
         """One type and severity, labels known, images not yet read."""
         _require(corruption, self.types, self.location)
         if severity not in self.severities:
-            raise UserError(f"{title(self.kind)}: a severity is 1, 2, 3, 4 or 5, found {severity}")
+            raise UserError(f"{title(self.kind)}: severity must be 1, 2, 3, 4 or 5, found {severity}")
         return self.read(corruption, severity)
 
     def dataset(self, corruption: str, severity: int, **settings: Any) -> Dataset:

@@ -1,4 +1,4 @@
-"""The types by name, how long each sequence is, and the one function that makes them."""
+"""The perturbation types by name, the length of each sequence, and the one function that makes them."""
 
 from __future__ import annotations
 
@@ -16,51 +16,53 @@ from hardtack.data.perturbations import blur, noise, placement, tilt, weather
 Maker = Callable[[Tensor, Tensor, Constants, int], Iterator[Tensor]]
 """(x N×3×H×W in steps of 1/255, keys N, constants, number of frames) to the frames, in steps of 1/255."""
 
-_MAKERS: dict[str, Maker] = {
-    "gaussian_noise": noise.gaussian_noise,
-    "shot_noise": noise.shot_noise,
-    "motion_blur": blur.motion_blur,
-    "zoom_blur": blur.zoom_blur,
-    "snow": weather.snow,
-    "spatter": weather.spatter,
-    "brightness": weather.brightness,
-    "translate": placement.translate,
-    "rotate": placement.rotate,
-    "tilt": tilt.tilt,
-    "scale": placement.scale,
+# Name: maker of the frames, and the number that separates the random numbers of this type from those of all others (and
+# of every corruption). The numbers are fixed: a type that is added takes a new one, so that no other sequence changes.
+_MAKERS: dict[str, tuple[Maker, int]] = {
+    "gaussian_noise": (noise.gaussian_noise, 1001),
+    "shot_noise": (noise.shot_noise, 1002),
+    "motion_blur": (blur.motion_blur, 1003),
+    "zoom_blur": (blur.zoom_blur, 1004),
+    "snow": (weather.snow, 1005),
+    "spatter": (weather.spatter, 1006),
+    "brightness": (weather.brightness, 1007),
+    "translate": (placement.translate, 1008),
+    "rotate": (placement.rotate, 1009),
+    "tilt": (tilt.tilt, 1010),
+    "scale": (placement.scale, 1011),
 }
 
 PERTURBATIONS: dict[Constants, tuple[str, ...]] = {
     "cifar": tuple(name for name in _MAKERS if name != "snow"),
     "imagenet": tuple(name for name in _MAKERS if name != "spatter"),
 }
-"""The ten types that each benchmark's score is made of, in its order."""
+"""The ten types that the score of each benchmark is made of, in the published order."""
 
 _USUAL_FRAMES = 31
 _FRAMES: dict[tuple[str, Constants], int] = {
     ("motion_blur", "cifar"): 21, ("translate", "cifar"): 16, ("translate", "imagenet"): 41,
 }  # fmt: skip
-_FIRST_WORD = 1001  # keys of their own: no sequence shares its random numbers with a corruption
 
 
 def frame_count(name: str, constants: Constants = "cifar") -> int:
-    """How many frames a sequence has, the first one included."""
+    """The number of frames of a sequence, the first one included."""
     return _FRAMES.get((name, constants), _USUAL_FRAMES)
 
 
 def against(name: str) -> Literal["first", "previous"]:
-    """Which frame a frame is compared with: noises are new in every frame, the other types go on from the last."""
+    """The frame that each frame is compared with: noise is new in every frame, other types change step by step."""
     return "first" if "noise" in name else "previous"
 
 
 def sequence(x: Tensor, index: Tensor, name: str, *, constants: Constants = "cifar", seed: int = 0) -> Iterator[Tensor]:
-    """The frames of `x` (N×3×H×W in [0,1]) one after the other, each N×3×H×W in steps of 1/255, to be left as they are.
+    """The frames of `x` (N×3×H×W in [0,1]), one after the other, each N×3×H×W in steps of 1/255. Do not change them.
 
-    `index` are the images' numbers in their data set: each has random numbers of its own.
+    `index` are the positions of the images in their data set: each image has its own random numbers.
     """
-    known = PERTURBATIONS[constants]
-    if name not in known:
-        hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
-        raise UserError(f"there is no perturbation '{name}' with {constants}'s constants{hint}")
-    keys = randomness.make_keys(index, seed, _FIRST_WORD + list(_MAKERS).index(name))
-    return _MAKERS[name](as_bytes(x.detach()), keys, constants, frame_count(name, constants))
+    types = PERTURBATIONS[constants]
+    if name not in types:
+        hint = did_you_mean(name, types) or f"; perturbations: {', '.join(types)}"
+        raise UserError(f"there is no perturbation '{name}' with the constants of {constants}{hint}")
+    make, stream = _MAKERS[name]
+    keys = randomness.make_keys(index, seed, stream)
+    return make(as_bytes(x.detach()), keys, constants, frame_count(name, constants))

@@ -44,7 +44,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "2 of 15 common types (without gaussian_noise," in files.description
     with pytest.raises(UserError, match=r"no type 'fogg' \(did you mean 'fog'\?\); it has snow, fog"):
         files.dataset("fogg", 1)
-    with pytest.raises(UserError, match="a severity is 1, 2, 3, 4 or 5, found 6"):
+    with pytest.raises(UserError, match="severity must be 1, 2, 3, 4 or 5, found 6"):
         files.dataset("fog", 6)
 
 

@@ -56,5 +56,5 @@ def test_noises_are_compared_with_the_first_frame():
 def test_a_name_that_is_none():
     with pytest.raises(UserError, match="did you mean 'rotate'"):
         sequence(pictures(1), INDEX[:1], "rotat")
-    with pytest.raises(UserError, match="no perturbation 'snow' with cifar's constants"):
+    with pytest.raises(UserError, match="no perturbation 'snow' with the constants of cifar"):
         sequence(pictures(1), INDEX[:1], "snow")

@@ -21,15 +21,16 @@ from hardtack.data import (
     DataConfig,
     Dataset,
     batches,
+    geometry,
     load_data,
     load_training,
     make_augment,
     steps_per_epoch,
 )
-from hardtack.data import drawing as drawing_module
 from hardtack.data import parquet as parquet_module
+from hardtack.data import sampler as sampler_module
 from hardtack.data.augment import RESIZED_CROP
-from hardtack.data.drawing import COPY, SET
+from hardtack.data.sampler import COPY, SET
 from hardtack.data.stores import InOrder, OnDisk
 
 CROPPED = AugmentConfig(resized_crop=(0.2, 1.0), resized_crop_interpolation="bicubic", resized_crop_at="decode")
@@ -47,7 +48,7 @@ def synthetic(path: Path, count: int = 7) -> str:
 def dataset(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
     """Every way of drawing, on every kind of store."""
     kind = request.param
-    monkeypatch.setattr(drawing_module, "WINDOW", 8)
+    monkeypatch.setattr(sampler_module, "WINDOW", 8)
     monkeypatch.setattr(parquet_module, "_KEPT_IMAGES", 6)
     files = {"validation": 0.0, "workers": 0, "stream": True, "repeats": 3}
     if "walked" in kind:
@@ -163,7 +164,7 @@ def test_crops_are_torchvisions_of_the_stored_photograph(tmp_path: Path) -> None
     for batch in run(data, 3):
         keys = randomness.make_keys(batch.index, 1, 2)
         for image, key, number in zip(batch.x, keys, batch.index.tolist(), strict=True):
-            box = drawing_module.geometry.draw_boxes(
+            box = geometry.draw_boxes(
                 key[None], (40, 56), area=(0.2, 1.0), ratio=(3 / 4, 4 / 3), stream=RESIZED_CROP, whole=True
             )
             stored = torch.from_numpy(arrays[number].copy()).permute(2, 0, 1)
@@ -215,7 +216,7 @@ def test_row_groups_are_read_once_or_so(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_repeated_draws_of_a_walked_set_come_from_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny.walk_shards(monkeypatch)
-    monkeypatch.setattr(drawing_module, "WINDOW", 8)
+    monkeypatch.setattr(sampler_module, "WINDOW", 8)
     name = f"wds/{tiny.web_shards(tmp_path / 'shards', shards=6, each=8)}"
     data = load_training(DataConfig(name=name, stream=True, validation=0.0, workers=0, repeats=2))
     assert isinstance(data.store, InOrder)
