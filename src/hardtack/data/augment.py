@@ -208,10 +208,7 @@ def _make_policy(config: AugmentConfig) -> PolicyAugment | TimmRandAugment | Non
 
 def make_augment(config: AugmentConfig, num_classes: int, data: Dataset | None = None) -> Augment:
     """The augmentation a configuration asks for (of `data`, if given); move it with `.to(device)` once."""
-    if (
-        data is not None
-        and config.resized_crop_at == "decode"
-        and (data.sampling is None or data.sampling.crop is None)
-    ):
+    cropped = data is None or (data.sampling is not None and data.sampling.crop is not None)
+    if config.resized_crop_at == "decode" and not cropped:
         raise UserError("augment.resized_crop_at=decode crops while loading: load the data with ht.data.load_training")
     return Augment(config, num_classes)

@@ -29,9 +29,7 @@ def steps_per_epoch(dataset: Dataset, batch_size: int, drop_last: bool = False) 
     own = sampling.real_per_batch(batch_size)
     steps = sampling.real // own if drop_last else -(-sampling.real // own)
     if drop_last and steps == 0:
-        raise UserError(
-            f"batch_size {batch_size} exceeds the {sampling.real} images of {dataset.name}; make it smaller"
-        )
+        raise UserError(f"batch_size {batch_size} exceeds the {sampling.real} images of {dataset.name}; lower it")
     return steps
 
 

@@ -98,7 +98,7 @@ def _endless(dataset: Dataset, seed: int | None, count: int, *, epoch: int) -> S
 
 
 def _spread(real: Sample, others: Sample) -> Sample:
-    """Real and synthetic images in one batch, evenly mixed, so that every process and micro-batch gets a part of each."""
+    """Real and synthetic images in one batch, evenly mixed, so that every micro-batch gets a part of each."""
     total, count = len(real.positions) + len(others.positions), len(others.positions)
     steps = torch.arange(total + 1) * count // total
     from_others = steps.diff() > 0

@@ -1,4 +1,4 @@
-"""How training samples a data set: copies of images, a share of synthetic images, random crops. The order is in `sampler`."""
+"""How training samples a data set: copies of images, a share of synthetic images, random crops."""
 
 from __future__ import annotations
 
