@@ -1,10 +1,7 @@
-"""Models, data and recipes so small that a test can afford to train them, and the command as a subprocess."""
+"""Models, data and recipes so small that a test can afford to train them."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,24 +80,6 @@ def settings(folder: Path, file: Path, **sections: Any) -> dict[str, Any]:
 
 def tiny_recipe(folder: Path, file: Path, **sections: Any) -> Recipe:
     return read_recipe(None, **settings(folder, file, **sections))
-
-
-# ---------------------------------------------------------------- the command
-
-COMMAND = str(Path(sys.executable).with_name("hardtack"))
-
-
-def environment() -> dict[str, str]:
-    """One thread each, and no trace of a process group this test might itself run under."""
-    ours = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "80", "NO_COLOR": "1"}
-    hidden = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-    return {key: value for key, value in os.environ.items() if key not in hidden} | ours
-
-
-def hardtack(*words: str, cwd: Path, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *words], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout_s
-    )
 
 
 def files_below(folder: Path) -> set[str]:

@@ -1,23 +1,15 @@
 """The installed command from an empty folder: every verb, and a model and images that nobody here made."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from PIL import Image
 
 import hardtack as ht
 from hardtack.results import read_results
-from tiny_runs import environment, files_below, hardtack
+from processes import hardtack, installed, python
+from tiny_runs import files_below
 
 SMALL = ["model.name=vit_digits", "model.options={depth: 1, width: 16, heads: 2}", "runtime.device=cpu"]
-
-
-def python(code, *, cwd):
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=cwd, env=environment(), capture_output=True, text=True, timeout=60
-    )
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +68,8 @@ def test_python_finds_the_run_again(home):
 
 
 def test_the_module_is_the_command(home):
-    words = [sys.executable, "-m", "hardtack", "list", "suites"]
-    done = subprocess.run(words, cwd=home, env=environment(), capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and done.stdout == hardtack("list", "suites", cwd=home).stdout
+    done = python("-m", "hardtack", "list", "suites", cwd=home)
+    assert done.returncode == 0 and done.stdout == installed("list", "suites", cwd=home).stdout
     assert "sweep" in done.stdout
 
 
@@ -89,7 +80,7 @@ def test_the_doctor_finds_this_installation_healthy(home):
 
 
 def test_a_mistake_in_the_real_command_is_one_line(home):
-    done = hardtack("evaluate", "runs/frist", cwd=home)
+    done = installed("evaluate", "runs/frist", cwd=home)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == "hardtack: there is no weights file or run folder runs/frist (did you mean 'first'?)\n"
     debug = hardtack("evaluate", "runs/frist", "--debug", cwd=home)
@@ -108,7 +99,7 @@ assert "torch" in sys.modules
 late = {"torchvision", "timm", "torch._dynamo", "triton", "sklearn", "matplotlib"} & set(sys.modules)
 assert not late, f"{late} are for those who need them: every command would wait for them"
 """
-    done = python(code, cwd=tmp_path)
+    done = python("-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -120,7 +111,7 @@ sys.modules["torch"] = None
 from hardtack.cli import main
 sys.exit(main(["report", "runs/first", "--output", "without.html"]))
 """
-    done = python(code, cwd=home)
+    done = python("-c", code, cwd=home)
     assert done.returncode == 0 and (home / "without.html").exists(), done.stderr
 
 

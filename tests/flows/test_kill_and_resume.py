@@ -3,13 +3,13 @@
 import json
 import os
 import signal
-import subprocess
 import time
 
 import pytest
 import yaml
 
-from tiny_runs import COMMAND, environment, files_below, hardtack, settings, write_data
+from processes import hardtack, start
+from tiny_runs import files_below, settings, write_data
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 EPOCHS = 14  # of five steps: long enough to be hit in the middle
@@ -52,18 +52,16 @@ def uninterrupted(home):
 
 def kill_in_the_middle(home, folder, how, *, after_steps):
     """Start, wait until that many steps are on record, kill; returns the exit code and the steps recorded."""
-    process = subprocess.Popen(
-        [COMMAND, "train", "../tiny.yaml"], cwd=folder, env=environment(), stderr=subprocess.PIPE, text=True
-    )
+    process = start("train", "../tiny.yaml", cwd=folder)
     metrics, recorded = folder / "run" / "metrics.jsonl", 0
     deadline = time.monotonic() + 60
-    while recorded < after_steps and process.poll() is None and time.monotonic() < deadline:
+    while recorded < after_steps and process.running() and time.monotonic() < deadline:
         time.sleep(0.005)
         whole = metrics.read_text().splitlines() if metrics.exists() else []
         recorded = json.loads(whole[-1])["step"] if whole and whole[-1].endswith("}") else recorded
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
-    return process.returncode, recorded, errors
+    os.kill(process.pid, how)
+    ended = process.wait(60)
+    return ended.returncode, recorded, ended.stderr
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import load_file
-from test_two_processes import LAST, torchrun
+from test_two_processes import LAST
 
 import hardtack as ht
 from hardtack.results import read_metrics
+from processes import ranks
 from tiny_runs import MODEL, settings, write_data
 
 
@@ -23,7 +24,8 @@ def home(tmp_path_factory):
     values["train"] = {"batch_size": 8, "accumulate": 2, "epochs": 2, "swa_from": 1, "log_every": 2}
     (base / "tiny.yaml").write_text(yaml.safe_dump(values))
     (base / "two").mkdir()
-    torchrun("train", "../tiny.yaml", cwd=base / "two")
+    ended = ranks("train", "../tiny.yaml", cwd=base / "two")
+    assert [each.returncode for each in ended] == [0, 0], ended
     for name, words in (("one", {}), ("plain", {"sharpness.name": "none"})):
         ht.train(base / "tiny.yaml", quiet=True, output=str(base / name / "run"), **words)
     return base
