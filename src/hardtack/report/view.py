@@ -19,6 +19,7 @@ from hardtack.report.tables import protocol_view, table_view
 from hardtack.results import REPORTED, Result, Run, leaderboard, protocol_tables, source_of
 from hardtack.results.leaderboard import CLEAN, ORDER
 
+TRAINING = "training"  # the section that stands after the examples, with tables of its own
 LEVEL_MEANS = {
     "red": "Do not quote this number before the cause is understood.",
     "yellow": "Read this before you quote the number.",
@@ -45,7 +46,8 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     tables = leaderboard(runs)
     warnings = _warnings(runs)
     column = telling_column(tables, runs)
-    training = charts.training_charts(runs)
+    sections = charts.sections(runs)
+    training = [chart for section in sections if section["id"] == TRAINING for chart in section["charts"]]
     strips, unreadable = masks.strips(runs)
     return {
         "title": _title(runs),
@@ -60,7 +62,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "verdict": verdict(column, runs),
         "tables": [table_view(table, runs) for table in tables],
         "protocols": [protocol_view(table, runs) for table in protocol_tables(runs)],
-        "sections": charts.sections(runs),
+        "sections": [section for section in sections if section["id"] != TRAINING],
         "chart_words": CHART_WORDS,
         "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
         "training": training,

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import hardtack as ht
-from hardtack.analysis.attention import Attention, measures
+from hardtack.analysis.attention import measures
+from hardtack.analysis.attention.analysis import Attention
 from hardtack.analysis.attention.maps import Grid, find_grid, find_layers, listen
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -249,5 +250,5 @@ def test_layers_without_a_place_are_named(vit, monkeypatch):
         first, *rest = find_layers(*args)
         return [dataclasses.replace(first, place=None), *rest]
 
-    monkeypatch.setattr("hardtack.analysis.attention.stability.find_layers", half_known)
+    monkeypatch.setattr("hardtack.analysis.attention.analysis.find_layers", half_known)
     assert any("attention distance leaves out blocks.0:" in note for note in look(vit, images(2)).notes)

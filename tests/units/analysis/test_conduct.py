@@ -9,7 +9,7 @@ import torch
 import hardtack as ht
 from hardtack.analysis import Conclusion, OverImages
 from hardtack.analysis.analysis import mean_score
-from hardtack.analysis.landscape import filter_direction
+from hardtack.analysis.landscape.directions import filter_direction
 from hardtack.base.errors import UserError
 from hardtack.base.registry import Registry, analyses
 from hardtack.base.runtime import Runtime
@@ -285,7 +285,7 @@ def test_a_fault_in_one_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
         raise ZeroDivisionError("of a stranger's")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("hardtack.analysis.saliency.Saliency.begin", broken)
+    monkeypatch.setattr("hardtack.analysis.saliency.analysis.Saliency.begin", broken)
     words = ["model=timm:resnet10t", "data=digits", "n=2", "output=here"]
     assert main(["analyze", *words, "saliency", "attention", "sparsity"]) == 1
     said = capsys.readouterr()

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import hardtack as ht
-from hardtack.analysis.hessian import Hessian, lanczos
+from hardtack.analysis.curvature.hessian import Hessian, lanczos
 from hardtack.analysis.image_cache import ImageCache
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis.growth import PERTURBED
+from hardtack.analysis.growth.analysis import PERTURBED
 from hardtack.analysis.jacobian.chain import find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
 from hardtack.base.errors import UserError

@@ -9,16 +9,10 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis.jacobian import (
-    block_piece,
-    bound,
-    dense_jacobian,
-    printed_jacobian,
-    scalar_attention,
-    scalar_attention_jacobian,
-    survey,
-)
 from hardtack.analysis.jacobian import rows as rows_file
+from hardtack.analysis.jacobian.block_parts import block_piece, survey
+from hardtack.analysis.jacobian.rows import bound, dense_jacobian
+from hardtack.analysis.jacobian.scalar_attention import printed_jacobian, scalar_attention, scalar_attention_jacobian
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.cli import main

@@ -6,8 +6,17 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hardtack.analysis.jacobian import Jacobian, block_piece, branch_pieces, dense_jacobian, survey
-from hardtack.analysis.jacobian.block_parts import cut, features_piece, network_piece, stretch_piece
+from hardtack.analysis.jacobian.block_parts import (
+    block_piece,
+    branch_pieces,
+    cut,
+    features_piece,
+    network_piece,
+    stretch_piece,
+    survey,
+)
+from hardtack.analysis.jacobian.products import Jacobian
+from hardtack.analysis.jacobian.rows import dense_jacobian
 from hardtack.base.errors import UserError
 from hardtack.models import load_model, wrap
 

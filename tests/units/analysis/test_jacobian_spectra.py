@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from hardtack.analysis.jacobian import Matrices, lanczos, power
+from hardtack.analysis.jacobian.lanczos import lanczos
+from hardtack.analysis.jacobian.power import power
+from hardtack.analysis.jacobian.products import Matrices
 from hardtack.base import randomness
 
 METHODS = pytest.mark.parametrize("find", [lanczos, power])

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import hardtack as ht
-from hardtack.analysis.landscape import analysis, directions, filter_direction
+from hardtack.analysis.landscape import analysis, directions
+from hardtack.analysis.landscape.directions import filter_direction
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from tiny_runs import Linear, images, labels

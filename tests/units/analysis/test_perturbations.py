@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis.perturbations import Perturbations
+from hardtack.analysis.perturbations.analysis import Perturbations
 from hardtack.attacks import Ascent
 from hardtack.base.config import plain
 from hardtack.base.errors import UserError

@@ -5,10 +5,9 @@ import math
 import pytest
 import torch
 
-from hardtack.analysis.perturbations import mean_frequency, radial_power
 from hardtack.analysis.perturbations.amplitude import amplitude
 from hardtack.analysis.perturbations.picture import picture
-from hardtack.analysis.perturbations.spectrum import rings
+from hardtack.analysis.perturbations.spectrum import mean_frequency, radial_power, rings
 from hardtack.threats import Threat
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.analysis.attention.maps import Grid, Layer, Place
-from hardtack.analysis.saliency import Saliency, concentration, overlap, received, saliency
+from hardtack.analysis.saliency.analysis import Saliency, concentration, overlap, received, saliency
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.models import Occluder, save_occluder

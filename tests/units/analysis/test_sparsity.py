@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis.sparsity import components, spectral_norm, weight_tensors
+from hardtack.analysis.sparsity.analysis import components, spectral_norm, weight_tensors
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 

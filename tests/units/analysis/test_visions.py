@@ -7,7 +7,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.analysis import Scene
-from hardtack.analysis.visions import Visions, _Units
+from hardtack.analysis.feature_visualization.analysis import Visions, _Units
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.models import tap

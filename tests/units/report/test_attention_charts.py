@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from attending import attended
 
+from hardtack.analysis.attention.chart import attention_charts
 from hardtack.report import charts, write_figures
-from hardtack.report.charts.attention import attention_charts
 from hardtack.report.charts.matrix import close_scale
 from hardtack.report.figures.maps import HEAT, heat_figure
 from hardtack.results import read_runs

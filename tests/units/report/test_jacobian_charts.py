@@ -7,9 +7,9 @@ import pytest
 from run_folders import make_run
 from spectral import spectral
 
+from hardtack.analysis.growth.chart import growth_charts
+from hardtack.analysis.jacobian.chart import jacobian_charts, shared_rows
 from hardtack.report import charts, write_figures
-from hardtack.report.charts.growth import growth_charts
-from hardtack.report.charts.jacobian import jacobian_charts, shared_rows
 from hardtack.report.charts.violin import outline, violin_view
 from hardtack.results import FindingStore, Result, append_results, read_runs
 from hardtack.results.store import read_arrays

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from perturbed import perturbed
 
-from hardtack.report.charts.perturbations import perturbation_charts
+from hardtack.analysis.perturbations.chart import perturbation_charts
 from hardtack.report.figures import write_figures
 from hardtack.results import read_runs
 

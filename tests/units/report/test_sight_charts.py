@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from attending import saw, stared
 
+from hardtack.analysis.feature_visualization.chart import feature_visualization_charts
+from hardtack.analysis.saliency.chart import saliency_charts
 from hardtack.report import charts, write_figures
-from hardtack.report.charts.saliency import saliency_charts
-from hardtack.report.charts.visions import vision_charts
 from hardtack.results import read_runs
 
 
@@ -58,7 +58,7 @@ def test_captions_name_the_occluder_only_where_there_is_one(folder):
 
 
 def test_visions_have_a_row_for_every_run(folder):
-    (chart,) = vision_charts(read_runs(folder))
+    (chart,) = feature_visualization_charts(read_runs(folder))
     image, change = chart["views"]
     assert [one["name"] for one in image["columns"]] == ["class 0", "class 1"]
     assert [one["name"] for one in image["rows"]] == ["noise", "plain", "rspc"]
@@ -72,7 +72,9 @@ def test_pictures_of_many_runs_are_not_all_on_the_page(tmp_path):
     for number in range(10):
         stared(tmp_path / f"run{number}", occluder=False)
         saw(tmp_path / f"run{number}")
-    (chart,), (gallery, bars) = (charts_of(read_runs(tmp_path)) for charts_of in (vision_charts, saliency_charts))
+    (chart,), (gallery, bars) = (
+        charts_of(read_runs(tmp_path)) for charts_of in (feature_visualization_charts, saliency_charts)
+    )
     assert len(chart["views"][0]["rows"]) == 1 + 8 and "pictures of the first 8 of 10 runs" in chart["caption"]
     assert len(gallery["views"][0]["columns"]) == 1 + 6 and "the first 6 of 10 runs" in gallery["caption"]
     assert len(bars["series"]) == 10
@@ -80,10 +82,10 @@ def test_pictures_of_many_runs_are_not_all_on_the_page(tmp_path):
 
 def test_visions_from_images_and_of_units_are_named(tmp_path):
     saw(tmp_path / "plain", start="image")
-    (chart,) = vision_charts(read_runs(tmp_path))
+    (chart,) = feature_visualization_charts(read_runs(tmp_path))
     assert chart["views"][0]["columns"][1]["name"] == "image 1 → class 1" and "digits/test" in chart["caption"]
     saw(tmp_path / "other", block="blocks.2", goals=["channel 3", "channel 5"])
-    chart = next(one for one in vision_charts(read_runs(tmp_path)) if "blocks.2" in one["caption"])
+    chart = next(one for one in feature_visualization_charts(read_runs(tmp_path)) if "blocks.2" in one["caption"])
     assert chart["views"][0]["columns"][1]["name"] == "channel 5"
     assert chart["views"][0]["rows"][1]["cells"][0]["text"] == "0.50"
 

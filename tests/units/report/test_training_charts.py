@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hardtack.report import charts, history
+from hardtack.report import history
+from hardtack.report.charts.training import training_charts
 from hardtack.report.view import view
 from hardtack.results import Run
 
@@ -37,12 +38,12 @@ RUN = Run(
 
 
 def chart(name, *runs):
-    found = {one["id"]: one for one in charts.training_charts(runs or [RUN])}
+    found = {one["id"]: one for one in training_charts(runs or [RUN])}
     return found[f"training-{name}"]
 
 
 def test_every_part_of_the_loss_has_a_small_chart_of_its_own():
-    ids = [one["id"].removeprefix("training-") for one in charts.training_charts([RUN])]
+    ids = [one["id"].removeprefix("training-") for one in training_charts([RUN])]
     small = ["kl", "eps-linf-255", "lr", "images-per-s"]
     assert ids == ["validation", "overfitting", "gap", "loss", *small]
     assert chart("kl")["small"] and not chart("loss")["small"]
@@ -54,7 +55,7 @@ def test_every_part_of_the_loss_has_a_small_chart_of_its_own():
 
 def test_a_part_of_an_objective_nobody_knows_is_shown_under_its_own_name():
     lines = [train(1, 1.0, loss=1.0, my_term=3.0, note="text", broken=float("nan"))]
-    ids = [one["id"] for one in charts.training_charts([replace(RUN, metrics=lines)])]
+    ids = [one["id"] for one in training_charts([replace(RUN, metrics=lines)])]
     assert ids == ["training-loss", "training-my-term"]
     assert chart("my-term", replace(RUN, metrics=lines))["title"] == "My term"
 
@@ -62,7 +63,7 @@ def test_a_part_of_an_objective_nobody_knows_is_shown_under_its_own_name():
 def test_radii_of_different_norms_never_share_a_chart():
     other = replace(RUN, label="l2", config={"objective": {"attack": {"threat": "l2:0.5"}}})
     several = replace(RUN, label="both", config={}, metrics=[train(1, 1.0, eps_share=0.5)])
-    found = [one for one in charts.training_charts([RUN, other, several]) if "-eps" in one["id"]]
+    found = [one for one in training_charts([RUN, other, several]) if "-eps" in one["id"]]
     assert [one["title"] for one in found] == [
         "Attack's radius, ℓ∞, in 1/255", "Attack's radius, ℓ₂", "Share of the attack's radius",
     ]  # fmt: skip
@@ -86,7 +87,7 @@ def test_a_run_without_robust_accuracy_in_training_has_a_clean_gap_only():
     lines = [train(1, 1.0, loss=1.0, accuracy=0.9), judged(1, 1, 0.8, 0.2)]
     plain = replace(RUN, metrics=lines)
     assert [one["name"] for one in chart("gap", plain)["series"]] == ["fast, clean"]
-    assert "training-overfitting" not in [one["id"] for one in charts.training_charts([plain])]
+    assert "training-overfitting" not in [one["id"] for one in training_charts([plain])]
 
 
 def test_a_warning_is_marked_once_on_the_robust_curve_and_listed():
@@ -108,7 +109,7 @@ def test_the_table_behind_validation_has_the_best_and_the_last_epoch():
 
 def test_lines_without_epochs_are_drawn_by_step_and_have_no_gap():
     old = replace(RUN, metrics=[{key: value for key, value in line.items() if key != "epoch"} for line in LINES])
-    found = {one["id"]: one for one in charts.training_charts([old])}
+    found = {one["id"]: one for one in training_charts([old])}
     assert found["training-loss"]["x"]["label"] == "step" and found["training-loss"]["series"][0]["points"][0][0] == 8
     assert "training-gap" not in found
     assert [one["warned"] for one in found["training-validation"]["series"]][1][0][:2] == [20.0, 0.1]

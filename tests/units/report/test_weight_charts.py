@@ -6,9 +6,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from run_folders import make_runs
 from weighed import look_at
 
-from hardtack.report.charts.complexity import complexity_charts
-from hardtack.report.charts.landscape import landscape_charts
-from hardtack.report.charts.sparsity import sparsity_charts
+from hardtack.analysis.complexity.chart import complexity_charts
+from hardtack.analysis.curvature.chart import curvature_charts
+from hardtack.analysis.landscape.chart import landscape_charts
+from hardtack.analysis.sparsity.chart import sparsity_charts
 from hardtack.report.charts.surface import surface_chart
 from hardtack.report.figures import DRAW
 from hardtack.results import read_runs
@@ -26,7 +27,7 @@ def runs(folders):
 
 
 def test_surfaces_stand_beside_each_other_on_one_scale(runs):
-    clean, attacked, line, curvature = landscape_charts(runs)
+    clean, attacked, line, curvature = [*landscape_charts(runs), *curvature_charts(runs)]
     assert [chart["kind"] for chart in (clean, attacked, line, curvature)] == ["surface", "surface", "lines", "lines"]
     assert [panel["run"] for panel in clean["panels"]] == [0, 1, 2]
     values = np.array([panel["values"] for panel in clean["panels"]])
@@ -89,7 +90,7 @@ def test_a_caption_names_no_dashed_line_where_the_adversary_adds_nothing(folders
 
 
 def test_figures_for_papers(runs):
-    for chart in [*landscape_charts(runs), *complexity_charts(runs)]:
+    for chart in [*landscape_charts(runs), *curvature_charts(runs), *complexity_charts(runs)]:
         figure = DRAW[chart["kind"]](chart)
         FigureCanvasAgg(figure).draw()
         axes = len(figure.axes)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hardtack.analysis.sparsity import components, spectral_norm, weight_tensors
+from hardtack.analysis.sparsity.analysis import components, spectral_norm, weight_tensors
 from hardtack.models.blocks import find_blocks
 from hardtack.models.parts import short_name
 

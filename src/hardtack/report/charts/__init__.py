@@ -1,7 +1,15 @@
 """What the charts draw, as plain values: the page's script and the figures for papers draw the same ones.
 
-Every chart has `id`, `kind` (who draws it), `title`, `caption`, `choose` (what the reader can switch, if anything) and
-`numbers` (the tables behind it). Drawing in the browser keeps text at reading size on a phone.
+A file registers the charts of one suite or analysis, with the section of the page that they stand in:
+
+    @charts.register("landscape", section=Section(id="landscape", short="Landscape", title="Loss around the weights"))
+    def landscape_charts(runs: Sequence[Run]) -> list[Chart]: ...
+
+The function returns a chart for every set of runs that can be compared, and none where there is no data. `section` is a
+`Section`, or the name of another entry whose section the charts join. A chart is a dict with `id`, `kind` (see
+`hardtack.report.kinds`), `title`, `caption`, `choose` (what the reader can switch, or None) and `numbers` (the tables
+behind it), and what its kind draws. Charts of suites are files of this folder, those of an analysis are `chart.py` in
+the analysis' folder.
 """
 
 from __future__ import annotations
@@ -9,65 +17,78 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hardtack.report.charts.attention import attention_charts
-from hardtack.report.charts.breakdown import breakdown_charts
-from hardtack.report.charts.calibration import calibration_charts
-from hardtack.report.charts.classes import class_charts
-from hardtack.report.charts.complexity import complexity_charts
-from hardtack.report.charts.corruptions import corruption_charts
-from hardtack.report.charts.flips import flip_charts
-from hardtack.report.charts.growth import growth_charts
-from hardtack.report.charts.jacobian import jacobian_charts
-from hardtack.report.charts.landscape import landscape_charts
-from hardtack.report.charts.lines import eps_charts
-from hardtack.report.charts.occlusion import occlusion_charts
-from hardtack.report.charts.perturbations import perturbation_charts
-from hardtack.report.charts.saliency import saliency_charts
-from hardtack.report.charts.sparsity import sparsity_charts
-from hardtack.report.charts.training import training_charts
-from hardtack.report.charts.visions import vision_charts
+from hardtack.base.errors import UserError
+from hardtack.base.registry import Entry, charts
+from hardtack.report.charts.section import Section
 from hardtack.results import Run
 
-__all__ = ["runs_in", "sections", "training_charts"]
+__all__ = ["Chart", "Section", "runs_in", "sections"]
+
+Chart = dict[str, Any]
+REQUIRED = ("id", "kind", "title", "caption", "choose", "numbers")
 
 
 def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """The page's sections of charts in reading order; one without data is left out."""
-    found = [
-        _section("curves", "Curves", "Robust accuracy against ε", eps_charts(runs)),
-        _section("breakdown", "Attacks", "Attack by attack", breakdown_charts(runs)),
-        _section("corruptions", "Corruptions", "Common corruptions", corruption_charts(runs), layout="charts two"),
-        _section("flips", "Sequences", "Perturbation sequences", flip_charts(runs)),
-        _section("occlusion", "Patches", "Sensitivity to patches", occlusion_charts(runs), layout="charts two"),
-        _section("classes", "Classes", "Class by class", class_charts(runs)),
-        _section("calibration", "Calibration", "Calibration", calibration_charts(runs), layout="charts"),
-        _section("jacobian", "Jacobians", "Jacobian spectra", jacobian_charts(runs)),
-        _section("growth", "Growth", "How perturbations grow", growth_charts(runs), layout="charts two"),
-        _section("attention", "Attention", "Attention under disturbance", attention_charts(runs), layout="charts two"),
-        _section("sight", "Sight", "What the models see", [*saliency_charts(runs), *vision_charts(runs)]),
-        _section("perturbations", "Perturbations", "Adversarial perturbations", perturbation_charts(runs)),
-        _section("weights", "Weights", "Weights", sparsity_charts(runs), layout="charts two"),
-        _section("landscape", "Landscape", "Loss around the weights", landscape_charts(runs)),
-        _section("complexity", "Complexity", "Complexity and dimension", complexity_charts(runs), layout="charts two"),
+    entries = {entry.name: entry for entry in charts.entries()}
+    placed = [(_section_of(entry, entries), entry) for entry in entries.values()]
+    # a chart that joins the section of another follows it
+    placed.sort(key=lambda pair: (pair[0].order, pair[0].id, isinstance(pair[1].presets["section"], str)))
+    drawn: dict[str, tuple[Section, list[Chart]]] = {}
+    for section, entry in placed:
+        drawn.setdefault(section.id, (section, []))[1].extend(_drawn(entry, runs))
+    _check_ids([chart for _, section_charts in drawn.values() for chart in section_charts])
+    return [
+        {
+            "id": section.id,
+            "short": section.short,
+            "title": section.title,
+            "charts": section_charts,
+            "layout": section.layout,
+            "runs": runs_in(section_charts),
+        }
+        for section, section_charts in drawn.values()
+        if section_charts
     ]
-    return [section for section in found if section["charts"]]
 
 
-def runs_in(charts: Sequence[dict[str, Any]]) -> list[int]:
-    """The places of the runs that any of these charts shows."""
-    found: set[int] = set()
+def runs_in(charts: Sequence[Chart]) -> list[int]:
+    """The numbers of the runs that any of these charts shows."""
+    numbers: set[int] = set()
     for chart in charts:
         for part in [chart, *chart.get("views", [])]:
             entries = [
                 part,
-                *(one for key in ("series", "bars", "panels", "columns", "rows") for one in part.get(key, [])),
+                *(entry for key in ("series", "bars", "panels", "columns", "rows") for entry in part.get(key, [])),
             ]
-            found |= {one["run"] for one in entries if isinstance(one, dict) and one.get("run") is not None}
-    return sorted(found)
+            numbers |= {entry["run"] for entry in entries if isinstance(entry, dict) and entry.get("run") is not None}
+    return sorted(numbers)
 
 
-def _section(
-    id: str, short: str, title: str, charts: list[dict[str, Any]], *, layout: str = "stacked"
-) -> dict[str, Any]:
-    """`layout`: a chart takes the whole width of the page, or two or three stand beside each other if there is room."""
-    return {"id": id, "short": short, "title": title, "charts": charts, "layout": layout, "runs": runs_in(charts)}
+def _section_of(entry: Entry, entries: dict[str, Entry]) -> Section:
+    section = entry.presets.get("section")
+    if isinstance(section, str) and section in entries:
+        section = entries[section].presets.get("section")
+    if not isinstance(section, Section):
+        raise UserError(
+            f"the chart '{entry.name}' is registered without a section: give section=Section(id=…, short=…, title=…), "
+            "or the name of another chart whose section it joins"
+        )
+    return section
+
+
+def _drawn(entry: Entry, runs: Sequence[Run]) -> list[Chart]:
+    made: list[Chart] = entry.make(runs)
+    for chart in made:
+        missing = [key for key in REQUIRED if key not in chart]
+        if missing:
+            raise UserError(f"a chart of '{entry.name}' has no '{missing[0]}'; it needs {', '.join(REQUIRED)}")
+    return made
+
+
+def _check_ids(drawn: Sequence[Chart]) -> None:
+    """The page finds a chart's data by its id."""
+    ids = [chart["id"] for chart in drawn]
+    repeated = next((id for id in ids if ids.count(id) > 1), None)
+    if repeated is not None:
+        raise UserError(f"two charts have the id '{repeated}'; give one of them another id")

@@ -6,14 +6,20 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_runs import Subject, attacked, described, numbers, side_by_side, switch
+from hardtack.report.charts.section import Section
 from hardtack.results import SWEEPS, Result, Run, comparable
 
 STANDING, WRONG, OTHERS = "still right", "wrong when clean", "other attacks"
 MOST = 7  # attacks with a colour of their own
 
 
+@charts.register(
+    "breakdown",
+    section=Section(id="breakdown", short="Attacks", title="Attack by attack", order=20),
+)
 def breakdown_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart, to switch between evaluations; the first has most runs."""
     last = {id(result) for run in runs for result in _last_of_each_evaluation(run)}

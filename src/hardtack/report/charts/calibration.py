@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_runs import described, file_of, numbers, rounded, side_by_side
+from hardtack.report.charts.section import Section
 from hardtack.results import Run
 
 METRIC = "expected_calibration_error"
 
 
+@charts.register(
+    "calibration",
+    section=Section(id="calibration", short="Calibration", title="Calibration", layout="charts", order=70),
+)
 def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A reliability diagram of every run: accuracy against confidence, and how many images are how sure."""
     charts = []

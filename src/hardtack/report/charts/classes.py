@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_runs import (
     Subject,
@@ -18,12 +19,17 @@ from hardtack.report.charts.comparable_runs import (
     switch,
     where,
 )
+from hardtack.report.charts.section import Section
 from hardtack.results import SWEEPS, Result, Run, comparable, wilson
 
 ALL_SHOWN = 20  # classes; of more, the chart shows the worst
 WORST = 10
 
 
+@charts.register(
+    "classes",
+    section=Section(id="classes", short="Classes", title="Class by class", order=60),
+)
 def class_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart, to switch between evaluations: attacked ones first, clean ones where there is nothing else."""
     groups = side_by_side(runs, _is_attacked, lambda result: (*comparable(result), result.extra.get("column")))

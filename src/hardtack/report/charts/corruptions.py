@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
 from hardtack.report.charts.comparable_runs import (
@@ -20,9 +21,14 @@ from hardtack.report.charts.comparable_runs import (
     triple,
     where,
 )
+from hardtack.report.charts.section import Section
 from hardtack.results import ONE_VIEW, Result, Run, source_of
 
 
+@charts.register(
+    "corruptions",
+    section=Section(id="corruptions", short="Corruptions", title="Common corruptions", layout="charts two", order=30),
+)
 def corruption_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A heat map and bars for each set of images; official and regenerated ones never share them."""
     overlays = {

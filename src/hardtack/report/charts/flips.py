@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
 from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, where
+from hardtack.report.charts.section import Section
 from hardtack.results import Result, Run
 
 FLIPS = "flip_probability"
 SUMS = ("mean_flip_probability", "mean_flip_rate")
 
 
+@charts.register(
+    "flips",
+    section=Section(id="flips", short="Sequences", title="Perturbation sequences", order=40),
+)
 def flip_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     groups = side_by_side(runs, lambda result: result.metric in (FLIPS, *SUMS), _alike)
     kept = [subjects for subjects in groups if any(subject.of(FLIPS) for subject in subjects)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.bars import bar_chart
 from hardtack.report.charts.comparable_runs import (
@@ -19,12 +20,17 @@ from hardtack.report.charts.comparable_runs import (
     triple,
     where,
 )
+from hardtack.report.charts.section import Section
 from hardtack.results import REPORTED, Result, Run, source_of
 
 ACCURACY, WORST, CONFIDENCE = "patch_accuracy", "worst_mask_accuracy", "patch_confidence"
 ALIKE = ("share", "patches", "patch_size", "masks", "choose")  # settings that all kinds of one chart share
 
 
+@charts.register(
+    "occlusion",
+    section=Section(id="occlusion", short="Patches", title="Sensitivity to patches", layout="charts two", order=50),
+)
 def occlusion_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each choice of masks: the spread of accuracy over them, and the mean confidence by kind."""
     charts = []

@@ -10,8 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_runs import numbers
+from hardtack.report.charts.section import Section
 from hardtack.report.history import Epoch, epochs_of, is_number, lines_of, said_warnings
 from hardtack.results import Run
 
@@ -37,6 +39,7 @@ LAST = {"gradient_norm": "Gradient norm", "lr": "Learning rate", "images_per_s":
 ELSEWHERE = {"kind", "step", "epoch", "loss", "accuracy", "robust_accuracy", "eps", "eps_share", *LAST}
 
 
+@charts.register("training", section=Section(id="training", short="Training", title="Training", order=1000))
 def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Validation, training against it, loss; then the small ones. A chart without data is left out."""
     by = "epoch" if all(is_number(line.get("epoch")) for run in runs for line in run.metrics) else "step"

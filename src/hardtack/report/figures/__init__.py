@@ -48,7 +48,7 @@ def write_figures(
     """Write every figure these runs have data for into `folder`, as files of these kinds; returns the files."""
     runs = palette.in_order(read_runs(run_dirs))
     folder = Path(folder)
-    drawn = [chart for section in charts.sections(runs) for chart in section["charts"]] + charts.training_charts(runs)
+    drawn = [chart for section in charts.sections(runs) for chart in section["charts"]]
     written: list[Path] = []
     with rc_context(STYLE):
         for name, figure in _figures(drawn):

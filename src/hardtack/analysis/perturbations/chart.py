@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.comparable_runs import numbers, rounded
 from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import Cells, matrix_chart
+from hardtack.report.charts.section import Section
 from hardtack.results import Finding, Run
 
 SHOWN = 8  # images
@@ -23,6 +25,10 @@ CHANNELS = ("red", "green", "blue")
 ITSELF = "itself"
 
 
+@charts.register(
+    "perturbations",
+    section=Section(id="perturbations", short="Perturbations", title="Adversarial perturbations", order=120),
+)
 def perturbation_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images, threat and attack."""
 

@@ -1,4 +1,4 @@
-"""The loss as a function of the weights: its surface or its line around the trained ones, and how sharply it bends."""
+"""The loss as a function of the weights: its surface, or a line, around the trained ones."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.comparable_runs import numbers
+from hardtack.report.charts.section import Section
 from hardtack.report.charts.surface import surface_chart
 from hardtack.results import Finding, Run
 
 NOT_COMPARED = ("n", "batch_size", "probes", "most", "tolerance")  # settings that may differ between runs of one chart
 
 
+@charts.register(
+    "landscape",
+    section=Section(id="landscape", short="Landscape", title="Loss around the weights", order=140),
+)
 def landscape_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each set of images and way to look: surfaces, lines, then curvatures."""
-    return [
-        *charts_of(_groups(runs, "landscape"), lambda place, found: [_landscape(place, found)]),
-        *charts_of(_groups(runs, "curvature"), lambda place, found: [_curvature(place, found)]),
-    ]
+    """A chart for each set of images and kind of loss: surfaces, then lines."""
+    return charts_of(groups(runs, "landscape"), lambda place, found: [_landscape(place, found)])
 
 
-def _groups(runs: Sequence[Run], analysis: str) -> list[list[Found]]:
-    """Surfaces before lines, clean before attacked."""
+def groups(runs: Sequence[Run], analysis: str) -> list[list[Found]]:
+    """The findings of each chart of this analysis: surfaces before lines, clean before attacked."""
     groups = findings_beside(runs, analysis, _alike)
     return sorted(groups, key=lambda found: (_settings(found).get("dims") == 1, bool(_settings(found)["threat"])))
 
@@ -43,7 +46,7 @@ def _alike(finding: Finding) -> Hashable:
     return *where(finding), *settings
 
 
-def _loss(found: Found) -> str:
+def loss_name(found: Found) -> str:
     """`loss`, or `loss under pgd, ℓ∞ ≤ 8/255`."""
     settings = found.finding.settings
     if not settings.get("threat"):
@@ -54,13 +57,13 @@ def _loss(found: Found) -> str:
     return f"loss under {attack}{f'-{steps}' if steps else ''}, {wording.threat_name(settings['threat'])}{once}"
 
 
-def _file(found: Sequence[Found]) -> str:
+def file_name(found: Sequence[Found]) -> str:
     first = found[0].finding
     points = f"{first.settings['points']} points" if "points" in first.settings else ""
     return file_of(first, str(first.settings.get("threat") or "clean"), points)
 
 
-def _models(found: Sequence[Found]) -> str:
+def model_names(found: Sequence[Found]) -> str:
     return wording.listed(list(dict.fromkeys(str(one.finding.about.get("model")) for one in found)))
 
 
@@ -87,7 +90,7 @@ def _caption(found: Sequence[Found], *more: str) -> str:
     statistics = f"batch-norm statistics {settings['statistics']}" if True in norms else ""
     grid = "×".join([str(settings["points"])] * settings["dims"])
     return described(
-        found[0].finding, _models(found), _loss(found[0]), f"{grid} points",
+        found[0].finding, model_names(found), loss_name(found[0]), f"{grid} points",
         "random directions, each filter as long as the trained one (1: as far as the weights are long)", statistics,
         *more,
     )  # fmt: skip
@@ -109,7 +112,7 @@ def _surface(place: int, found: Sequence[Found]) -> dict[str, Any]:
         )
     return surface_chart(
         id=f"landscape-{place}",
-        file=_file(found),
+        file=file_name(found),
         title="Loss around the trained weights",
         caption=_caption(found, "one scale for all; +: the weights"),
         x="first direction",
@@ -131,7 +134,7 @@ def _line(place: int, found: Sequence[Found]) -> dict[str, Any]:
     return {
         "id": f"landscape-line-{place}",
         "kind": "lines",
-        "file": _file(found),
+        "file": file_name(found),
         "title": "Loss along a line through the trained weights",
         "x": {"label": "distance, in lengths of the filters", "suffix": "", "word": "distance"},
         "y": {"label": "loss", "kind": "number"},
@@ -140,52 +143,3 @@ def _line(place: int, found: Sequence[Found]) -> dict[str, Any]:
         "caption": _caption(found),
         "numbers": [_numbers(found)],
     }
-
-
-def _curvature(place: int, found: Sequence[Found]) -> dict[str, Any]:
-    """The largest eigenvalues as curves, trace and sharpness as a table."""
-    top = max(len(one.finding.arrays["eigenvalues"]) for one in found)
-    settings = _settings(found)
-    series = []
-    for one in found:
-        values, errors = one.finding.arrays["eigenvalues"].tolist(), one.finding.arrays["errors"].tolist()
-        points = [
-            [rank + 1, *(float(f"{v:.5g}") for v in (value, value - error, value + error))]
-            for rank, (value, error) in enumerate(zip(values, errors, strict=True))
-            if np.isfinite(value)
-        ]
-        series.append({"run": one.run, "name": one.name, "dash": False, "band": True, "marks": True, "points": points})
-    heads = {
-        "Largest eigenvalue": ("hessian_eigenvalue", "1"),
-        "Lowest": ("hessian_eigenvalue", "lowest"),
-        "Trace": ("hessian_trace", ""),
-        "Sharpness, one step": ("sharpness", "sam"),
-        f"Worst of {settings['ascent']}": ("sharpness", "worst"),
-    }
-    cells = {name: [one.finding.of(*which) for one in found] for name, which in heads.items()}
-    shown = {name: results for name, results in cells.items() if any(results)}
-    rows = [
-        [one.name, *(wording.with_interval(result) if (result := results[at]) else "—" for results in shown.values())]
-        for at, one in enumerate(found)
-    ]
-    sums = [{"run": one.run, "name": one.name, "cells": row[1:]} for one, row in zip(found, rows, strict=True)]
-    return {
-        "id": f"curvature-{place}",
-        "kind": "lines",
-        "file": _file(found),
-        "title": "Largest eigenvalues of the loss's Hessian",
-        "x": {"label": "rank", "suffix": "", "word": "rank", "whole": True, "ticks": list(range(1, top + 1))},
-        "y": {"label": "eigenvalue", "kind": "number"},
-        "series": series,
-        "choose": None,
-        "sums": {"head": [{"name": name, "flag": None} for name in shown], "rows": sums},
-        "caption": described(
-            found[0].finding, _models(found), _loss(found[0]), "in all weights, by Lanczos",
-            f"sharpness: rise of the loss within ρ = {settings['rho']:g} of the weights, as SAM sees it",
-        ),
-        "numbers": [numbers(["Run", *map(str, range(1, top + 1))], _ranked(series))],
-    }  # fmt: skip
-
-
-def _ranked(series: Sequence[dict[str, Any]]) -> list[list[str]]:
-    return [[str(one["name"]), *(f"{point[1]:.4g}" for point in one["points"])] for one in series]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
 from hardtack.report.charts.comparable_analyses import (
@@ -20,6 +21,7 @@ from hardtack.report.charts.comparable_analyses import (
 )
 from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
+from hardtack.report.charts.section import Section
 from hardtack.report.charts.violin import violin_chart, violin_view
 from hardtack.results import Finding, Run
 
@@ -34,6 +36,10 @@ SPOKEN = {
 }
 
 
+@charts.register(
+    "jacobian",
+    section=Section(id="jacobian", short="Jacobians", title="Jacobian spectra", order=80),
+)
 def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     groups = findings_beside(runs, "jacobian", _alike)
     return charts_of(groups, lambda place, found: [_violins(place, found), *_against(place, found, runs)])

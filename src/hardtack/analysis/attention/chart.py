@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.comparable_runs import numbers, rounded
 from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.matrix import close_scale, matrix_chart
+from hardtack.report.charts.section import Section
 from hardtack.results import Finding, Run
 
 NOT_COMPARED = ("n", "batch_size", "query", "shown")  # settings that may differ between runs of one chart
@@ -20,6 +22,12 @@ VIEWS = 6  # layers to switch between; of more some, evenly
 RUNS = 4  # beside each other in pictures
 
 
+@charts.register(
+    "attention",
+    section=Section(
+        id="attention", short="Attention", title="Attention under disturbance", layout="charts two", order=100
+    ),
+)
 def attention_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images and way to disturb them."""
     return charts_of(findings_beside(runs, "attention", _alike), _charts)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.comparable_runs import numbers
+from hardtack.report.charts.section import Section
 from hardtack.results import Finding, Run
 
 
+@charts.register(
+    "complexity",
+    section=Section(
+        id="complexity", short="Complexity", title="Complexity and dimension", layout="charts two", order=150
+    ),
+)
 def complexity_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart for each norm that bounds the weights."""
     groups = findings_beside(runs, "complexity", _alike)

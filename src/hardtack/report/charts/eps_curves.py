@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_runs import file_of, numbers
+from hardtack.report.charts.section import Section
 from hardtack.results import Curve, CurveSet, Run, curves, is_share, source_of
 
 
+@charts.register(
+    "eps_curves",
+    section=Section(id="curves", short="Curves", title="Robust accuracy against ε", order=10),
+)
 def eps_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart per norm and protocol: a metric against eps, every run a curve with its band."""
     order = {run.label: number for number, run in enumerate(runs)}

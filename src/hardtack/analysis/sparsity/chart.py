@@ -7,18 +7,24 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
 from hardtack.report.charts.comparable_analyses import Found, charts_of, findings_beside
 from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.histogram import histogram_chart, histogram_view
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
+from hardtack.report.charts.section import Section
 from hardtack.results import Finding, Result, Run, lower_is_better
 
 COMPONENTS = ("all", "convolution", "qkv", "feed-forward", "other")
 SPOKEN = {"all": "all weights", "qkv": "query, key and value"}
 
 
+@charts.register(
+    "sparsity",
+    section=Section(id="weights", short="Weights", title="Weights", layout="charts two", order=130),
+)
 def sparsity_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     def charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report.charts.comparable_analyses import (
     Found,
     charts_of,
@@ -18,6 +19,7 @@ from hardtack.report.charts.comparable_analyses import (
 )
 from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.scatter import scatter_chart, scatter_view
+from hardtack.report.charts.section import Section
 from hardtack.results import Finding, Run
 
 LIMIT = "first order"
@@ -25,6 +27,10 @@ _MOST = 300.0  # a power of ten that a float can hold
 FACTOR = "times its size before the first block"
 
 
+@charts.register(
+    "growth",
+    section=Section(id="growth", short="Growth", title="How perturbations grow", layout="charts two", order=90),
+)
 def growth_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return charts_of(findings_beside(runs, "growth", _alike), _charts)
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.comparable_runs import numbers, triple
 from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
+from hardtack.report.charts.section import Section
 from hardtack.report.masks import covered
 from hardtack.results import Finding, Run
 
@@ -22,6 +24,10 @@ MOST = {"saliency": "most saliency", "attention": "most attention received", "oc
 WORDS = {"saliency": "saliency", "attention": "attention received", "occluder": "what the occluder hides"}
 
 
+@charts.register(
+    "saliency",
+    section=Section(id="sight", short="Sight", title="What the models see", order=110),
+)
 def saliency_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     groups = findings_beside(runs, "saliency", _alike)
     return charts_of(groups, lambda place, found: [*_pictures(place, found), *_overlaps(place, found)])

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import Any
 
+from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
 from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
@@ -15,7 +16,8 @@ SHOWN = 10  # classes, units or images
 RUNS = 8
 
 
-def vision_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+@charts.register("feature_visualization", section="saliency")
+def feature_visualization_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each start, threat and set of classes or units."""
     return charts_of(findings_beside(runs, "visions", _alike), lambda place, found: [_chart(place, found)])
 

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from hardtack.analysis.adversary import make_adversary
 from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
-from hardtack.analysis.hessian import Hessian, Spectrum, lanczos
-from hardtack.analysis.landscape import Losses, gaussian
+from hardtack.analysis.curvature.hessian import Hessian, Spectrum, lanczos
+from hardtack.analysis.landscape.directions import gaussian
+from hardtack.analysis.landscape.loss import Losses
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses

@@ -1,0 +1,1 @@
+"""How sharply the loss bends at the trained weights."""

@@ -1,0 +1,70 @@
+"""How sharply the loss bends at the trained weights: the largest eigenvalues of its Hessian, and sharpness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hardtack.analysis.landscape.chart import file_name, groups, loss_name, model_names
+from hardtack.base.registry import charts
+from hardtack.report import wording
+from hardtack.report.charts.comparable_analyses import Found, charts_of, described
+from hardtack.report.charts.comparable_runs import numbers
+from hardtack.results import Run
+
+
+@charts.register("curvature", section="landscape")
+def curvature_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """A chart for each set of images and kind of loss."""
+    return charts_of(groups(runs, "curvature"), lambda place, found: [_curvature(place, found)])
+
+
+def _curvature(place: int, found: Sequence[Found]) -> dict[str, Any]:
+    """The largest eigenvalues as curves, trace and sharpness as a table."""
+    top = max(len(one.finding.arrays["eigenvalues"]) for one in found)
+    settings = found[0].finding.settings
+    series = []
+    for one in found:
+        values, errors = one.finding.arrays["eigenvalues"].tolist(), one.finding.arrays["errors"].tolist()
+        points = [
+            [rank + 1, *(float(f"{v:.5g}") for v in (value, value - error, value + error))]
+            for rank, (value, error) in enumerate(zip(values, errors, strict=True))
+            if np.isfinite(value)
+        ]
+        series.append({"run": one.run, "name": one.name, "dash": False, "band": True, "marks": True, "points": points})
+    heads = {
+        "Largest eigenvalue": ("hessian_eigenvalue", "1"),
+        "Lowest": ("hessian_eigenvalue", "lowest"),
+        "Trace": ("hessian_trace", ""),
+        "Sharpness, one step": ("sharpness", "sam"),
+        f"Worst of {settings['ascent']}": ("sharpness", "worst"),
+    }
+    cells = {name: [one.finding.of(*which) for one in found] for name, which in heads.items()}
+    shown = {name: results for name, results in cells.items() if any(results)}
+    rows = [
+        [one.name, *(wording.with_interval(result) if (result := results[at]) else "—" for results in shown.values())]
+        for at, one in enumerate(found)
+    ]
+    sums = [{"run": one.run, "name": one.name, "cells": row[1:]} for one, row in zip(found, rows, strict=True)]
+    return {
+        "id": f"curvature-{place}",
+        "kind": "lines",
+        "file": file_name(found),
+        "title": "Largest eigenvalues of the loss's Hessian",
+        "x": {"label": "rank", "suffix": "", "word": "rank", "whole": True, "ticks": list(range(1, top + 1))},
+        "y": {"label": "eigenvalue", "kind": "number"},
+        "series": series,
+        "choose": None,
+        "sums": {"head": [{"name": name, "flag": None} for name in shown], "rows": sums},
+        "caption": described(
+            found[0].finding, model_names(found), loss_name(found[0]), "in all weights, by Lanczos",
+            f"sharpness: rise of the loss within ρ = {settings['rho']:g} of the weights, as SAM sees it",
+        ),
+        "numbers": [numbers(["Run", *map(str, range(1, top + 1))], _ranked(series))],
+    }  # fmt: skip
+
+
+def _ranked(series: Sequence[dict[str, Any]]) -> list[list[str]]:
+    return [[str(one["name"]), *(f"{point[1]:.4g}" for point in one["points"])] for one in series]

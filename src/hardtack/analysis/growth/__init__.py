@@ -1,0 +1,1 @@
+"""How a perturbation grows from block to block."""

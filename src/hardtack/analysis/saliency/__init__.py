@@ -1,0 +1,1 @@
+"""Which pixels a prediction depends on."""
