@@ -18,12 +18,22 @@ from torch import Tensor
 from hardtack.api import EvaluationJob, load_target
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
+from hardtack.base.arrays import read_arrays
 from hardtack.base.config import merge, parse_words
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import Dataset, batches
 from hardtack.evaluation.settings import not_taken
 from hardtack.evaluation.trials import make_trials, votes
-from hardtack.results import ANALYSIS, PROTOCOL, ChunkStore, Result, per_image, read_arrays, read_results, read_verdicts
+from hardtack.results import (
+    ANALYSIS,
+    PROTOCOL,
+    Result,
+    adversarial_folder,
+    per_image,
+    read_results,
+    read_verdicts,
+    verdicts_path,
+)
 from hardtack.threats import Threat
 
 Columns = dict[str, np.ndarray]
@@ -90,9 +100,8 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     if "model" not in values and not (source / "checkpoints").is_dir():
         raise UserError(f"{source} holds no model; say which run was measured: hardtack verify {folder} run=RUN")
     target, job = load_target(None if "model" in values else source, values)
-    store = ChunkStore(folder, result.evaluation)
     try:
-        columns = read_verdicts(store.path)
+        columns = read_verdicts(verdicts_path(folder, result.evaluation))
     except UserError as error:
         return Verification(result.evaluation, 0, 0, 0, (str(error),))
     place = {int(index): row for row, index in enumerate(columns["index"])}
@@ -112,8 +121,8 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
         return Verification(result.evaluation, len(place), 0, 0, tuple(wrong), attacked=False)
     with preserve_state(target.model):
         wrong += _clean(verifier, target.data, columns, place)
-        limits = _limits(job, result.suite)
-        broken = _broken(verifier, target.data, store, columns, place, limits, eight=eight)
+        limits, images = _limits(job, result.suite), adversarial_folder(folder, result.evaluation)
+        broken = _broken(verifier, target.data, images, columns, place, limits, eight=eight)
     wrong += _reasons(columns) + broken.wrong + [line for one in claimed for line in _recount(one, columns)]
     return Verification(
         result.evaluation,
@@ -159,7 +168,7 @@ class _Broken(NamedTuple):
 def _broken(
     verifier: Verifier,
     data: Dataset,
-    store: ChunkStore,
+    folder: Path,
     columns: Columns,
     place: dict[int, int],
     limits: dict[str, Any],
@@ -175,7 +184,7 @@ def _broken(
     row_of = {int(index): row for row, index in enumerate(data.index)}
     kept: set[int] = set()
     rounded, wrong = np.zeros(3, dtype=np.int64), []
-    for path in sorted(store.images.glob("*.npz")):
+    for path in sorted(folder.glob("*.npz")):
         try:
             arrays = read_arrays(path)
         except UserError as error:

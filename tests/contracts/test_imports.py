@@ -29,7 +29,7 @@ ROOMS = {
 FREE = {"studies", "commands"}  # may import anything; nobody imports them, but each other and the two files of the root
 ROOT_FILES = {"__init__", "__main__"}
 # the modules of the base, each of which may import those before it
-BASE_ORDER = ("errors", "files", "registry", "config", "randomness", "progress", "capture", "runtime")
+BASE_ORDER = ("errors", "files", "arrays", "registry", "config", "randomness", "progress", "capture", "runtime")
 LOOSE = {
     "api", "analyzing", "cli", "command", "demo", "craft", "corrupting", "listing", "doctor", "recipes", "verify",
     "selftest", "plan", "plan_training", "comparing", "exporting", "importing", "robustbench", "protocols",

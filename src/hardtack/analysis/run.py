@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import hashlib
-import json
 import math
 import time
 from pathlib import Path
@@ -24,6 +22,18 @@ from hardtack.base.progress import Meter
 from hardtack.base.registry import analyses
 from hardtack.base.runtime import Runtime
 from hardtack.data.spans import check_pair, head
+from hardtack.engine import (
+    Job,
+    MemoryStore,
+    Notebook,
+    PieceResult,
+    PieceStore,
+    Span,
+    Store,
+    choose_executor,
+    job_id,
+    run_job,
+)
 from hardtack.evaluation import Subject
 from hardtack.evaluation.outcome import contents, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
@@ -31,12 +41,12 @@ from hardtack.models.dtypes import names_dtypes
 from hardtack.results import (
     ANALYSIS,
     Finding,
-    FindingStore,
     Result,
     append_results,
-    missing_spans,
+    finding_path,
     read_finding,
     read_results,
+    write_finding,
     write_verdicts,
 )
 
@@ -63,32 +73,57 @@ def analyze(
     if data is not None:
         check_pair(data)
     analysis = choose(analyses, {"name": name, **settings} if isinstance(name, str) else name)
-    runtime, subject = runtime or Runtime(), subject or Subject()
-    began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
+    runtime = runtime or Runtime()
+    home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
         with preserve_state(model), runtime.arithmetic("fp32"):
-            whole = Scene(model=model, data=data, runtime=runtime, name=subject.model)
-            scene = settled(whole, analysis)
-            _check_weights(model)
-            _check_images(scene)
-            id = _identify(scene, analysis, kept=folder is not None)
-            store = FindingStore(folder, id) if folder is not None else None
-            if store is not None:
-                runtime.join()
-                runtime.wait()
-                if (known := _recall(store)) is not None:
-                    return known
-                scene = dataclasses.replace(scene, scratch=store.folder / "scratch")
-            flags = _check_answers(whole) if asks_model(analysis) else []
-            work = analysis.begin(scene)
-            arrays = _run_pieces(work, store, runtime, title=f"analyze {id.rpartition('-')[0]}", quiet=quiet)
-            conclusion = _finite(work.conclude(arrays))
+            scene = Scene(model=model, data=data, runtime=runtime, name=subject.model if subject else "")
+            job = AnalysisJob(analysis, scene, folder=folder, subject=subject or Subject())
+            executor = choose_executor(runtime, shared=folder is not None)
+            finding: Finding = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
         model.to(home)
-    subject = dataclasses.replace(subject, flags=(*subject.flags, *flags))
-    about = _about(scene, subject, seconds=time.monotonic() - began)
-    return _keep(id, analysis, about, {**arrays, **conclusion.arrays}, conclusion, subject, store, runtime)
+    return finding
+
+
+class AnalysisJob(Job):
+    """An analysis as a job of the engine: its rows are those of the analysis' work."""
+
+    def __init__(self, analysis: Any, scene: Scene, *, folder: str | Path | None, subject: Subject) -> None:
+        self.analysis, self.whole, self.subject, self.folder = analysis, scene, subject, folder
+        self.began = time.monotonic()
+        self.scene = settled(scene, analysis)
+        _check_weights(scene.model)
+        _check_images(self.scene)
+        self.id = _identify(self.scene, analysis, kept=folder is not None)
+        self.title = f"analyze {self.id.rpartition('-')[0]}"
+        self.store: Store = MemoryStore()
+        if folder is not None:
+            self.store = PieceStore(Path(folder) / "analysis", self.id, columns=False)
+            self.scene = dataclasses.replace(self.scene, scratch=self.store.scratch)
+
+    def recall(self) -> Finding | None:
+        return None if self.folder is None else _recall(Path(self.folder), self.id)
+
+    def begin(self) -> None:
+        flags = _check_answers(self.whole) if asks_model(self.analysis) else []
+        self.subject = dataclasses.replace(self.subject, flags=(*self.subject.flags, *flags))
+        self.work: Work = self.analysis.begin(self.scene)
+        self.total = self.work.length
+
+    def piece_size(self, most: int) -> int:
+        return self.work.at_once
+
+    def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
+        return PieceResult(arrays=self.work.rows(span.start, span.stop))
+
+    def finish(self, columns: Arrays, arrays: Arrays, *, is_main: bool) -> Finding:
+        conclusion = _finite(self.work.conclude(arrays))
+        about = _about(self.scene, self.subject, seconds=time.monotonic() - self.began)
+        arrays = {**arrays, **conclusion.arrays}
+        folder = self.folder if is_main else None
+        return _keep(self.id, self.analysis, about, arrays, conclusion, self.subject, folder)
 
 
 def _check_weights(model: nn.Module) -> None:
@@ -127,8 +162,7 @@ def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:
         settings, _described(scene), scene.seed, hardtack.__version__, *files,
         *(contents(scene.model, _looked_at(scene.data)) if kept else ()),
     ]  # fmt: skip
-    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    return f"{name}-{digest}"
+    return job_id(name, decisive)
 
 
 def _looked_at(data: Data | None) -> Any:
@@ -148,39 +182,6 @@ def _described(scene: Scene) -> tuple[str, str]:
     return f"{scene.data.name}/{scene.data.split}", scene.data.description
 
 
-def _run_pieces(work: Work, store: FindingStore | None, runtime: Runtime, *, title: str, quiet: bool) -> Arrays:
-    """The arrays of all rows, computed now or read from disk."""
-    sharers = runtime.world_size if store is not None else 1
-    missing = _missing(work, store, runtime)
-    mine = missing[runtime.rank % sharers :: sharers]
-    made: list[Arrays] = []
-    with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main, unit="rows") as meter:
-        for start, stop in mine:
-            arrays = work.rows(start, stop)
-            if store is None:
-                made.append(arrays)
-            else:
-                store.write(start, stop, arrays)
-            meter.advance(stop - start)
-    if store is not None:
-        runtime.wait()
-        if missing_spans(store.spans(), work.length, work.length):
-            raise UserError(f"{store.folder} lacks pieces of other processes: all of them must write to one disk")
-        made = store.read()
-        runtime.wait()
-    return {name: np.concatenate([part[name] for part in made]) for name in made[0]} if made else {}
-
-
-def _missing(work: Work, store: FindingStore | None, runtime: Runtime) -> list[tuple[int, int]]:
-    size = max(1, work.at_once)
-    if store is None:
-        return missing_spans([], work.length, size)
-    runtime.wait()  # all must see the same pieces on disk before one of them adds to it
-    missing = missing_spans(store.spans(), work.length, size)
-    runtime.wait()
-    return missing
-
-
 def _about(scene: Scene, subject: Subject, *, seconds: float) -> dict[str, Any]:
     data, description = _described(scene)
     return {
@@ -198,8 +199,7 @@ def _keep(
     arrays: Arrays,
     conclusion: Conclusion,
     subject: Subject,
-    store: FindingStore | None,
-    runtime: Runtime,
+    folder: str | Path | None,
 ) -> Finding:
     settings = plain(analysis)
     name = str(settings.pop("name", id.rpartition("-")[0]))
@@ -222,13 +222,11 @@ def _keep(
         "analysis": name, "settings": settings, "about": about, "facts": dict(conclusion.facts),
         "notes": list(conclusion.notes),
     }  # fmt: skip
-    if store is not None and runtime.is_main:
+    if folder is not None:
         if rows:
-            write_verdicts(store.run_dir / rows, {"index": arrays["index"], "label": arrays["label"], **vectors})
-        append_results(store.run_dir, results)
-        store.finish(record, arrays)
-    if store is not None:
-        runtime.wait()
+            write_verdicts(Path(folder) / rows, {"index": arrays["index"], "label": arrays["label"], **vectors})
+        append_results(folder, results)
+        write_finding(folder, id, record, arrays)
     return Finding(
         id=id, analysis=name, settings=settings, about=about, facts=record["facts"], notes=tuple(conclusion.notes),
         arrays=arrays, results=tuple(results),
@@ -263,11 +261,12 @@ def _per_image(vectors: dict[str, np.ndarray], arrays: Arrays) -> bool:
     return "index" in arrays and "label" in arrays and lengths == {len(arrays["index"])}
 
 
-def _recall(store: FindingStore) -> Finding | None:
-    """What was found before; one that has lost its arrays is computed again."""
-    if not store.path.exists():
+def _recall(folder: Path, id: str) -> Finding | None:
+    """What was found before; a finding that has lost its arrays is computed again."""
+    path = finding_path(folder, id)
+    if not path.exists():
         return None
     try:
-        return read_finding(store.path, read_results(store.run_dir))
+        return read_finding(path, read_results(folder))
     except UserError:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ def head(data: Any, device: torch.device, first: int = 8) -> tuple[Tensor, Tenso
 
 
 def chunks(
-    data: Any, device: torch.device, spans: list[tuple[int, int]]
+    data: Any, device: torch.device, spans: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]]]:
     """The images of each span (first row, one past the last), on the device; a stream is read once, in order."""
     if isinstance(data, tuple):

@@ -20,11 +20,11 @@ from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
+from hardtack.engine import Notebook
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import clean_columns
 from hardtack.evaluation.trials import Trial, default_batch, search_precision, votes
-from hardtack.results import Notebook
 
 Columns = dict[str, np.ndarray]
 NOTE_EVERY_S = 20.0

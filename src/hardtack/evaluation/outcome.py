@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ import hardtack
 from hardtack.base.config import plain
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
+from hardtack.engine import job_id, tensor_digest
 from hardtack.evaluation.flip_scores import FLIPS, flip_list
 from hardtack.evaluation.metrics import accuracy, clean_results, robustness_area
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
@@ -27,13 +27,14 @@ from hardtack.evaluation.sights import Sight, facts
 from hardtack.evaluation.surveys import SURVEYS
 from hardtack.results import (
     SWEEPS,
-    ChunkStore,
     Result,
     append_results,
     read_arrays,
     read_results,
     read_verdicts,
+    verdicts_path,
     write_arrays,
+    write_verdicts,
 )
 
 Columns = dict[str, np.ndarray]
@@ -92,9 +93,8 @@ def identify(
         *([[facts(sight) for sight in sights]] if sights else ()),
         *(contents(model, data) if kept else ()),
     ]  # fmt: skip
-    digest = hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Identity(
-        id=f"{config.suite}-{digest}", suite=config.suite, trials=trials, sights=sights, subject=subject, data=name,
+        id=job_id(config.suite, decisive), suite=config.suite, trials=trials, sights=sights, subject=subject, data=name,
         data_description=description, classes=classes, runtime=runtime,
         parameters=sum(weight.numel() for weight in model.parameters()), source=getattr(data, "source", ""),
     )  # fmt: skip
@@ -102,11 +102,11 @@ def identify(
 
 def contents(model: nn.Module, data: Any) -> tuple[Any, ...]:
     """Digests of the weights and the images. Normalisation is in the buffers and in the architecture."""
-    weights = _digest_tensors({**model.state_dict(), **dict(model.named_buffers())})
+    weights = tensor_digest({**model.state_dict(), **dict(model.named_buffers())})
     if isinstance(data, tuple):
-        images = _digest_tensors({"x": data[0], "y": data[1]})
+        images = tensor_digest({"x": data[0], "y": data[1]})
     else:
-        images = _digest_tensors({"labels": data.labels, "index": data.index, **_resident_pixels(data)})
+        images = tensor_digest({"labels": data.labels, "index": data.index, **_resident_pixels(data)})
     return weights, plain(getattr(model, "architecture", None)), images
 
 
@@ -114,14 +114,6 @@ def _resident_pixels(data: Any) -> dict[str, torch.Tensor]:
     """The images where they are in memory anyway; a streamed set is known by its name and labels."""
     pixels = getattr(data.store, "pixels", None)
     return {} if pixels is None else {"pixels": pixels, "rows": data.rows}
-
-
-def _digest_tensors(tensors: dict[str, torch.Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -219,7 +211,7 @@ def summarise(
         known = {**common, **words, "threat": threats}
         results.append(accuracy("worst_case_accuracy", columns["robust"], columns["label"], classes, flags, known))
     if folder is not None:
-        _write(Path(folder), identity, examples, results)
+        _write(Path(folder), identity, columns, examples, results)
     return Evaluation(identity.id, tuple(results), columns, examples)
 
 
@@ -293,27 +285,25 @@ def _counts(names: np.ndarray) -> dict[str, int]:
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
-def _write(folder: Path, identity: Identity, examples: Columns, results: list[Result]) -> None:
-    store = ChunkStore(folder, identity.id)
+def _write(folder: Path, identity: Identity, columns: Columns, examples: Columns, results: list[Result]) -> None:
     if examples and identity.trials and identity.suite not in SWEEPS:
         facts = {"threat": np.array(str(identity.trials[-1].threat)), "classes": np.array(identity.classes)}
         pictures = {**examples, "x": eight_bits(examples["x"]), "x_exact": examples["x"]}
-        write_arrays(_examples_path(store), {**pictures, **facts})
+        write_arrays(_examples_path(folder, identity.id), {**pictures, **facts})
     append_results(folder, results)
-    if not store.path.exists():  # last: its presence says that the evaluation is complete
-        store.finish()
+    write_verdicts(verdicts_path(folder, identity.id), columns)  # last: it says that the evaluation is complete
 
 
 def eight_bits(x: np.ndarray) -> np.ndarray:
     return np.round(255 * x).astype(np.uint8)
 
 
-def _examples_path(store: ChunkStore) -> Path:
-    return store.path.parent.parent / "examples" / f"{store.path.stem}.npz"
+def _examples_path(folder: Path, id: str) -> Path:
+    return folder / "examples" / f"{id}.npz"
 
 
-def _read_examples(store: ChunkStore) -> Columns:
-    path = _examples_path(store)
+def _read_examples(folder: Path, id: str) -> Columns:
+    path = _examples_path(folder, id)
     if not path.exists():
         return {}
     arrays = {name: value for name, value in read_arrays(path).items() if name not in ("threat", "classes")}
@@ -321,10 +311,14 @@ def _read_examples(store: ChunkStore) -> Columns:
     return {**arrays, "x": exact}
 
 
-def recall(store: ChunkStore) -> Evaluation | None:
+def recall(folder: str | Path, id: str) -> Evaluation | None:
     """The evaluation as it was written when it was complete; None while there is something left to do."""
-    if not store.path.exists():
-        return None
-    id, folder = store.path.stem, store.path.parent.parent
+    folder = Path(folder)
     results = tuple(result for result in read_results(folder) if result.evaluation == id)
-    return Evaluation(id, results, read_verdicts(store.path), _read_examples(store)) if results else None
+    if not results or not verdicts_path(folder, id).exists():
+        return None
+    try:
+        return Evaluation(id, results, read_verdicts(verdicts_path(folder, id)), _read_examples(folder, id))
+    except UserError as error:  # a damaged file must not stop the evaluation that would replace it
+        print(f"{error}; it is evaluated again", file=sys.stderr)
+        return None

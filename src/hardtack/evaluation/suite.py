@@ -9,6 +9,7 @@ is what a long one has come to; a repeated call goes on from there and ends with
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,15 @@ from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, chunks, count, head, shape_of
+from hardtack.engine import Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, choose_executor, run_job
 from hardtack.evaluation.class_subset import class_subset
-from hardtack.evaluation.measure import Columns, Measure, join
+from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.survey import Survey
 from hardtack.evaluation.surveys import Scene, make_sights
 from hardtack.evaluation.trials import make_trials
 from hardtack.models.dtypes import names_dtypes
-from hardtack.results import ChunkStore, missing_spans
 
 
 @names_dtypes
@@ -56,67 +57,71 @@ def evaluate(
     model, data = class_subset(model, data)
     config = config or build(EvaluationConfig, settings)
     runtime = runtime or Runtime()
-    trials = make_trials(config, runtime.seed)
-    began, home = time.monotonic(), next(iter(model.parameters()), torch.empty(0)).device
+    home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        sights = make_sights(config, Scene(model, shape_of(data), runtime.seed))
-        identity = identify(model, data, config, trials, sights, runtime, subject or Subject(), kept=folder is not None)
-        store = ChunkStore(folder, identity.id) if folder is not None else None
-        if store is not None:
-            runtime.join()
-            runtime.wait()  # until the main process has written what it measured last: all must recall, or none
-            if (known := recall(store)) is not None:
-                return known
-        first = head(data, runtime.torch_device)
-        measure: Measure | Survey = (
-            Survey(model, sights, config, runtime, like=first[0])
-            if sights
-            else Measure(model, trials, config, runtime, like=first[0])
-        )
-        flags = measure.first_checks(*first, classes=getattr(data, "num_classes", None))
-        columns, examples = _run_chunks(config, measure, data, store, runtime, quiet=quiet)
-        identity = measure.known(identity)
+        job = EvaluationJob(model, data, config, runtime=runtime, folder=folder, subject=subject or Subject())
+        executor = choose_executor(runtime, shared=folder is not None)
+        result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
         model.to(home)
-    where = folder if runtime.is_main else None
-    return summarise(identity, columns, examples, flags, where, seconds=time.monotonic() - began)
+    return result
 
 
-def _run_chunks(
-    config: EvaluationConfig,
-    measure: Measure | Survey,
-    data: Any,
-    store: ChunkStore | None,
-    runtime: Runtime,
-    *,
-    quiet: bool,
-) -> tuple[Columns, Columns]:
-    """Verdicts and examples of all chunks, computed now or read from disk."""
-    sharers = runtime.world_size if store is not None else 1
-    size = config.chunk_size or measure.chunk_size(-(-count(data) // sharers))
-    runtime.wait()  # all must see the same chunks on disk before one of them adds to it
-    missing = missing_spans(store.spans() if store is not None else [], count(data), size)
-    runtime.wait()
-    mine = missing[runtime.rank % sharers :: sharers]
-    made: list[tuple[Columns, Columns]] = []
-    title = f"evaluate {config.suite}"
-    with Meter(title, total=len(mine), quiet=quiet or not runtime.is_main) as meter:
-        for (start, _), (x, y, index) in chunks(data, runtime.torch_device, mine):
-            notebook = store.notebook(start, len(x)) if store is not None else None
-            columns, pictures, kept = measure(
-                x, y, index, wanted=max(0, config.examples - start), notebook=notebook, meter=meter
-            )
-            if store is None:
-                made.append((columns, pictures))
-            else:
-                store.write(start, columns, pictures, kept if config.keep else None)
-            meter.advance(len(x))
-    if store is None:
-        return join([columns for columns, _ in made]), join([pictures for _, pictures in made if pictures])
-    runtime.wait()
-    columns, pictures = store.read_all(), store.read_arrays()
-    if len(columns["index"]) != count(data):
-        raise UserError(f"{store.folder} lacks chunks of other processes: all of them must write to one disk")
-    runtime.wait()
-    return columns, pictures
+class EvaluationJob(Job):
+    """An evaluation as a job of the engine: its rows are the images."""
+
+    unit = "img"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Dataset | tuple[Tensor, Tensor],
+        config: EvaluationConfig,
+        *,
+        runtime: Runtime,
+        folder: str | Path | None,
+        subject: Subject,
+    ) -> None:
+        self.model, self.data, self.config, self.runtime, self.folder = model, data, config, runtime, folder
+        self.title, self.total, self.began = f"evaluate {config.suite}", count(data), time.monotonic()
+        self.trials = make_trials(config, runtime.seed)
+        self.sights = make_sights(config, Scene(model, shape_of(data), runtime.seed))
+        self.identity = identify(
+            model, data, config, self.trials, self.sights, runtime, subject, kept=folder is not None
+        )
+        self.store: Store = MemoryStore()
+        if folder is not None:
+            self.store = PieceStore(Path(folder) / "verdicts", self.identity.id, root=folder)
+
+    def recall(self) -> Evaluation | None:
+        return None if self.folder is None else recall(self.folder, self.identity.id)
+
+    def begin(self) -> None:
+        x, y = head(self.data, self.runtime.torch_device)
+        self.measure: Measure | Survey = (
+            Survey(self.model, self.sights, self.config, self.runtime, like=x)
+            if self.sights
+            else Measure(self.model, self.trials, self.config, self.runtime, like=x)
+        )
+        self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None))
+
+    def piece_size(self, most: int) -> int:
+        return self.config.chunk_size or self.measure.chunk_size(most)
+
+    def inputs(self, spans: Sequence[Span]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for _, images in chunks(self.data, self.runtime.torch_device, spans):
+            yield images
+
+    def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
+        wanted = max(0, self.config.examples - span.start)
+        columns, examples, evidence = self.measure(*inputs, wanted=wanted, notebook=notebook, meter=meter)
+        files = {}
+        if self.config.keep and evidence is not None and len(evidence["index"]):
+            files[f"adversarial/{self.identity.id}/{span.start:08d}.npz"] = evidence
+        return PieceResult(columns=columns, arrays=examples, files=files)
+
+    def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
+        identity, folder = self.measure.known(self.identity), self.folder if is_main else None
+        seconds = time.monotonic() - self.began
+        return summarise(identity, columns, arrays, self.flags, folder, seconds=seconds)

@@ -14,12 +14,12 @@ from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
+from hardtack.engine import Notebook
 from hardtack.evaluation.measure import Columns
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight, clean_columns
 from hardtack.evaluation.trials import default_batch
-from hardtack.results import Notebook
 
 
 class Survey:

@@ -1,7 +1,8 @@
 """What we know and how: records of measured numbers, the run folders they live in, and their tables."""
 
+from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.results.distinguish import distinguish
-from hardtack.results.findings import Finding, FindingStore, read_finding
+from hardtack.results.findings import Finding, finding_path, read_finding, write_finding
 from hardtack.results.leaderboard import (
     ANALYSIS,
     ONE_VIEW,
@@ -26,18 +27,15 @@ from hardtack.results.per_image import per_image
 from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, is_share, paired, to_json, wilson
 from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
 from hardtack.results.store import (
-    ChunkStore,
-    Notebook,
+    adversarial_folder,
     append_result,
     append_results,
     find_runs,
     is_run,
-    missing_spans,
-    read_arrays,
     read_metrics,
     read_results,
     read_verdicts,
-    write_arrays,
+    verdicts_path,
     write_verdicts,
 )
 
@@ -47,13 +45,10 @@ __all__ = [
     "PROTOCOL",
     "REPORTED",
     "SWEEPS",
-    "ChunkStore",
     "Curve",
     "CurveSet",
     "Finding",
-    "FindingStore",
     "Gallery",
-    "Notebook",
     "Paired",
     "Point",
     "ProtocolRow",
@@ -62,6 +57,7 @@ __all__ = [
     "Row",
     "Run",
     "Table",
+    "adversarial_folder",
     "append_result",
     "append_results",
     "bootstrap",
@@ -70,12 +66,12 @@ __all__ = [
     "distinct_flags",
     "distinguish",
     "find_runs",
+    "finding_path",
     "from_json",
     "is_run",
     "is_share",
     "leaderboard",
     "lower_is_better",
-    "missing_spans",
     "paired",
     "parse_threat",
     "per_image",
@@ -89,7 +85,9 @@ __all__ = [
     "read_verdicts",
     "source_of",
     "to_json",
+    "verdicts_path",
     "wilson",
     "write_arrays",
+    "write_finding",
     "write_verdicts",
 ]

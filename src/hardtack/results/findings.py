@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
 from hardtack.results.record import Result, is_share
-from hardtack.results.store import read_arrays, write_arrays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,36 +59,16 @@ def _spoken(result: Result) -> str:
     return result.metric.replace("_", " ")
 
 
-class FindingStore:
-    """The pieces of one analysis under `analysis/.<id>/`, until `finish` joins them."""
+def finding_path(run_dir: str | Path, id: str) -> Path:
+    """The record of a finished analysis; its arrays are beside it."""
+    return Path(run_dir) / "analysis" / f"{id}.json"
 
-    def __init__(self, run_dir: str | Path, id: str) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", id):
-            raise UserError(f"analysis id {id!r} may hold only letters, digits, '.', '_' and '-'")
-        self.run_dir, self.id = Path(run_dir), id
-        self.path = self.run_dir / "analysis" / f"{id}.json"
-        self.folder = self.run_dir / "analysis" / f".{id}"
 
-    def spans(self) -> list[tuple[int, int]]:
-        """(first row, one past the last) of the pieces that are whole on disk."""
-        found = (re.fullmatch(r"(\d+)-(\d+)", path.stem) for path in self.folder.glob("*.npz"))
-        return sorted((int(match[1]), int(match[2])) for match in found if match)
-
-    def write(self, start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> None:
-        write_arrays(self._file(start, stop), arrays, compressed=False)
-
-    def read(self) -> list[dict[str, np.ndarray]]:
-        """The pieces in the order of their rows."""
-        return [read_arrays(self._file(*span)) for span in self.spans()]
-
-    def finish(self, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Everything in one place. The record comes last: its presence says that the analysis is complete."""
-        write_arrays(self.path.with_suffix(".npz"), arrays)
-        write_text(self.path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _file(self, start: int, stop: int) -> Path:
-        return self.folder / f"{start:08d}-{stop:08d}.npz"
+def write_finding(run_dir: str | Path, id: str, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
+    """Write a finished analysis. The record comes last: its presence says that the analysis is complete."""
+    path = finding_path(run_dir, id)
+    write_arrays(path.with_suffix(".npz"), arrays)
+    return write_text(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def finding_files(run_dir: str | Path) -> list[Path]:

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.arrays import read_arrays
 from hardtack.base.config import read_yaml
 from hardtack.base.errors import UserError
 from hardtack.results.findings import Finding, finding_files, read_finding
 from hardtack.results.record import Result
-from hardtack.results.store import find_runs, read_arrays, read_metrics, read_results
+from hardtack.results.store import find_runs, read_metrics, read_results
 
 GALLERY_ARRAYS = ("x", "x_adv", "index", "label", "clean_prediction", "adversarial_prediction", "size")
 

@@ -1,28 +1,21 @@
-"""Run folders on disk: results, metrics and per-image verdicts, written whole and renamed into place.
+"""Run folders on disk: results, training metrics and per-image verdicts.
 
-A reader never sees a half-written file. A long evaluation writes its verdicts in numbered chunks and merges
-them at the end, so that a killed one loses at most the chunk it was in.
+Files are written whole and renamed into place, so that a reader never sees a half-written one. What a long job has
+finished so far is kept by the engine until its final files are written here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import re
-import shutil
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from hardtack.base.arrays import Columns, read_columns, write_columns
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.files import atomic, write_text
+from hardtack.base.files import write_text
 from hardtack.results.record import Result, from_json, to_json
 
 RUN_FILES = ("config.yaml", "results.jsonl", "metrics.jsonl")
@@ -104,161 +97,31 @@ def _read_lines(path: Path, parse: Callable[[str], Any]) -> list[Any]:
 # ---------------------------------------------------------------- verdicts
 
 
+def verdicts_path(run_dir: str | Path, id: str) -> Path:
+    """Where the verdicts of a finished evaluation are."""
+    return Path(run_dir) / "verdicts" / f"{id}.parquet"
+
+
+def adversarial_folder(run_dir: str | Path, id: str) -> Path:
+    """Where the adversarial images that decided an evaluation's verdicts are."""
+    return Path(run_dir) / "adversarial" / id
+
+
 def write_verdicts(path: str | Path, columns: Mapping[str, Any]) -> Path:
     """One row per image as parquet. `columns`: name → n numbers, booleans or texts (None allowed)."""
-    arrays = {name: _to_arrow(values) for name, values in columns.items()}
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise UserError(f"verdict columns differ in length: {lengths}")
-    with atomic(path) as file:
-        pq.write_table(pa.table(arrays), file, compression="zstd")
-    return Path(path)
+    return write_columns(path, columns)
 
 
-def read_verdicts(path: str | Path) -> dict[str, np.ndarray]:
+def read_verdicts(path: str | Path) -> Columns:
     """The columns of a verdict file: name → array of shape (n,)."""
     path = Path(path)
     if not path.is_file():
         near = did_you_mean(path.name, [item.name for item in path.parent.glob("*.parquet")])
         raise UserError(f"there is no verdict file {path}{near}")
     try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid:
+        return read_columns(path)
+    except UserError:
         raise UserError(f"{path} is not a readable parquet file; evaluate the run again") from None
-    return {name: table.column(name).to_numpy() for name in table.column_names}
-
-
-def _to_arrow(values: Any) -> pa.Array:
-    array = values if isinstance(values, list | tuple) else np.asarray(values)
-    if isinstance(array, np.ndarray) and array.dtype.kind in "OUS":
-        array = array.tolist()
-    arrow = pa.array(array)
-    # A chunk in which nothing broke has only None in `broken_by`; it is still a column of texts.
-    return arrow.cast(pa.string()) if pa.types.is_null(arrow.type) else arrow
-
-
-class ChunkStore:
-    """The finished chunks of one evaluation, under `verdicts/.<id>/`, until `finish` merges them.
-
-    The id should be a digest of everything that changes the verdicts, so that another evaluation never
-    resumes from these chunks. A chunk is named by the first row of the data that it holds, and may have any length.
-    """
-
-    def __init__(self, run_dir: str | Path, id: str) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", id):
-            raise UserError(f"evaluation id {id!r} may hold only letters, digits, '.', '_' and '-'")
-        self.path = Path(run_dir) / "verdicts" / f"{id}.parquet"
-        self.folder = Path(run_dir) / "verdicts" / f".{id}"
-        self.images = Path(run_dir) / "adversarial" / id
-
-    def done(self) -> list[int]:
-        """First rows of the chunks that are whole on disk, ascending."""
-        return sorted(int(path.stem) for path in self.folder.glob("[0-9]*.parquet"))
-
-    def spans(self) -> list[tuple[int, int]]:
-        """(first row, one past the last) of the chunks that are whole on disk, ascending."""
-        return [(start, start + pq.read_metadata(self._file(start)).num_rows) for start in self.done()]
-
-    def write(
-        self,
-        start: int,
-        columns: Mapping[str, Any],
-        arrays: Mapping[str, np.ndarray] | None = None,
-        images: Mapping[str, np.ndarray] | None = None,
-    ) -> None:
-        """Keep one chunk's columns, larger `arrays` (for the gallery) beside them, and the `images` that decided."""
-        if arrays:  # before the parquet file, whose presence says that the chunk is whole
-            write_arrays(self._file(start, "npz"), arrays)
-        if images is not None and len(images["index"]):
-            write_arrays(self.images / f"{start:08d}.npz", images, compressed=False)
-        write_verdicts(self._file(start), columns)
-        self._file(start, "part").unlink(missing_ok=True)
-
-    def _file(self, start: int, kind: str = "parquet") -> Path:
-        return self.folder / f"{start:08d}.{kind}"
-
-    def read(self, start: int) -> dict[str, np.ndarray]:
-        """The columns of one finished chunk."""
-        return read_verdicts(self._file(start))
-
-    def read_all(self) -> dict[str, np.ndarray]:
-        """The columns of every finished chunk, joined in the order of their rows."""
-        return _join([self.read(start) for start in self.done()])
-
-    def read_arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of every finished chunk that has some, joined along their first axis."""
-        paths = [self._file(start, "npz") for start in self.done()]
-        return _join([read_arrays(path) for path in paths if path.is_file()])
-
-    def notebook(self, start: int, length: int) -> Notebook:
-        """Where a chunk that is not finished notes what it has come to."""
-        return Notebook(self._file(start, "part"), length)
-
-    def finish(self, path: str | Path | None = None) -> Path:
-        """Merge the chunks into one parquet file (default `verdicts/<id>.parquet`) and remove them."""
-        columns = self.read_all()
-        if not columns:
-            raise UserError(f"{self.folder} holds no finished chunk to merge")
-        merged = write_verdicts(path or self.path, columns)
-        self.discard()
-        return merged
-
-    def discard(self) -> None:
-        """Forget every chunk, to start over."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class Notebook:
-    """The state of one unfinished chunk: the latest page, written whole or not at all."""
-
-    def __init__(self, path: Path, length: int) -> None:
-        self.path, self.length = path, length
-
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        write_arrays(self.path, {**arrays, "length": np.array(self.length)}, compressed=False)
-
-    def read(self) -> dict[str, np.ndarray] | None:
-        """The last page; None where there is none, or it is of a chunk of another length."""
-        if not self.path.is_file():
-            return None
-        arrays = read_arrays(self.path)
-        return arrays if int(arrays.pop("length")) == self.length else None
-
-
-def missing_spans(done: Sequence[tuple[int, int]], total: int, size: int) -> list[tuple[int, int]]:
-    """What the finished spans leave of `total` rows, in pieces of at most `size`."""
-    missing, at = [], 0
-    for start, stop in [*sorted(done), (total, total)]:
-        missing += [(first, min(first + size, start)) for first in range(at, start, size)]
-        at = max(at, stop)
-    return missing
-
-
-def write_arrays(path: str | Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
-    """An npz, written atomically. Nothing is pickled."""
-    with atomic(path) as file:
-        plain: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-        (np.savez_compressed if compressed else np.savez)(file, **plain)
-    return Path(path)
-
-
-def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of an npz; one that would execute code on loading is refused."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path} is not a readable npz file of plain arrays ({error})") from None
-
-
-def _join(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    if not parts:
-        return {}
-    names = list(parts[0])
-    for part in parts:
-        if set(part) != set(names):
-            raise UserError(f"chunks of one evaluation differ in their columns: {names} and {list(part)}")
-    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 # ---------------------------------------------------------------- finding runs

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from surveyed import measured
 
-from hardtack.results import FindingStore, append_result
+from hardtack.results import append_result, write_finding
 
 
 def attended(
@@ -41,7 +41,7 @@ def attended(
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").touch()
-    FindingStore(folder, id).finish(record, arrays)
+    write_finding(folder, id, record, arrays)
 
 
 def stared(folder: Path, *, occluder: bool) -> None:
@@ -87,4 +87,4 @@ def _keep(folder: Path, id: str, analysis: str, settings: dict, facts: dict, arr
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").touch()
     record = {"analysis": analysis, "settings": settings, "about": about, "facts": facts, "notes": []}
-    FindingStore(folder, id).finish(record, arrays)
+    write_finding(folder, id, record, arrays)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hardtack.results import FindingStore, Result, append_results
+from hardtack.results import Result, append_results, write_finding
 
 COLUMNS = ("adversarial", "random", "corrupted", "first order", "one plus", "exponential")
 
@@ -59,4 +59,4 @@ def _finish(folder: Path, name: str, settings: dict, facts: dict, arrays: dict, 
     record = {"analysis": name, "settings": settings, "about": about, "facts": facts, "notes": []}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").touch()
-    FindingStore(folder, f"{name}-a").finish(record, arrays)
+    write_finding(folder, f"{name}-a", record, arrays)

@@ -9,10 +9,10 @@ from spectral import spectral
 
 from hardtack.analysis.growth.chart import growth_charts
 from hardtack.analysis.jacobian.chart import jacobian_charts, shared_rows
+from hardtack.base.arrays import read_arrays
 from hardtack.report import charts, write_figures
 from hardtack.report.charts.violin import outline, violin_view
-from hardtack.results import FindingStore, Result, append_results, read_runs
-from hardtack.results.store import read_arrays
+from hardtack.results import Result, append_results, read_runs, write_finding
 
 LEVELS = {"plain": 2.0, "smooth": 1.5, "rough": 4.0}
 
@@ -54,7 +54,7 @@ def test_spectra_of_other_pieces_do_not_replace_those_of_blocks(three):
     }
     arrays = {**read_arrays(first.with_suffix(".npz")), "sigma_network": np.ones((40, 1, 1))}
     record["about"]["created"] = "2026-11-16"
-    FindingStore(three / "plain", "jacobian-b").finish(record, arrays)
+    write_finding(three / "plain", "jacobian-b", record, arrays)
     found = [chart for chart in jacobian_charts(read_runs(three)) if chart["kind"] == "violin"]
     assert [len(chart["views"][0]["series"]) for chart in found] == [3, 1]
     assert [view["name"] for view in found[1]["views"]] == ["pixels to logits"]

@@ -8,7 +8,6 @@ import pytest
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
 from hardtack.results import (
-    ChunkStore,
     Result,
     append_result,
     find_runs,
@@ -99,29 +98,6 @@ def test_verdict_mistakes_are_explained(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     with pytest.raises(UserError, match="not a readable"):
         read_verdicts(tmp_path / "bad.parquet")
-
-
-def test_chunks_resume_and_merge_in_order(tmp_path):
-    store = ChunkStore(tmp_path, "pgd-abc")
-    store.write(1, columns(4, 4, "pgd"), {"x": np.ones((2, 3))})
-    store.write(0, columns(0, 4))
-    (store.folder / ".00002.parquet.x.part").write_bytes(b"cut off by a crash")
-    (store.folder / "00003.npz").write_bytes(b"its parquet never came")
-    again = ChunkStore(tmp_path, "pgd-abc")
-    assert again.done() == [0, 1]
-    assert again.read_all()["index"].tolist() == list(range(8))
-    assert again.read_arrays()["x"].shape == (2, 3)
-    path = again.finish()
-    assert path == tmp_path / "verdicts" / "pgd-abc.parquet" and not again.folder.exists()
-    assert read_verdicts(path)["broken_by"].tolist() == [None] * 4 + ["pgd"] * 4
-    assert again.done() == [] and again.read_all() == {}
-
-
-def test_chunk_mistakes_are_explained(tmp_path):
-    with pytest.raises(UserError, match="letters"):
-        ChunkStore(tmp_path, "../../etc")
-    with pytest.raises(UserError, match="no finished chunk"):
-        ChunkStore(tmp_path, "x").finish()
 
 
 def test_arrays_never_execute_code(tmp_path):

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hardtack.analysis.image_cache import ImageCache
+from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
-from hardtack.results.store import read_arrays, write_arrays
 
 Product = Callable[[Tensor], Tensor]
 _MOST_KEPT = 1 << 31  # bytes of vectors that may lie on the disk while Lanczos is at work

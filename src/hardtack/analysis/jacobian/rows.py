@@ -17,8 +17,8 @@ from torch import Tensor
 
 from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.lanczos import Spectrum
+from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
-from hardtack.results.store import read_arrays, write_arrays
 
 MOST_NUMBERS = 1 << 26  # of a matrix that is decomposed as a whole: 8192 × 8192
 _WRITE_S = 20  # seconds of work that a kill may cost

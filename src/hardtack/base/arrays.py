@@ -1,0 +1,83 @@
+"""Columns (parquet) and arrays (npz) on disk, written whole and renamed into place. Nothing is pickled."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hardtack.base.errors import UserError
+from hardtack.base.files import atomic
+
+Columns = dict[str, np.ndarray]
+
+
+def write_columns(path: str | Path, columns: Mapping[str, Any]) -> Path:
+    """Columns of one length as parquet. `columns`: name → n numbers, booleans or texts (None allowed)."""
+    arrays = {name: _to_arrow(values) for name, values in columns.items()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"the columns of {Path(path).name} differ in length: {lengths}")
+    with atomic(path) as file:
+        pq.write_table(pa.table(arrays), file, compression="zstd")
+    return Path(path)
+
+
+def read_columns(path: str | Path) -> Columns:
+    """The columns of a parquet file: name → array of shape (n,)."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"{path} is not a readable parquet file ({error})") from None
+    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+
+def count_rows(path: str | Path) -> int | None:
+    """The number of rows of a parquet file, from its footer; None where the file is damaged."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowInvalid):
+        return None
+
+
+def write_arrays(path: str | Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
+    """Arrays by name as one npz file."""
+    with atomic(path) as file:
+        plain: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+        (np.savez_compressed if compressed else np.savez)(file, **plain)
+    return Path(path)
+
+
+def read_arrays(path: str | Path) -> Columns:
+    """The arrays of an npz file; a file that would execute code when it is loaded is refused."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise UserError(f"{path} is not a readable npz file of plain arrays ({error})") from None
+
+
+def join_columns(parts: Sequence[Mapping[str, np.ndarray]]) -> Columns:
+    """Columns of several parts, one below the other; all parts must have the same names."""
+    if not parts:
+        return {}
+    names = list(parts[0])
+    for part in parts:
+        if set(part) != set(names):
+            raise UserError(f"parts of one table differ in their columns: {names} and {list(part)}")
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
+
+
+def _to_arrow(values: Any) -> pa.Array:
+    array = values if isinstance(values, list | tuple) else np.asarray(values)
+    if isinstance(array, np.ndarray) and array.dtype.kind in "OUS":
+        array = array.tolist()
+    arrow = pa.array(array)
+    # A column of texts in which every value is None has the type null; it is stored as a column of texts.
+    return arrow.cast(pa.string()) if pa.types.is_null(arrow.type) else arrow

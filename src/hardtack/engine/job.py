@@ -1,0 +1,45 @@
+"""The contract Job: what a long computation tells the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hardtack.base.arrays import Columns
+from hardtack.base.progress import Meter
+from hardtack.engine.pieces import PieceResult, Span
+from hardtack.engine.store import Notebook
+
+
+class Job:
+    """A map over `total` rows. Only `total` and `run` have to be written; everything else has a default.
+
+    A row must not depend on the piece it is computed in: whatever is random in it is drawn from its own number.
+    """
+
+    total: int  # the number of rows
+    title = "job"  # what the progress line says
+    unit = "rows"  # what the progress line counts per second
+
+    def recall(self) -> Any | None:
+        """The result of an earlier call that was finished; None where there is none."""
+        return None
+
+    def begin(self) -> None:
+        """Prepare for the first piece. Not called where the result is recalled."""
+
+    def piece_size(self, most: int) -> int:
+        """Rows in one piece; `most` is the share of one worker."""
+        return most
+
+    def inputs(self, spans: Sequence[Span]) -> Iterator[Any]:
+        """What each piece is computed from, in order: a stream is opened once and read while pieces are computed."""
+        return iter([None] * len(spans))
+
+    def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
+        """One piece. A long one may keep its state in `notebook` and find it there after a kill."""
+        raise NotImplementedError
+
+    def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Any:
+        """The result, from the rows of all pieces. Final files are written by the main process only."""
+        return columns, arrays

@@ -1,0 +1,38 @@
+"""`run_job`: one job from its identity on disk to its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hardtack.base.errors import UserError
+from hardtack.engine.executors.executor import Executor
+from hardtack.engine.job import Job
+from hardtack.engine.pieces import missing_spans
+from hardtack.engine.store import Store
+
+
+def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) -> Any:
+    """The job's result: recalled if it was finished before, else from the pieces on disk and those computed now."""
+    executor.join()
+    executor.wait()  # until the main process has written its last result: all processes must recall, or none
+    if (result := job.recall()) is not None:
+        return result
+    job.begin()
+    size = max(1, job.piece_size(max(1, -(-job.total // executor.workers))))
+    executor.wait()  # all processes must see the same pieces on disk before one of them adds to them
+    missing = missing_spans(store.spans(), job.total, size)
+    executor.wait()
+    executor.run(job, missing, store, quiet=quiet)
+    executor.wait()
+    if missing_spans(store.spans(), job.total, size):
+        if (result := job.recall()) is not None:  # another call of the same job was faster, and removed the pieces
+            store.discard()
+            return result
+        raise UserError(f"pieces of {job.title} are missing on disk: all processes must write to the same disk")
+    columns, arrays = store.read()
+    executor.wait()
+    result = job.finish(columns, arrays, is_main=executor.is_main)
+    if executor.is_main:
+        store.discard()
+    executor.wait()
+    return result
