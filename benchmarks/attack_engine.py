@@ -29,7 +29,6 @@ import torch
 from torch import Tensor, nn
 
 import hardtack as ht
-from hardtack.api import load_target
 from hardtack.attacks import APGD
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.pool.attempts import Images
@@ -38,7 +37,9 @@ from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.queue import Round
 from hardtack.attacks.pool.search import Try
 from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.config import build
 from hardtack.data import batches
+from hardtack.evaluation.target import TargetConfig, complete, load_target
 from hardtack.results import read_results, wilson
 from hardtack.threats import Threat
 
@@ -135,7 +136,8 @@ def tier_facts(measured: Any, seconds: float) -> dict[str, Any]:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     threat, runtime = Threat.parse(arguments.threat), ht.Runtime()
-    target, _ = load_target(arguments.run, {"data": {"root": arguments.root}, "n": arguments.n})
+    values = complete(arguments.run, {"data": {"root": arguments.root}, "n": arguments.n})
+    target = load_target(arguments.run, build(TargetConfig, values))
     model = target.model.cuda().eval().requires_grad_(False)
     batch = next(batches(target.data, arguments.n, device="cuda"))
     x, y = batch.x, batch.y

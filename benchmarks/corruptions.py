@@ -44,9 +44,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import hardtack as ht
-from hardtack.api import load_run
 from hardtack.data.corruptions import COMMON, Constants, corrupt, frost_source
 from hardtack.data.corruptions.catalogue import SEVERITIES
+from hardtack.evaluation.target import load_run
 
 Array = reference.Array
 Make = Callable[[Tensor, Tensor, str, int], Tensor]

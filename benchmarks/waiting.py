@@ -3,7 +3,7 @@
     python benchmarks/waiting.py --output benchmarks/results/waiting.json      # on a CPU, with nothing else running
 
 `spinning` is what torch's OpenMP does by itself, `asleep` what the command `hardtack` asks for (GOMP_SPINCOUNT=2000;
-hardtack.command), each alone and beside processes that each keep a core busy, in turns.
+hardtack.commands.cli), each alone and beside processes that each keep a core busy, in turns.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`hardtack …` and `python -m hardtack …`."""
 
-from hardtack.cli import main
+from hardtack.commands.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

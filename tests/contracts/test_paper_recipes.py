@@ -9,9 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from hardtack.api import nested, train
+from hardtack import train
+from hardtack.base.config import nested
+from hardtack.commands.recipe_files import list_recipes, recipe_folder
 from hardtack.models import load_model
-from hardtack.recipes import list_recipes, recipe_folder
 from hardtack.training import read_recipe
 
 NAMES = list_recipes()

@@ -92,7 +92,7 @@ def test_a_mistake_in_the_real_command_is_one_line(home):
 
 def test_importing_the_package_imports_no_torch(tmp_path):
     code = """
-import sys, hardtack, hardtack.cli, hardtack.report, hardtack.results
+import sys, hardtack, hardtack.commands.cli, hardtack.report, hardtack.results
 assert "torch" not in sys.modules, "torch"
 hardtack.evaluate, hardtack.analyze, hardtack.train
 assert "torch" in sys.modules
@@ -108,7 +108,7 @@ def test_reports_are_written_without_torch(home):
     code = """
 import sys
 sys.modules["torch"] = None
-from hardtack.cli import main
+from hardtack.commands.cli import main
 sys.exit(main(["report", "runs/first", "--output", "without.html"]))
 """
     done = python("-c", code, cwd=home)

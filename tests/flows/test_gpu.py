@@ -70,7 +70,7 @@ def test_bf16_search_is_verified_in_fp32():
 
 @pytest.mark.parametrize("objective", ["standard", "adversarial", "trades", "mart", "alp", "free", "rspc"])
 def test_training_learns_on_the_gpu_and_resumes(objective, tmp_path):
-    from hardtack.api import train
+    from hardtack.commands.train import train
 
     words = ["train.epochs=6", "train.batch_size=128", f"objective={objective}", "runtime.precision=bf16",
              "model=vit_digits", "optimiser.lr=2e-3", "train.ema=0.9"]  # fmt: skip
@@ -97,7 +97,7 @@ LOOPS = {
 @pytest.mark.parametrize("loop", LOOPS)
 def test_replayed_updates_lead_where_eager_ones_do(loop, tmp_path):
     """Graphs hand out gradients in memory that the next pass overwrites: a loop that keeps one too long goes astray."""
-    from hardtack.api import train
+    from hardtack.commands.train import train
 
     found = {}
     for compile in (False, True):
@@ -195,7 +195,7 @@ def test_the_l1_projection_is_the_same_on_both_devices():
 
 
 def test_convolutions_are_trained_channels_last_and_saved_as_ever(tmp_path):
-    from hardtack.api import load_run, train
+    from hardtack import load_run, train
 
     words = ["train.epochs=1", "train.batch_size=128", "runtime.precision=bf16", "model=resnet8_cifar", "train.ema=0.9"]
     folder = train(read_recipe(None, [*words, f"output={tmp_path / 'run'}"]), quiet=True)

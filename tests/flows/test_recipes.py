@@ -7,9 +7,9 @@ import math
 
 import pytest
 
+from hardtack.commands.recipe_files import find_recipe, list_recipes, recipe_folder
 from hardtack.data import batches, load_data
 from hardtack.models import load_model
-from hardtack.recipes import find_recipe, list_recipes, recipe_folder
 from hardtack.training import Trainer, read_recipe, validation_attack
 from tiny_runs import write_data
 

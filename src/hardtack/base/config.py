@@ -151,6 +151,16 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
     return values
 
 
+def nested(words: Mapping[str, Any]) -> dict[str, Any]:
+    """`{"train.epochs": 5}` as `{"train": {"epochs": 5}}`."""
+    values: dict[str, Any] = {}
+    for path, value in words.items():
+        for key in reversed(path.split(".")):
+            value = {key: value}
+        values = merge(values, value)
+    return values
+
+
 # ---------------------------------------------------------------- mappings to dataclasses
 
 

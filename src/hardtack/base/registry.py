@@ -199,3 +199,4 @@ charts = Registry("charts", "chart", "hardtack.report.charts", "hardtack.analysi
 executors = Registry("executors", "executor", "hardtack.engine.executors")
 suites = Registry("suites", "suite", "hardtack.evaluation.suites")
 metrics = Registry("metrics", "metric", "hardtack.results.metrics")
+verbs = Registry("verbs", "verb", "hardtack.commands")

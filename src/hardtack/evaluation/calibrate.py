@@ -7,9 +7,7 @@ and a step of each search. Slow models are tried on fewer images and smaller bat
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +23,7 @@ from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.search import Cost, Work, success_margin
 from hardtack.attacks.pool.slots import Slots
 from hardtack.base import randomness
+from hardtack.base.cost import Memory, device_name, timed
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import count, head
@@ -127,24 +126,7 @@ def _affordable(seconds: float, each_s: float, most: int) -> int:
     return max(4, min(most, int(seconds / max(each_s, 1e-9))))
 
 
-def device_name(runtime: Runtime) -> str:
-    device = runtime.torch_device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
 # ---------------------------------------------------------------- how fast
-
-
-def timed(work: Callable[[], Any], repeats: int) -> float:
-    """Seconds of one call, the device's work included."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    began = time.monotonic()
-    for _ in range(repeats):
-        work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return (time.monotonic() - began) / repeats
 
 
 def _rates(pool: Pool, images: Images, width: int) -> tuple[float, float, int]:
@@ -233,31 +215,3 @@ def _siege(model: nn.Module, stage: Stage, images: Images, pool: Pool, measure: 
     odd = stand & (attack_run.zero_gradient | attack_run.not_finite | attack_run.flat)
     suspects = float(odd.sum()) / max(len(rows), 1)
     return len(rows) / n, (early[0], early[1]), tuple(rounds), suspects
-
-
-# ---------------------------------------------------------------- how much memory
-
-
-class Memory:
-    """Of the process where the device is the CPU, of torch's tensors on a GPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.before_mb = _resident_mb()
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-
-    def peak_mb(self, factor: float) -> float:
-        """Since then; what has grown is taken `factor` times, where a smaller batch had to do."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / 2**20
-        return self.before_mb + factor * (_resident_mb() - self.before_mb)
-
-
-def _resident_mb() -> float:
-    """The most memory this process has held; 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)

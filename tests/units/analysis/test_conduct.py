@@ -13,7 +13,7 @@ from hardtack.analysis.landscape.directions import filter_direction
 from hardtack.base.errors import UserError
 from hardtack.base.registry import Registry, analyses
 from hardtack.base.runtime import Runtime
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.evaluation.class_subset import ClassSubset
 from hardtack.results import read_results, read_run
 

@@ -11,7 +11,7 @@ from hardtack.analysis.jacobian.chain import find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.models import load_model, wrap
 
 CPU = Runtime(device="cpu")

@@ -15,7 +15,7 @@ from hardtack.analysis.jacobian.rows import bound, dense_jacobian
 from hardtack.analysis.jacobian.scalar_attention import printed_jacobian, scalar_attention, scalar_attention_jacobian
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.models import wrap
 
 CPU = Runtime(device="cpu")

@@ -11,7 +11,7 @@ from hardtack.attacks import Ascent
 from hardtack.base.config import plain
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.results import read_run
 
 CPU = Runtime(device="cpu")

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hardtack.analyzing import analyze_words
+from hardtack.analysis.job import analyze_words
 
 SMALL = ["model.options.depth=2", "model.options.width=16", "model.options.heads=2", "model.num_classes=10"]
 

@@ -1,6 +1,6 @@
 """What an evaluation was asked for is kept as words that ask for it again."""
 
-from hardtack.api import evaluate_run
+from hardtack.evaluation.job import evaluate_run
 from hardtack.report import write_card
 
 

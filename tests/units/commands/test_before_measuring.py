@@ -6,10 +6,10 @@ import torch
 from PIL import Image
 
 import hardtack as ht
-from hardtack.api import evaluate_run
 from hardtack.base.config import choose
 from hardtack.base.registry import attacks
-from hardtack.cli import main
+from hardtack.commands.cli import main
+from hardtack.evaluation.job import evaluate_run
 
 
 def photographs(folder, names):

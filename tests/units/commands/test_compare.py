@@ -8,10 +8,10 @@ import pytest
 
 import hardtack as ht
 from hardtack.base.errors import UserError
-from hardtack.cli import main
-from hardtack.comparing import _p, compare, turned
+from hardtack.commands.cli import main
 from hardtack.evaluation import Subject
 from hardtack.results import append_results, distinguish, paired, read_results, read_verdicts, write_verdicts
+from hardtack.results.compare import _p, compare, turned
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 import hardtack as ht
-from hardtack.api import evaluate_run
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.data.corruptions import corrupt
 from hardtack.data.official import open_official
+from hardtack.evaluation.job import evaluate_run
 
 FEW = ["types=[contrast,brightness]", "n=6"]
 

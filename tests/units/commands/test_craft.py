@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from tiny_runs import write_data
 
 ATTACK = ["attack", "model=vit_digits", "model.options.patch_size=4", "data=npz:data.npz", "n=3"]
@@ -30,7 +30,7 @@ def test_another_attack_is_written_beside_and_the_same_one_in_its_place(capsys, 
     kept = (home / "adversarial/adversarial.npz").read_bytes()
     second = craft(capsys, "attack=patch_fool", "attack.steps=2")
     assert "images: adversarial/adversarial.npz" in first and "beside" not in first
-    assert "images: adversarial/adversarial-2.npz" in second and "other adversarial images already" in second
+    assert "images: adversarial/adversarial-2.npz" in second and "already holds other adversarial images" in second
     assert "linf:1, 1 patch of 4×4, chosen by attention" in second
     assert (home / "adversarial/adversarial.npz").read_bytes() == kept
     assert "patch_fool" in str(np.load(home / "adversarial/adversarial-2.npz")["protocol"])

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from hardtack.cli import main
-from hardtack.exporting import escaped
+from hardtack.commands.cli import main
+from hardtack.report.latex import escaped
 from hardtack.results import Result, append_results, read_results
 from tiny_runs import write_data
 

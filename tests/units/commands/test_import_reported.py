@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.report import write_report
 from hardtack.results import Result, append_results, leaderboard, read_results, read_runs
 

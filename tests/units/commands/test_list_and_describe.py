@@ -3,7 +3,7 @@
 import pytest
 
 from hardtack.base.registry import models
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.models import load_model, save_weights
 
 
@@ -70,9 +70,9 @@ def test_a_model_is_drawn_with_its_shapes(capsys):
     code, out, _ = said(capsys, "describe", "vit_digits", "depth=3", "image_size=64", "num_classes=7")
     assert code == 0
     assert "3×64×64" in out and "0–2 ×3" in out and "64×64" in out and "attention → mlp" in out
-    drawn, _, knobs = out.partition("knobs: ")
+    drawn, _, options = out.partition("options: ")
     assert drawn.strip().splitlines()[-1].split()[1:4] == ["head", "Linear", "7"]
-    assert knobs.startswith("image_size=32  patch_size=8") and "drop_path=0.0" in knobs
+    assert options.startswith("image_size=32  patch_size=8") and "drop_path=0.0" in options
 
 
 def test_a_weights_file_and_a_timm_model_are_drawn(tmp_path, capsys):

@@ -5,7 +5,7 @@ The command's own `main` is called in this process: the same words, without two 
 
 import pytest
 
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from tiny_runs import files_below, write_data
 
 
@@ -111,7 +111,7 @@ def test_our_own_faults_are_called_so(home, capsys, monkeypatch):
     def broken(*args, **kwargs):
         raise RuntimeError("a thing\nof two lines")
 
-    monkeypatch.setattr("hardtack.api.evaluate_run", broken)
+    monkeypatch.setattr("hardtack.evaluation.job.evaluate_run", broken)
     assert main(EVALUATE) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "RuntimeError: a thing of two lines" in error and "--debug" in error
@@ -121,7 +121,7 @@ def test_an_interrupt_says_how_to_go_on(home, capsys, monkeypatch):
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hardtack.api.evaluate_run", interrupted)
+    monkeypatch.setattr("hardtack.evaluation.job.evaluate_run", interrupted)
     assert main(EVALUATE) == 130
     assert "repeat the command" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 import hardtack as ht
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.models import user_code
 from hardtack.results import read_results
 from tiny_runs import write_data

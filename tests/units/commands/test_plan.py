@@ -11,8 +11,8 @@ import hardtack as ht
 from hardtack.attacks import APGD, FAB, Ascent, CarliniWagner, MinimumNorm, Square
 from hardtack.attacks.autoattack import Stage, autoattack
 from hardtack.attacks.pool.search import Cost
-from hardtack.cli import main
-from hardtack.plan import OFFICIAL, passes, plan_evaluation
+from hardtack.commands.cli import main
+from hardtack.evaluation.plan import OFFICIAL, passes, plan_evaluation
 from tiny_runs import MODEL, Linear, images, labels, write_data
 
 THREAT = ht.Threat.parse("linf:0.01")

@@ -5,17 +5,19 @@ import torch
 
 from hardtack.attacks.pool.search import Cost
 from hardtack.base.errors import UserError
-from hardtack.cli import main
-from hardtack.plan import plan
-from hardtack.plan_training import plan_training
-from hardtack.recipes import is_recipe
+from hardtack.commands.cli import main
+from hardtack.commands.plan import plan
+from hardtack.commands.recipe_files import is_recipe
+from hardtack.commands.train import validator_of
+from hardtack.training.plan import plan_training
 from tiny_runs import tiny_recipe, write_data
 
 PGD = {"name": "pgd", "threat": "linf:0.1", "steps": 3}
 
 
 def planned(tmp_path, **sections):
-    return plan_training(tiny_recipe(tmp_path / "run", write_data(tmp_path / "data.npz"), **sections))
+    recipe = tiny_recipe(tmp_path / "run", write_data(tmp_path / "data.npz"), **sections)
+    return plan_training(recipe, make_validator=validator_of)
 
 
 def test_steps_images_and_judgements_follow_from_the_recipe(tmp_path):

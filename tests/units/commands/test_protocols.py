@@ -5,10 +5,11 @@ import pytest
 
 import hardtack as ht
 from hardtack.base.errors import UserError
-from hardtack.cli import main
-from hardtack.protocols import list_protocols, measure_protocol, read_protocol
+from hardtack.commands.cli import main
+from hardtack.evaluation.verification import verify
 from hardtack.results import per_image, read_results, read_verdicts
-from hardtack.verify import verify
+from hardtack.studies import list_protocols, read_protocol
+from hardtack.studies.protocol_run import measure_protocol
 
 FEW = {"model": "vit_digits", "data": "digits", "n": 12}
 

@@ -10,8 +10,8 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.base.errors import UserError
-from hardtack.cli import main
-from hardtack.selftest import SelfTest, test_attacks
+from hardtack.commands.cli import main
+from hardtack.evaluation.selftest import SelfTest, test_attacks
 from tiny_runs import MODEL, images, labels, write_data
 
 COUNT = 6

@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import hardtack as ht
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.results import read_arrays, read_results, read_verdicts, write_arrays, write_verdicts
 from tiny_runs import settings, write_data
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hardtack.cli import main
+from hardtack.commands.cli import main
 
 
 @pytest.mark.parametrize("given, after", [

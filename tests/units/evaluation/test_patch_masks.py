@@ -13,8 +13,8 @@ from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.evaluation.masks import PatchConfig, patch_sights
 from hardtack.evaluation.patch_scores import distributions
+from hardtack.evaluation.plan import plan_evaluation
 from hardtack.models import Occluder, load_model, save_occluder
-from hardtack.plan import plan_evaluation
 from hardtack.results import per_image
 from row_models import Rows, row_pair
 

@@ -9,12 +9,12 @@ import hardtack as ht
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.data.official import mark_regenerated
 from hardtack.data.perturbations import PERTURBATIONS, frame_count, sequence
 from hardtack.evaluation.flip_scores import ALEXNET_FLIPS, mean_flip_rate, sequence_results
+from hardtack.evaluation.plan import plan_evaluation
 from hardtack.evaluation.sequences import Flips, best, flips_and_distance, official_sequences
-from hardtack.plan import plan_evaluation
 from hardtack.results import read_results, read_verdicts, to_json, write_verdicts
 from hardtack.results.per_image import per_image
 from tiny_runs import settings as run_settings

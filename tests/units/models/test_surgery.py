@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hardtack import api
+import hardtack as ht
+from hardtack.base.config import build
 from hardtack.base.errors import UserError
+from hardtack.evaluation.target import TargetConfig, complete, load_target
 from hardtack.models import load_model, load_weights, save_weights
 from hardtack.models.surgery import Fitted, Places, fit_state, places_of, resize_kernel, resize_map
 from tiny_runs import MODEL, SIDE, tiny_recipe, write_data
@@ -336,12 +338,12 @@ def test_a_run_starts_from_a_run_of_another_size(tmp_path, capsys):
     model = {**MODEL, "weights": str(tmp_path / "first"), "adapt": True}
     short = {"epochs": 1, "batch_size": 6, "log_every": 2}
     recipe = tiny_recipe(tmp_path / "second", data, model=model, objective="standard", train=short)
-    folder = api.train(recipe)
+    folder = ht.train(recipe)
     said = " ".join(capsys.readouterr().err.split())
     assert said.count("resized: pos_embed 8×8 → 2×2, patch_embed.proj.weight 2×2 → 4×4; new: head.weight") == 1
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["adapted"][:20] for line in lines if line["kind"] == "start"] == ["27 tensors kept; res"]
-    trained = api.load_run(folder)
+    trained = ht.load_run(folder)
     assert trained.architecture["mean"] == [0.3] * 3, "the file's normalisation"
     assert trained.fitted is None and trained.num_classes == 4
 
@@ -350,6 +352,6 @@ def test_a_new_head_is_no_trained_model(tmp_path):
     file = saved(load_model("vit_digits", image_size=SIDE, seed=0, **TINY), tmp_path / "a.safetensors")
     data = write_data(tmp_path / "data.npz")
     asked = {"name": "vit_digits", "weights": str(file), "num_classes": 4, "image_size": SIDE, "options": TINY}
-    words = {"model": {**asked, "adapt": True}, "data": {"name": f"npz:{data}"}, "suite": "clean"}
-    target, _ = api.load_target(None, words)
+    words = {"model": {**asked, "adapt": True}, "data": {"name": f"npz:{data}"}}
+    target = load_target(None, build(TargetConfig, complete(None, words)))
     assert [flag["code"] for flag in target.subject.flags] == ["untrained"]

@@ -9,7 +9,7 @@ import torch
 
 from hardtack.base.errors import UserError
 from hardtack.base.registry import models
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
 from hardtack.models.classifier import probe

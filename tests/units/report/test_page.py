@@ -21,7 +21,7 @@ from run_folders import (
 )
 
 from hardtack.base.errors import UserError
-from hardtack.cli import main
+from hardtack.commands.cli import main
 from hardtack.report import page as page_module
 from hardtack.report import palette, wording, write_page, write_report
 from hardtack.results import append_result, write_arrays

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import hardtack as ht
-from hardtack import api
+import hardtack.data
 from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.models import load_model, read_metadata, rebuild, wrap
@@ -118,8 +118,8 @@ def test_the_test_set_is_never_opened_during_training(tmp_path, data, monkeypatc
     from hardtack.data import mixtures, npz
 
     splits, arrays = [], []
-    load, read = api.load_data, npz._array
-    for room in (api, mixtures):
+    load, read = hardtack.data.load_data, npz._array
+    for room in (hardtack.data, mixtures):
         noted = lambda config, split, **k: splits.append(split) or load(config, split, **k)  # noqa: E731
         monkeypatch.setattr(room, "load_data", noted)
     monkeypatch.setattr(npz, "_array", lambda path, key: arrays.append(key) or read(path, key))

@@ -7,7 +7,6 @@ mean of several per image: signs of the differences are turned at random, as if 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -186,16 +185,3 @@ def _p(value: float) -> str:
     if value < 1e-4:
         return "p < 0.0001"
     return f"p ≤ {value:.2g}" if value == 1 / (TURNS + 1) else f"p = {value:.2g}"
-
-
-def compare_words(words: Iterable[str]) -> list[Comparison]:
-    """`A B [C …] [metric=…]`: the first beside each of the others."""
-    given = list(words)
-    runs = [word for word in given if "=" not in word]
-    settings = dict(word.split("=", 1) for word in given if "=" in word)
-    metric = settings.pop("metric", None)
-    if settings:
-        raise UserError(f"compare takes run folders and metric=NAME, found '{next(iter(settings))}'")
-    if len(runs) < 2:
-        raise UserError("name two run folders or more: hardtack compare runs/a runs/b")
-    return [compare(runs[0], other, metric=metric) for other in runs[1:]]

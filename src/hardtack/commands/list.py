@@ -1,20 +1,49 @@
-"""The tables behind `hardtack list`."""
+"""`hardtack list`: tables of everything that can be named."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
 
 from hardtack.base import registry
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.progress import Meter
-from hardtack.recipes import list_recipes, recipe_folder
+from hardtack.commands.recipe_files import list_recipes, recipe_folder
+from hardtack.commands.words import page
 
 if TYPE_CHECKING:
     from hardtack.models.facts import Facts
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
+WIDE_ONLY = ("family", "pixels", "source", "papers")  # columns that a narrow window leaves out
+
+
+@registry.verbs.register("list")
+def list_names(
+    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, protocols, recipes …")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="keep rows that hold them all")] = None,
+) -> None:
+    """List names: models, attacks, datasets, objectives, suites, analyses, protocols, recipes, settings.
+
+    Models can be selected by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32.
+    image_size=64 gives the GFLOPs and tokens of the models that take that size.
+    """
+    header, rows = rows_of(kind, words or [])
+    paper = page()
+    needed = sum(2 + max(len(row[at]) for row in [header, *rows]) for at in range(len(header))) - 2
+    kept = [at for at, name in enumerate(header) if needed <= paper.width or name not in WIDE_ONLY]
+    names = [header[at] for at in kept]
+    table = Table(Column(names[0], no_wrap=True), *names[1:], box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(escape(row[at]) for at in kept))
+    paper.print(table, highlight=False)
+    if len(kept) < len(header):
+        paper.print(f"[dim]a window of {needed} columns also shows {', '.join(WIDE_ONLY)}[/dim]")
 
 
 def _models(words: list[str]) -> Rows:
@@ -85,7 +114,7 @@ def _whole_number(text: str) -> int:
 
 
 def _entries(table: registry.Registry) -> Callable[[], Rows]:
-    return lambda: (("name", ""), [(name, table.get(name).help) for name in table.names()])
+    return lambda: (("name", ""), [(entry.name, entry.help) for entry in table.listing()])
 
 
 def rows_of(kind: str, words: list[str]) -> Rows:
@@ -111,7 +140,7 @@ def _suites() -> Rows:
 
 
 def _protocols() -> Rows:
-    from hardtack.protocols import list_protocols
+    from hardtack.studies import list_protocols
 
     return ("name", ""), list(list_protocols().items())
 

@@ -11,21 +11,20 @@ import contextlib
 import dataclasses
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from hardtack import api
 from hardtack.attacks.pool.search import Cost
+from hardtack.base.cost import Memory, device_name, duration, text_table, timed
 from hardtack.base.errors import UserError
 from hardtack.data import Batch, load_data, load_training
-from hardtack.evaluation.calibrate import Memory, device_name, timed
-from hardtack.plan import duration, table
-from hardtack.training import Recipe, Trainer, read_recipe
+from hardtack.training.recipe import Recipe
+from hardtack.training.start import fresh_model
+from hardtack.training.trainer import Trainer, Validate
 
 BUDGET_S = 6.0
 WARM_STEPS = 5  # after which compiled steps are recorded and replayed
@@ -93,24 +92,22 @@ class TrainingPlan:
             bill.append(("sum", "", "", duration(self.total_s)))
         hours = [f"  GPU-hours: {self.total_s / 3600:,.2g}"] if self.on_gpu else []
         return "\n".join(
-            [*lines, "", *table(passes), "", *table(bill), f"  disk: about {self.disk_mb:,.1f} MB", *hours]
+            [*lines, "", *text_table(passes), "", *text_table(bill), f"  disk: about {self.disk_mb:,.1f} MB", *hours]
         )
 
     def _costs(self) -> list[tuple[str, Cost]]:
         return [("attack", self.attack), ("update", self.update), ("sum", self.attack.plus(self.update))]
 
 
-def plan_training(recipe: str | Path | Recipe, **words: Any) -> TrainingPlan:
-    """What `train` with the same arguments will cost."""
-    if not isinstance(recipe, Recipe):
-        recipe = read_recipe(api.find_recipe(recipe), **api.nested(words))
+def plan_training(recipe: Recipe, *, make_validator: Callable[[Recipe], Validate | None]) -> TrainingPlan:
+    """What training this recipe will cost. `make_validator` gives the function that measures an epoch's model."""
     data = load_training(recipe.data, recipe.augment)
     train = dataclasses.replace(recipe.train, patience=None)
-    job = Trainer(dataclasses.replace(recipe, train=train), api.fresh_model(recipe, data), data, quiet=True)
+    job = Trainer(dataclasses.replace(recipe, train=train), fresh_model(recipe, data), data, quiet=True)
     job.done = (recipe.train.epochs - 1) * job.steps_per_epoch
     with torch.random.fork_rng([job.device.index] if job.device.type == "cuda" else []):
         attack, update, step_s, tried, memory_mb = _try_out(job)
-    judgements, judged, judgement_s = _validation(recipe, job.model)
+    judgements, judged, judgement_s = _validation(recipe, job.model, make_validator)
     weights = sum(parameter.numel() for parameter in job.model.parameters())
     trained = sum(parameter.numel() for parameter in job.parameters)
     moments = {"adamw": 2, "sgd": 1}[recipe.optimiser.name]
@@ -182,14 +179,16 @@ def _counted(model: nn.Module) -> Iterator[tuple[list[int], list[int]]]:
         handle.remove()
 
 
-def _validation(recipe: Recipe, model: nn.Module) -> tuple[int, int, float]:
+def _validation(
+    recipe: Recipe, model: nn.Module, make_validator: Callable[[Recipe], Validate | None]
+) -> tuple[int, int, float]:
     """How often epochs are judged, on how many images, and the seconds of one judgement."""
     if recipe.data.validation == 0:
         return 0, 0, 0.0
     images = min(len(load_data(recipe.data, "validation")), recipe.validation.limit or 2**62)
     few = min(images, JUDGED_IMAGES)
     short = dataclasses.replace(recipe, validation=dataclasses.replace(recipe.validation, limit=few))
-    judge = api.make_validator(short)
+    judge = make_validator(short)
     assert judge is not None
     judge(model)  # whatever the first call sets up
     seconds = timed(lambda: judge(model), 1) / few

@@ -1,114 +1,12 @@
-"""`hardtack export`: results as a table for a spreadsheet, a paper or RobustBench."""
+"""Results as LaTeX tables, for a paper: one table for each group of numbers that may be compared."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from collections.abc import Sequence
 
-from hardtack.base.config import build
 from hardtack.base.errors import UserError
-from hardtack.base.files import write_text
 from hardtack.report import wording
-from hardtack.results import (
-    ProtocolRow,
-    ProtocolTable,
-    Result,
-    Row,
-    Run,
-    Table,
-    is_share,
-    leaderboard,
-    protocol_tables,
-    read_runs,
-)
-from hardtack.robustbench import Paper, model_infos
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportJob(Paper):
-    """The words of `export`. Those of `Paper` are for format=robustbench alone."""
-
-    format: Literal["csv", "latex", "robustbench"] = "csv"
-    output: str | None = None
-
-
-def export(runs: Sequence[str | Path], words: Iterable[str] = ()) -> str:
-    """Write what the words ask for; what was written where, or the text itself where there is no `output`."""
-    job: ExportJob = build(ExportJob, _plain_words(words))
-    if job.format == "robustbench":
-        return _export_infos(read_runs(runs), job)
-    text = {"csv": csv_text, "latex": latex_text}[job.format](read_runs(runs))
-    if job.output is None:
-        return text.rstrip()
-    return f"exported: {write_text(Path(job.output).expanduser(), text)}"
-
-
-def _plain_words(words: Iterable[str]) -> dict[str, str]:
-    """Values as they are typed: a title may hold a colon, and a name may look like a number."""
-    pairs = [word.partition("=") for word in words]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise UserError(f"'{key}' is not of the form key=value (run folders come first)")
-    return {key: value for key, _, value in pairs}
-
-
-def _export_infos(runs: list[Run], job: ExportJob) -> str:
-    infos = model_infos(runs, job)
-    if job.output is None or job.output.endswith(".json"):
-        if len(infos) > 1:
-            listed = ", ".join(map(str, infos))
-            raise UserError(
-                f"there are {len(infos)} files to write ({listed}): give output=FOLDER, or one run and threat=…"
-            )
-        text = next(iter(infos.values()))
-        return text.rstrip() if job.output is None else f"exported: {write_text(Path(job.output).expanduser(), text)}"
-    folder = Path(job.output).expanduser()
-    return "\n".join(f"exported: {write_text(folder / path, text)}" for path, text in infos.items())
-
-
-# ---------------------------------------------------------------- csv
-
-COLUMNS: dict[str, Callable[[Result], object]] = {
-    "model": lambda result: result.model,
-    "checkpoint": lambda result: result.checkpoint,
-    "metric": lambda result: result.metric,
-    "value": lambda result: result.value,
-    "low": lambda result: result.low,
-    "high": lambda result: result.high,
-    "interval": lambda result: result.interval,
-    "n": lambda result: result.n or None,
-    "threat": lambda result: result.threat,
-    "attack": lambda result: result.attack,
-    "suite": lambda result: result.suite,
-    "data": lambda result: result.data,
-    "data_description": lambda result: result.data_description,
-    "protocol": lambda result: result.protocol,
-    "column": lambda result: result.extra.get("column"),
-    "source": lambda result: result.extra.get("source"),
-    "flags": lambda result: " ".join(f"{flag['level']}:{flag['code']}" for flag in result.flags),
-    "precision": lambda result: result.precision,
-    "seed": lambda result: result.seed,
-    "created": lambda result: result.created,
-    "weights_sha256": lambda result: result.weights_sha256,
-    "evaluation": lambda result: result.evaluation,
-}
-
-
-def csv_text(runs: Sequence[Run]) -> str:
-    """One line per result; accuracies are fractions, as they are stored."""
-    file = io.StringIO()
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerow(["run", *COLUMNS])
-    for run in runs:
-        lines.writerows([run.label, *(read(result) for read in COLUMNS.values())] for result in run.results)
-    return file.getvalue()
-
-
-# ---------------------------------------------------------------- latex
+from hardtack.results import ProtocolRow, ProtocolTable, Result, Row, Run, Table, is_share, leaderboard, protocol_tables
 
 _ESCAPED = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",

@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack.api import load_target
-from hardtack.attacks import preserve_state as preserve_state
-from hardtack.attacks.pool import fast_copy as double
+from hardtack.attacks import preserve_state
+from hardtack.attacks.pool import fast_copy
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
 from hardtack.base.config import build, parse_words
@@ -33,9 +32,11 @@ from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, count, head
+from hardtack.evaluation.job import read_job
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs
 from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.target import load_target
 from hardtack.evaluation.trials import Trial, make_trials
 from hardtack.threats import Threat
 
@@ -126,10 +127,11 @@ def selftest(run: str | Path | None, words: Iterable[str] = ()) -> SelfTest:
     """Words are those of `evaluate`; besides, inner=200 random points. Default: suite=autoattack tier=fast n=16."""
     values = parse_words(words)
     inner = values.pop("inner", INNER)
-    target, job = load_target(run, {**_defaults(values), "n": IMAGES, **values})
+    job = read_job(run, {**_defaults(values), "n": IMAGES, **values})
     config, *more = job.configs()
     if more:
         raise UserError(f"selftest takes one suite at a time, found suite={job.suite}")
+    target = load_target(run, job)
     return test_attacks(target.model, target.data, config=config, runtime=job.runtime, n=len(target.data), inner=inner)
 
 
@@ -206,7 +208,7 @@ def _with_new_head(model: nn.Module, probe: Tensor, runtime: Runtime) -> tuple[n
     with torch.no_grad(), runtime.arithmetic("fp32"):
         try:
             twin = copy.deepcopy(model).requires_grad_(False)
-            last = double.last_layer(twin, probe)
+            last = fast_copy.last_layer(twin, probe)
         except (RuntimeError, TypeError, AttributeError):  # it cannot be copied
             twin, last = model, None
         if last is not None:

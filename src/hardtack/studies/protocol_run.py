@@ -17,17 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from hardtack.api import Target, evaluate_target, load_target, nested
-from hardtack.base.config import build
+from hardtack.base.config import build, nested
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
 from hardtack.data.paths import find_path
-from hardtack.evaluation import Evaluation, EvaluationConfig
+from hardtack.evaluation.job import evaluate_target, read_job
 from hardtack.evaluation.metrics import accuracy
-from hardtack.evaluation.settings import ATTACKED
-from hardtack.protocols.protocol import Column, Protocol, read_protocol
+from hardtack.evaluation.outcome import Evaluation
+from hardtack.evaluation.plan import plan_evaluation
+from hardtack.evaluation.settings import ATTACKED, EvaluationConfig
+from hardtack.evaluation.target import Target, load_target
 from hardtack.results import Result, append_results, per_image, write_verdicts
+from hardtack.studies.protocol import Column, Protocol, read_protocol
 
 # what a user may say without changing what is measured; everything else is the protocol's
 _WHAT = ("model", "data", "n", "split", "checkpoint", "output", "runtime", "frost")
@@ -36,7 +38,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class ProtocolRow:
+class ProtocolMeasurement:
     """What a protocol came to. `missing`: columns that could not be measured, and why."""
 
     protocol: Protocol
@@ -77,7 +79,7 @@ def _flags(results: tuple[Result, ...]) -> list[str]:
 
 def measure_protocol(
     run: str | Path | None = None, /, *, quiet: bool = False, tell: Tell | None = None, **words: Any
-) -> ProtocolRow:
+) -> ProtocolMeasurement:
     """`measure_protocol("runs/x", protocol="architectures/cifar", n=1000)`; `tell` hears of each number at once."""
     part = _Measured(run, nested(words))
     found: dict[str, Result] = {}
@@ -92,13 +94,11 @@ def measure_protocol(
         if tell is not None:
             tell(_line(dataclasses.replace(result, extra={**result.extra, "column": column.name})))
     results = part.write(found, vectors)
-    return ProtocolRow(part.protocol, results, part.missing, tuple(part.evaluations.values()))
+    return ProtocolMeasurement(part.protocol, results, part.missing, tuple(part.evaluations.values()))
 
 
 def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
     """What each evaluation of a protocol will cost, and a line for a column that cannot be measured."""
-    from hardtack.plan import plan_evaluation
-
     part = _Measured(run, nested(words))
     plans: dict[str, Any] = {}
     for column in part.protocol.columns:
@@ -137,7 +137,8 @@ class _Measured:
         self.frost = values.pop("frost", None)
         self.run = run
         self.values = {"n": self.protocol.n, **values} if self.protocol.n is not None else values
-        self.target, self.job = load_target(self.run, {**self.values, "suite": "clean"})
+        self.job = read_job(self.run, {**self.values, "suite": "clean"})
+        self.target = load_target(self.run, self.job)
         self.evaluations: dict[str, Evaluation] = {}
         self.missing: dict[str, str] = {}
         self._others: dict[str, Target] = {}
@@ -218,7 +219,8 @@ class _Measured:
             if self._place(column.data) is None:
                 wanted = self.folders[column.data]
                 raise _Missing(f"there is no folder {wanted}; say where it is with folders.{column.data}=PATH")
-            self._others[column.data] = load_target(self.run, {**self._values(column), "suite": "clean"})[0]
+            job = read_job(self.run, {**self._values(column), "suite": "clean"})
+            self._others[column.data] = load_target(self.run, job)
         return self._others[column.data]
 
     def measure(self, column: Column, vectors: dict[str, dict[int, float]], quiet: bool) -> Result:

@@ -15,14 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.api import EvaluationJob, load_target
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import preserve_state
 from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
 from hardtack.base.arrays import read_arrays
 from hardtack.base.config import merge, parse_words
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import Dataset, batches
+from hardtack.evaluation.job import EvaluationJob, read_job
 from hardtack.evaluation.settings import not_taken
+from hardtack.evaluation.target import load_target
 from hardtack.evaluation.trials import make_trials, votes
 from hardtack.results import (
     ANALYSIS,
@@ -99,7 +100,9 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     values = merge(stored, given)
     if "model" not in values and not (source / "checkpoints").is_dir():
         raise UserError(f"{source} holds no model; say which run was measured: hardtack verify {folder} run=RUN")
-    target, job = load_target(None if "model" in values else source, values)
+    run = None if "model" in values else source
+    job = read_job(run, values)
+    target = load_target(run, job)
     try:
         columns = read_verdicts(verdicts_path(folder, result.evaluation))
     except UserError as error:

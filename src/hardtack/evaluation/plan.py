@@ -7,33 +7,33 @@ how long a pass takes and how much memory it needs are tried out in a few second
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from hardtack.api import load_target
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import preserve_state
 from hardtack.attacks.autoattack import Stage
 from hardtack.attacks.pool.attack_run import counted
 from hardtack.attacks.pool.queue import Round
 from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.verifier import Verifier
-from hardtack.base.config import build, parse_words
+from hardtack.base.config import build
+from hardtack.base.cost import duration, text_table
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, count, head
 from hardtack.evaluation.calibrate import Calibration, calibrate
+from hardtack.evaluation.job import read_job
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.sights import Sight
 from hardtack.evaluation.survey import kind_of
 from hardtack.evaluation.surveys import Scene, make_sights
+from hardtack.evaluation.target import load_target
 from hardtack.evaluation.trials import Trial, make_trials
-from hardtack.recipes import find_recipe, is_recipe
-from hardtack.training import Recipe, read_recipe
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
 # every target, the search, and a check at the end
@@ -44,9 +44,6 @@ OFFICIAL = {
     "fab_t": Cost(1 + 9 * (2 + 2 * 100 + 1) + 1, 9 * 100),
     "square": Cost(1 + 1 + 5000 + 1 + 1, 0),
 }
-
-# sections of a recipe that an evaluation has not
-_TRAINING = {item.name for item in fields(Recipe)} - {"name", "output", "data", "model", "runtime"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +187,7 @@ class Plan:
         rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
         some = any(stage.only for _, stage in self.stages)
         rows.append(("sum", "without those in brackets" if some else "", _cost(self.per_survivor), ""))
-        return ["", *table(rows)]
+        return ["", *text_table(rows)]
 
     def _bills(self) -> list[str]:
         rows = [("all images", "forwards", "backwards", "time")]
@@ -200,7 +197,7 @@ class Plan:
         expected, most = self.disk_mb
         kept = f"  disk: about {expected:,.1f} MB of adversarial images, at the most {most:,.1f} MB (keep=true)"
         unknown = [f"  without {stage.name}, whose passes are not known" for _, stage in self.stages if not stage.known]
-        return ["", *table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
+        return ["", *text_table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
 
     def _official(self) -> list[str]:
         if not self.official:
@@ -221,20 +218,6 @@ def _cost(cost: Cost) -> str:
     return f"{cost.forwards:,} F" + (f" + {cost.backwards:,} B" if cost.backwards else "")
 
 
-def duration(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s"
-
-
-def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-
-
 # ---------------------------------------------------------------- the command, and its Python form
 
 
@@ -250,26 +233,12 @@ class Plans:
         return "\n\n".join([*map(str, self.parts), *([total] if len(known) > 1 else [])])
 
 
-def plan(run: str | Path | None, words: Iterable[str] = ()) -> Any:
-    """Of a run or a model, with the words of `evaluate`; of a recipe or settings that train, with those of `train`."""
-    words = list(words)
-    if run is not None and is_recipe(run):
-        from hardtack.plan_training import plan_training
-
-        return plan_training(read_recipe(find_recipe(run), words))
-    values = parse_words(words)
-    if run is None and values.keys() & _TRAINING:
-        from hardtack.plan_training import plan_training
-
-        return plan_training(read_recipe(None, words))
-    if "protocol" in values:
-        from hardtack.protocols import plan_protocol
-
-        return Plans(tuple(plan_protocol(run, values)))
-    target, job = load_target(run, values)
-    return Plans(
-        tuple(plan_evaluation(target.model, target.data, config=one, runtime=job.runtime) for one in job.configs())
-    )
+def plan_run(run: str | Path | None, values: Mapping[str, Any]) -> Plans:
+    """What `evaluate` with the same settings will cost, for a run folder or a named model."""
+    job = read_job(run, values)
+    target = load_target(run, job)
+    plans = (plan_evaluation(target.model, target.data, config=one, runtime=job.runtime) for one in job.configs())
+    return Plans(tuple(plans))
 
 
 def plan_evaluation(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hardtack.base.config import build
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.results import REPORTED, Result, append_results, parse_threat
-from hardtack.robustbench import BOARDS, CORRUPTIONS, IMAGES
+from hardtack.results.robustbench import BOARDS, CORRUPTIONS, IMAGES
 
 ATTACKS = {
     "autoattack_acc": "AutoAttack by RobustBench",

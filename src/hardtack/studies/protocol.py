@@ -13,9 +13,8 @@ from typing import Any
 
 from hardtack.base.config import build, read_yaml
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.evaluation import EvaluationConfig
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parent / "protocols"
 _ROBUST = "robust_accuracy"
 _OF_COLUMN = ("metric", "of", "data", "official", "worst_of")
 
@@ -90,6 +89,8 @@ def _column(protocol: str, name: str, given: dict[str, Any]) -> Column:
     if bool(given) == bool(column.worst_of):
         raise UserError(f"protocol '{protocol}': column '{name}' is an evaluation (suite: …) or a worst_of others")
     if given:
+        from hardtack.evaluation.settings import EvaluationConfig  # late: listing protocols needs no torch
+
         build(EvaluationConfig, given, path=f"columns.{name}")  # a misspelt key or suite is found before all else
     return column
 

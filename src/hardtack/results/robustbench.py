@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.results import Result, Run, parse_threat
+from hardtack.base.files import write_text
+from hardtack.results.record import Result
+from hardtack.results.runs import Run, parse_threat
 
 IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # that its leaderboards look at
 BOARDS = {"linf": "Linf", "l2": "L2"}
@@ -41,6 +43,21 @@ class Paper:
     number_forward_passes: int = 1
     threat: str | None = None
     checkpoint: str | None = None
+
+
+def write_model_infos(runs: Sequence[Run], paper: Paper, output: str | None = None) -> str:
+    """Write model info to a file (`output` ends in .json) or a folder; without `output` return the one text."""
+    infos = model_infos(runs, paper)
+    if output is not None and not output.endswith(".json"):
+        folder = Path(output).expanduser()
+        return "\n".join(f"exported: {write_text(folder / path, text)}" for path, text in infos.items())
+    if len(infos) > 1:
+        listed = ", ".join(map(str, infos))
+        raise UserError(
+            f"there are {len(infos)} files to write ({listed}): give output=FOLDER, or name one run and a threat=…"
+        )
+    text = next(iter(infos.values()))
+    return text.rstrip() if output is None else f"exported: {write_text(Path(output).expanduser(), text)}"
 
 
 def model_infos(runs: Sequence[Run], paper: Paper) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""Where the recipes lie: `recipes/` of a checkout, or the copy inside an installed package."""
+"""Recipes by their names, such as `digits/trades`: listing them and finding their files."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 
 from hardtack.base.errors import UserError, did_you_mean
 
-_HERE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def recipe_folder() -> Path:
-    for folder in (_HERE.parent.parent / "recipes", _HERE / "recipe_files"):
+    """`recipes/` of a checkout, or the copy inside an installed package."""
+    for folder in (PACKAGE.parents[1] / "recipes", PACKAGE / "recipe_files"):
         if folder.is_dir():
             return folder
-    raise UserError("this installation carries no recipes; give the path of a YAML file")
+    raise UserError("this installation has no recipes; give the path of a YAML file")
 
 
 def list_recipes() -> list[str]:
@@ -39,4 +40,4 @@ def find_recipe(name: str | Path) -> Path:
     if short in list_recipes():
         return recipe_folder() / f"{short}.yaml"
     near = did_you_mean(short, list_recipes())
-    raise UserError(f"there is no recipe '{name}'{near or '; hardtack list recipes shows those that are here'}")
+    raise UserError(f"there is no recipe '{name}'{near or '; hardtack list recipes shows all'}")

@@ -8,19 +8,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
-from hardtack import api
 from hardtack.analysis import analyze
 from hardtack.analysis.analysis import needs_images
 from hardtack.base.config import build, choose, flat, parse_words, plain
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
-from hardtack.evaluation import Subject
-from hardtack.evaluation.sanity import UNTRAINED
-from hardtack.models import ModelConfig, find_weights, load_model, rebuild
-from hardtack.models.files import sha256
-from hardtack.models.from_file import place_of
+from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
 from hardtack.results import Finding
 
 SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "batch_size")
@@ -37,12 +30,12 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Find
     wanted = {name: _analysis(name, values) for name in names}
     _check_keys(values, names)
     shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
-    target, job = _target(run, shared, wanted.values())
-    return _findings(wanted, values, target, job, quiet=quiet)
+    target, config = _target(run, shared, wanted.values())
+    return _findings(wanted, values, target, config, quiet=quiet)
 
 
 def _findings(
-    wanted: dict[str, Any], values: dict[str, Any], target: Any, job: Any, *, quiet: bool
+    wanted: dict[str, Any], values: dict[str, Any], target: Target, config: TargetConfig, *, quiet: bool
 ) -> Iterator[Finding]:
     refused: list[str] = []
     fault: Exception | None = None
@@ -50,7 +43,7 @@ def _findings(
         subject = dataclasses.replace(target.subject, words=_words(name, values))
         try:
             yield analyze(
-                target.model, target.data, analysis, runtime=job.runtime, folder=target.folder, quiet=quiet,
+                target.model, target.images, analysis, runtime=config.runtime, folder=target.folder, quiet=quiet,
                 subject=subject,
             )  # fmt: skip
         except UserError as error:
@@ -109,51 +102,14 @@ def _check_keys(values: dict[str, Any], names: list[str]) -> None:
         raise UserError(f"'{key}' is no setting of analyze{hint}")
 
 
-def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> tuple[Any, Any]:
-    """As for an evaluation; where no analysis looks at images, none need be there."""
-    wanted = list(wanted)
-    looks = [one for one in wanted if needs_images(one)]
-    if looks:
-        values = {**values, "n": max(one.n for one in looks)}
-        return api.load_target(run, {**values, "suite": "clean"})
-    job = build(api.EvaluationJob, {key: value for key, value in values.items() if key not in ("data", "n", "split")})
-    if run is not None:
-        return _run_alone(Path(run).expanduser(), job), job
-    if job.model is None:
-        raise UserError("name a run folder or a model: hardtack analyze model=NAME …")
-    return _model_alone(job), job
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Alone:
-    """A model without images."""
-
-    model: nn.Module
-    folder: Path
-    subject: Subject
-    data: None = None
-
-
-def _run_alone(folder: Path, job: Any) -> _Alone:
-    file = find_weights(folder, checkpoint=job.checkpoint)
-    model = rebuild(file)
-    subject = Subject(
-        run=folder.name, model=model.architecture["name"], checkpoint=file.stem, weights_sha256=sha256(file)
-    )
-    return _Alone(model=model, folder=Path(job.output or folder).expanduser(), subject=subject)
-
-
-def _model_alone(job: Any) -> _Alone:
-    asked: ModelConfig = job.model
-    model = load_model(asked, seed=job.runtime.seed)
-    folder = api.model_folder(asked, job.output)
-    file = find_weights(asked.weights) if asked.weights else None
-    subject = Subject(
-        run=folder.name, model=model.architecture["name"], checkpoint=file.stem if file else None,
-        weights_sha256=sha256(file) if file else None,
-        flags=() if file or asked.pretrained or place_of(asked.name) else (UNTRAINED,),
-    )  # fmt: skip
-    return _Alone(model=model, folder=folder, subject=subject)
+def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> tuple[Target, TargetConfig]:
+    """The model, and the images that the analyses look at; where none looks at images, no data need be named."""
+    sizes = [analysis.n for analysis in wanted if needs_images(analysis)]
+    if sizes:
+        config = build(TargetConfig, complete(run, {**values, "n": max(sizes)}))
+    else:
+        config = build(TargetConfig, {key: value for key, value in values.items() if key not in ("data", "n", "split")})
+    return load_target(run, config, with_images=bool(sizes)), config
 
 
 def _words(name: str, values: dict[str, Any]) -> tuple[str, ...]:

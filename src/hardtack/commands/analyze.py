@@ -1,0 +1,27 @@
+"""`hardtack analyze`: explain why a model is robust or not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hardtack.base.registry import verbs
+from hardtack.commands.words import say
+
+
+@verbs.register("analyze")
+def analyze(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[RUN] ANALYSIS... [KEY=VALUE]...")] = None,
+) -> None:
+    """Explain why a model is robust or not: [bold]hardtack analyze runs/x jacobian attention n=100[/bold].
+
+    Or [bold]hardtack analyze model=timm:vit_small_patch16_224 data=folder:images jacobian jacobian.top=3[/bold].
+    All analyses: [bold]hardtack list analyses[/bold]; their settings: [bold]hardtack list settings jacobian[/bold].
+    Arrays and numbers are written to the run folder, and [bold]hardtack report[/bold] draws them. If it is interrupted,
+    the same command resumes it.
+    """
+    from hardtack.analysis.job import analyze_words
+
+    for finding in analyze_words(words or []):
+        say(finding)

@@ -1,0 +1,163 @@
+"""The command line: gathers the verbs from their registry, and turns mistakes into one line and an exit code.
+
+A verb is a function with typer's annotations, registered in `verbs`, in a file of this folder or of the user's
+(`--import FILE.py`). Only the module of the verb that was typed is imported; `--help` imports all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+import traceback
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hardtack import __version__
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import verbs
+
+INTERRUPTED = 130
+# the order in which the help shows them; others follow by name
+ORDER = (
+    "train", "evaluate", "analyze", "attack", "verify", "selftest", "plan", "report", "export", "import", "compare",
+    "corrupt", "list", "describe", "doctor", "demo",
+)  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    _let_threads_sleep()
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
+    if not debug:
+        warnings.showwarning = _print_note
+    try:
+        arguments = import_plugins(arguments)
+        _check_verb(arguments)
+        app = build_app(arguments[:1] if arguments and arguments[0] in verbs else verb_names())
+        code = int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
+    except Exception as error:
+        if debug:
+            raise
+        return _report_error(error)
+    if code == INTERRUPTED:  # typer returns this after Ctrl-C
+        print("hardtack: interrupted; repeat the command to resume", file=sys.stderr)
+    return code
+
+
+def build_app(names: Iterable[str]) -> typer.Typer:
+    """The command line with these verbs."""
+    app = typer.Typer(
+        add_completion=False, no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False
+    )
+    app.callback()(_options)
+    for name in names:
+        app.command(name)(verbs.get(name).make)
+    return app
+
+
+def verb_names() -> list[str]:
+    """All verbs: the built-in ones in the order of a project, then those of the user's files."""
+    return sorted(verbs.names(), key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+def _options(
+    debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
+    plugin: Annotated[Path | None, typer.Option("--import", help="a Python file that registers your additions")] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="print the version and exit")
+    ] = False,
+) -> None:
+    """Train, attack, measure and explain robust image classifiers.
+
+    Settings have the form key=value: [bold]hardtack evaluate runs/x suite=pgd threat=linf:8/255[/bold].
+    The folder `docs` has a page about each job.
+    """
+
+
+# ---------------------------------------------------------------- before the verb runs
+
+
+def _let_threads_sleep() -> None:
+    """Threads that wait for each other sleep after 0.1 ms instead of 10 ms.
+
+    This is as fast where the cores are free. Where other processes use them, threads that spin take the cores from the
+    very thread that they wait for (benchmarks/waiting.py: 6 steps a second instead of 112, beside as many busy
+    processes as cores). torch's OpenMP reads this variable when it is loaded, which is later.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
+
+
+def import_plugins(arguments: list[str]) -> list[str]:
+    """Run the user's files named by `--import FILE.py`, so that what they register can be named."""
+    while "--import" in arguments:
+        at = arguments.index("--import")
+        file = Path(arguments[at + 1]) if at + 1 < len(arguments) else Path()
+        if not file.is_file():
+            raise UserError(f"--import takes a Python file, found '{file}'")
+        from hardtack.models.user_code import run_file
+
+        run_file(file)
+        arguments = arguments[:at] + arguments[at + 2 :]
+    return arguments
+
+
+def _check_verb(arguments: list[str]) -> None:
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
+        hint = did_you_mean(arguments[0], verb_names()) or f"; known: {', '.join(verb_names())}"
+        raise UserError(f"there is no verb '{arguments[0]}'{hint}")
+
+
+# ---------------------------------------------------------------- mistakes and faults
+
+
+def _report_error(error: Exception) -> int:
+    """Print one line about an error, and return the exit code: 2 for a mistake of the user's, 1 for a fault."""
+    if isinstance(error, UserError):
+        return _fail(str(error))
+    if isinstance(error, OSError):  # a folder that cannot be created, a full disk
+        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+    exit_code = getattr(error, "exit_code", None)  # an error of typer's: a wrong option, a missing argument
+    message = error.format_message() if hasattr(error, "format_message") else ""
+    if exit_code is not None and message.strip():  # it is empty where the help was shown instead
+        return _fail(message)
+    if exit_code is not None:
+        return int(exit_code)
+    origin = _line_of_user(error) or "this is a fault of hardtack"
+    return _fail(f"{type(error).__name__}: {error} ({origin}; --debug shows the traceback)", code=1)
+
+
+def _fail(message: str, code: int = 2) -> int:
+    print("hardtack: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _line_of_user(error: BaseException) -> str | None:
+    """The line of the user's own code that raised the error; None if hardtack or a library that it called raised it."""
+    ours = str(Path(__file__).parents[1]) + os.sep
+    libraries = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")]
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.filename.startswith(ours):
+            return None
+        if not frame.filename.startswith(("<", *libraries)):
+            return f"raised in {frame.filename}, line {frame.lineno}"
+    return None
+
+
+def _print_note(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        print(f"hardtack: note: {' '.join(str(message).split())}", file=sys.stderr)

@@ -1,0 +1,29 @@
+"""`hardtack corrupt`: a corrupted copy of a data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hardtack.base.registry import verbs
+from hardtack.commands.words import Words, say
+
+
+@verbs.register("corrupt")
+def corrupt(
+    source: Annotated[str, typer.Argument(metavar="IN", help="a data set: cifar10, folder:PATH, parquet:PATH, …")],
+    output: Annotated[Path, typer.Argument(metavar="OUT", help="the folder to write to")],
+    words: Words = None,
+) -> None:
+    """Write a corrupted copy of a data set, and a contact sheet of all corruption types and severities.
+
+    Settings: types, severities, constants, layout (npy, folder, parquet), jpeg, frost, seed, n, split, data.root.
+    If it is interrupted, the same command resumes it.
+    """
+    from hardtack.base.config import parse_words
+    from hardtack.corrupting import corrupt_data
+
+    sheet = corrupt_data(source, output, parse_words(words or []))
+    say(f"corrupted copy: {output}\ncontact sheet: {sheet}")

@@ -1,0 +1,29 @@
+"""`hardtack evaluate`: measure a run folder or a model."""
+
+from __future__ import annotations
+
+from hardtack.base.registry import verbs
+from hardtack.commands.words import Words, say, split_target
+
+
+@verbs.register("evaluate")
+def evaluate(words: Words = None) -> None:
+    """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold].
+
+    Or [bold]hardtack evaluate model=mine.py:build data=folder:images suite=clean[/bold].
+    Suites ([bold]hardtack list suites[/bold]): clean, pgd, sweep, autoattack (tier=exact|verified|fast|max), attacks,
+    curve, corruptions, perturbations, patches. All numbers of a paper's table row: protocol=NAME
+    ([bold]hardtack list protocols[/bold]). If it is interrupted, the same command resumes it.
+    """
+    from hardtack.base.config import parse_words
+    from hardtack.evaluation import job
+
+    path, settings = split_target(words)
+    values = parse_words(settings)
+    if "protocol" in values:
+        from hardtack.studies.protocol_run import measure_protocol
+
+        say(measure_protocol(path, **values))
+        return
+    for measured in job.evaluate_run(path, **values):
+        say(measured)

@@ -1,0 +1,53 @@
+"""`hardtack export`: results as a table for a spreadsheet, a paper or RobustBench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from hardtack.base.errors import UserError
+from hardtack.base.registry import verbs
+from hardtack.commands.words import Runs, say, split_folders
+
+
+@verbs.register("export")
+def export_words(words: Runs) -> None:
+    """Export results to a spreadsheet, a paper or RobustBench: [bold]hardtack export runs/ format=latex[/bold].
+
+    format=csv (one line per result), latex (booktabs tables of comparable numbers) or robustbench (model info JSON;
+    authors, link, venue, name, reported, architecture, footnote, additional_data are yours to give). output=FILE
+    writes to a file.
+    """
+    runs, settings = split_folders(words)
+    say(export(runs, settings))
+
+
+def export(runs: Sequence[str | Path], words: Iterable[str] = ()) -> str:
+    """Write the file that `output` names and return a line about it; without `output` return the text itself."""
+    from hardtack.base.config import build
+    from hardtack.base.files import write_text
+    from hardtack.results import read_runs
+    from hardtack.results.export import ExportConfig, csv_text
+    from hardtack.results.robustbench import write_model_infos
+
+    config: ExportConfig = build(ExportConfig, _settings(words))
+    if config.format == "robustbench":
+        return write_model_infos(read_runs(runs), config, config.output)
+    if config.format == "latex":
+        from hardtack.report.latex import latex_text
+
+        text = latex_text(read_runs(runs))
+    else:
+        text = csv_text(read_runs(runs))
+    if config.output is None:
+        return text.rstrip()
+    return f"exported: {write_text(Path(config.output).expanduser(), text)}"
+
+
+def _settings(words: Iterable[str]) -> dict[str, str]:
+    """Values as typed, not read as YAML: a title may hold a colon, and a name may look like a number."""
+    pairs = [word.partition("=") for word in words]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise UserError(f"'{key}' is not of the form key=value (run folders come first)")
+    return {key: value for key, _, value in pairs}

@@ -1,0 +1,100 @@
+"""Adversarial images of a model: one batch (`ht.attack`), or the first images of a data set kept as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hardtack.attacks import call, preserve_state
+from hardtack.base.config import choose, parse_words
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
+from hardtack.evaluation.job import read_job
+from hardtack.evaluation.outcome import Evaluation, eight_bits
+from hardtack.evaluation.sanity import check_inputs, check_logits
+from hardtack.evaluation.suite import evaluate
+from hardtack.evaluation.target import load_target
+from hardtack.models.dtypes import names_dtypes
+from hardtack.results import Gallery, Result, read_arrays, write_arrays
+
+FIRST = "adversarial"
+
+
+@names_dtypes
+def attack(
+    model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any
+) -> Tensor:
+    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`."""
+    check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
+    with preserve_state(model), torch.no_grad():
+        check_logits(model(x[:8]).float(), y[:8])
+    target = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
+    return call(choose(attacks, {"name": name, **settings}), model, x, y, keys=keys, **target)
+
+
+class Crafted(NamedTuple):
+    """What was written, a summary for the user, and the images with what a picture of them needs."""
+
+    summary: str
+    arrays: Path
+    gallery: Gallery
+
+
+def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
+    """Attack the first `n` (16) images; the folder `output` (default `adversarial`) receives their arrays."""
+    values = {"n": 16, **parse_words(words)}
+    output = Path(values.pop("output", None) or FIRST).expanduser()
+    job = read_job(run, values)
+    if len(job.configs()) > 1:
+        raise UserError(f"attack takes one suite at a time, found suite={job.suite}")
+    target = load_target(run, job)
+    config = dataclasses.replace(job.configs()[0], examples=len(target.data))
+    measured = evaluate(target.model, target.data, config=config, runtime=job.runtime, subject=target.subject)
+    protocol = _protocol(measured.results[-1])
+    path = _free_path(output, protocol)
+    arrays = write_arrays(path, {**measured.examples, "protocol": protocol})
+    threat = measured.results[-1].threat or "no attack"
+    examples: dict[str, Any] = {**measured.examples, "x": eight_bits(measured.examples["x"])}
+    gallery = Gallery(id=measured.id, threat=threat, classes=target.data.classes, **examples)
+    return Crafted(_summary(measured, threat, path), arrays, gallery)
+
+
+def _summary(measured: Evaluation, threat: str, path: Path) -> str:
+    correct, robust = int(measured.verdicts["clean_correct"].sum()), int(measured.robust.sum())
+    limits = measured.results[-1].extra.get("limits")
+    under = f"{threat}, {limits}" if limits else threat
+    lines = [f"{len(measured.robust)} images: {correct} correctly classified, {robust} still correct under {under}"]
+    lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in measured.flags]
+    if path.stem != FIRST:
+        lines.append(f"{path.parent} already holds other adversarial images; these were written beside them")
+    return "\n".join(lines)
+
+
+def _protocol(result: Result) -> str:
+    """Everything that the images depend on, as one text."""
+    names = (
+        "suite", "attack", "attack_settings", "threat", "data", "data_description", "n", "run", "model", "checkpoint",
+        "weights_sha256", "seed", "precision", "versions",
+    )  # fmt: skip
+    return json.dumps({name: getattr(result, name) for name in names}, sort_keys=True)
+
+
+def _free_path(folder: Path, protocol: str) -> Path:
+    """`adversarial.npz`, or -2, -3 … where that file holds other images, so that none are overwritten."""
+    numbered = (folder / f"{FIRST}-{number}.npz" for number in itertools.count(2))
+    paths = itertools.chain([folder / f"{FIRST}.npz"], numbered)
+    return next(path for path in paths if not path.exists() or _stored_protocol(path) == protocol)
+
+
+def _stored_protocol(path: Path) -> str:
+    try:
+        return str(read_arrays(path).get("protocol", ""))
+    except UserError:  # the file was not written by hardtack
+        return ""

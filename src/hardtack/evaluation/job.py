@@ -1,0 +1,87 @@
+"""An evaluation of a run folder, or of a named model on named data, by the settings of `hardtack evaluate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardtack.base.config import build, flat, nested, plain
+from hardtack.base.runtime import Runtime
+from hardtack.data.paths import find_path
+from hardtack.evaluation.outcome import Evaluation
+from hardtack.evaluation.settings import ATTACKED, EvaluationConfig, check_taken, not_taken
+from hardtack.evaluation.suite import evaluate
+from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
+from hardtack.evaluation.trials import make_trials, threat_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationJob(TargetConfig, EvaluationConfig):
+    """The settings of `evaluate`: a target and an evaluation. `suite` may name several, separated by commas."""
+
+    def __post_init__(self) -> None:
+        """Each suite is checked on its own, by `configs`."""
+
+    def configs(self) -> list[EvaluationConfig]:
+        """One configuration for each suite."""
+        shared = {item.name: getattr(self, item.name) for item in dataclasses.fields(EvaluationConfig)}
+        suites = [suite.strip() for suite in self.suite.split(",")]
+        configs = []
+        for suite in suites:
+            taken = {name: value for name, value in shared.items() if name not in not_taken(suite)}
+            configs.append(build(EvaluationConfig, {**taken, "suite": suite}))
+        check_taken(self, suites)
+        return configs
+
+
+def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **words: Any) -> list[Evaluation]:
+    """Evaluate a run folder, or `model=…` on `data=…`; results are kept in the run folder (or `output`)."""
+    values = nested(words)
+    job = read_job(run, values)
+    target = load_target(run, job)
+    return [evaluate_target(target, config, job.runtime, values, quiet=quiet) for config in job.configs()]
+
+
+def read_job(run: str | Path | None, values: Mapping[str, Any]) -> EvaluationJob:
+    """The settings of an evaluation or attack, checked before anything is loaded."""
+    values = complete(run, values)
+    if isinstance(values.get("attack"), str):  # attack=fgsm is short for attack.name=fgsm
+        values = {**values, "attack": {"name": values["attack"]}}
+    job: EvaluationJob = build(EvaluationJob, _with_folders(values))
+    for config in job.configs():
+        make_trials(config)
+    return job
+
+
+def evaluate_target(
+    target: Target, config: EvaluationConfig, runtime: Runtime, values: Mapping[str, Any], *, quiet: bool = False
+) -> Evaluation:
+    """One evaluation of a target; the record keeps `values`, the settings as the user typed them."""
+    subject = dataclasses.replace(target.subject, words=_words(values, config))
+    return evaluate(
+        target.model, target.data, config=config, runtime=runtime, folder=target.folder, subject=subject, quiet=quiet
+    )
+
+
+def _words(values: Mapping[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
+    """The settings of one suite, as they would be typed to repeat the evaluation."""
+    taken = {name: value for name, value in plain(values).items() if name not in not_taken(config.suite)}
+    settings = {**flat(taken), "suite": config.suite}
+    settings |= {"threat": str(threat_of(config))} if config.suite in ATTACKED else {}
+    settings.pop("output", None)
+    return tuple(f"{key}={_typed(value)}" for key, value in settings.items())
+
+
+def _typed(value: Any) -> str:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else json.dumps(value)
+
+
+def _with_folders(values: dict[str, Any]) -> dict[str, Any]:
+    """Folders of official files and of overlays are looked for beside the data, unless their paths say where."""
+    root = values.get("data", {}).get("root")
+    folders = {name: str(values[name]) for name in ("files", "frost") if values.get(name) is not None}
+    return {**values, **{name: str(find_path(path, root, kind=name)) for name, path in folders.items()}}

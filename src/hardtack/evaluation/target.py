@@ -1,0 +1,243 @@
+"""The target of a job: which model, with which weights, on which images, and the folder that receives the results.
+
+Every command that looks at a model (evaluate, analyze, attack, verify, selftest, plan) finds its target here, so that
+the digest of the weights, the flag of an untrained model and the folder are the same in all of them.
+
+    complete(run, values)        fill in the data that the run was trained on
+    build(TargetConfig, values)  check the settings
+    load_target(run, config)     load the model and the images
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from torch import nn
+
+from hardtack.base.config import merge, read_yaml
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
+from hardtack.data import DataConfig, Dataset, load_data
+from hardtack.data.decode import MixedSizes
+from hardtack.data.paths import find_path
+from hardtack.evaluation.class_subset import class_subset
+from hardtack.evaluation.outcome import Subject
+from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, class_names
+from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
+from hardtack.models.facts import usual
+from hardtack.models.files import sha256
+from hardtack.models.from_file import place_of, same_weights, state_sha256
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """The settings that name a target.
+
+    checkpoint   of a run folder: best, last, …
+    model, data  in place of a run folder; data alone replaces the run's own
+    n            only the first images
+    output       the folder that receives the results (default: the run folder, or runs/MODEL)
+    """
+
+    checkpoint: str = "best"
+    model: ModelConfig | None = None
+    data: DataConfig | None = None
+    split: Literal["train", "validation", "test"] = "test"
+    n: Annotated[int, Field(ge=1)] | None = None
+    output: str | None = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A model, what is recorded about it, the folder of its results, and its images (None if none were loaded)."""
+
+    model: nn.Module
+    subject: Subject
+    folder: Path
+    images: Dataset | None
+
+    @property
+    def data(self) -> Dataset:
+        """The images, of a target that was loaded with them."""
+        assert self.images is not None
+        return self.images
+
+
+def complete(run: str | Path | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as typed, with the data settings stored in the run folder where `data` names no other data."""
+    values = dict(values)
+    stored: dict[str, Any] = {}
+    if run is not None and (run_folder(run) / "config.yaml").exists():
+        stored = read_yaml(run_folder(run) / "config.yaml").get("data", {})
+    if isinstance(values.get("data"), str):
+        values["data"] = {"name": values["data"]}
+    if _is_same_data(values.get("data", {}), stored):
+        values = merge({"data": stored} if stored else {}, values)
+    else:  # a data set without splits that the model was not trained on: all of it is test data
+        values = merge({"data": {"test": 1.0}}, values)
+    if values.get("data") and not values["data"].get("name"):  # or the default data set would be measured silently
+        raise UserError("'data.name' is missing: name the data set, for example data=folder:PATH")
+    return values
+
+
+def load_target(run: str | Path | None, config: TargetConfig, *, with_images: bool = True) -> Target:
+    """The model and images of a run folder, or of `config.model` and `config.data`."""
+    target = _from_run(run_folder(run), config, with_images) if run is not None else _from_model(config, with_images)
+    if target.images is None:
+        return target
+    model, data = class_subset(target.model, target.images)
+    return dataclasses.replace(target, model=model, images=data)
+
+
+def load_run(run: str | Path, *, checkpoint: str = "best") -> Classifier:
+    """The trained model of a run folder."""
+    return rebuild(run_folder(run), checkpoint=checkpoint)
+
+
+def run_folder(run: str | Path) -> Path:
+    """The run folder, also where one of its checkpoint files is named."""
+    folder = Path(run).expanduser()
+    return folder.parent.parent if folder.is_file() and folder.parent.name == "checkpoints" else folder
+
+
+def _is_same_data(named: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether the data set named is the one the run was trained on, however its path is written."""
+
+    def place(data: Mapping[str, Any]) -> str:
+        kind, colon, path = str(data.get("name", "")).partition(":")
+        return f"{kind}:{find_path(path, data.get('root'), kind=kind).resolve()}" if colon and path else kind
+
+    try:
+        return "name" not in named or (bool(stored) and place(named) == place(stored))
+    except UserError:  # one of the paths does not exist: the loader says which
+        return named.get("name") == stored.get("name")
+
+
+# ---------------------------------------------------------------- a run folder
+
+
+def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
+    if config.model is not None:
+        raise UserError("give a run folder or model=NAME, not both")
+    if not folder.exists() and place_of(str(folder)):
+        raise UserError(f"{folder} is not a run folder; to name a model, write model={folder}")
+    file = find_weights(folder, checkpoint=config.checkpoint)
+    model = rebuild(file)
+    data = _load_images(config, model) if with_images else None
+    stored = file.with_name(file.name + ".sha256")
+    digest = stored.read_text().split()[0] if stored.exists() else sha256(file)
+    flags = class_names(read_metadata(file).get("classes"), data.classes) if data is not None else []
+    name = model.architecture["name"]
+    subject = Subject(run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags))
+    output = Path(config.output).expanduser() if config.output else folder
+    return Target(model=model, subject=subject, folder=output, images=data)
+
+
+# ---------------------------------------------------------------- a model by its name
+
+
+def _from_model(config: TargetConfig, with_images: bool) -> Target:
+    named = config.model
+    if named is None and not with_images:
+        raise UserError("name a run folder or a model: runs/x or model=NAME")
+    if named is None or (with_images and config.data is None):
+        raise UserError("name a run folder, or a model and data: model=NAME data=NAME")
+    data = _images_of(named, config) if with_images else None
+    shape: dict[str, Any] = {}
+    if data is not None:
+        classes = None if named.pretrained else _stored_architecture(named).get("num_classes") or data.num_classes
+        shape = {"num_classes": classes, "image_size": data.image_shape[-1]}
+    model = load_model(named, **shape, seed=config.runtime.seed)
+    subject = _subject(named, model, shape, config)
+    return Target(model=model, subject=subject, folder=_model_folder(named, config.output), images=data)
+
+
+def _subject(named: ModelConfig, model: Classifier, shape: dict[str, Any], config: TargetConfig) -> Subject:
+    """What is recorded about a model: its name, the digest of its weights, and whether they were trained."""
+    place = place_of(named.name)
+    file = find_weights(named.weights) if named.weights else None
+    trained = bool(file) or named.pretrained
+    if place and not trained:  # a user's function may load weights by itself: then no seed changes them
+        trained = same_weights(model, load_model(named, **shape, seed=config.runtime.seed + 1))
+    flags = [] if trained else [UNTRAINED]
+    if model.fitted is not None and any(key.endswith(".weight") for key in model.fitted.fresh):
+        flags.append(NEW_HEAD)
+    return Subject(
+        run=_model_folder(named, config.output).name, model=model.architecture["name"],
+        checkpoint=file.stem if file else None,
+        weights_sha256=sha256(file) if file else state_sha256(model) if place else None, flags=tuple(flags),
+    )  # fmt: skip
+
+
+def _model_folder(named: ModelConfig, output: str | None) -> Path:
+    """Where results of a model that is named directly are kept, unless `output` says it."""
+    place = place_of(named.name)
+    name = place.folder_name if place else named.name.replace(":", "-").replace("/", "-")
+    return Path(output or f"runs/{name}").expanduser()
+
+
+def _stored_architecture(named: ModelConfig) -> dict[str, Any]:
+    """What the weights file says about its architecture."""
+    return read_metadata(find_weights(named.weights)).get("architecture", {}) if named.weights else {}
+
+
+def _native_size(named: ModelConfig) -> int | None:
+    """The image size a network was made for, so that photographs of any size are cut to fit it.
+
+    Our own small networks take the size of the data, as a user's do; those made for 224 pixels require that size, as
+    timm's do.
+    """
+    if place_of(named.name):
+        return _stored_architecture(named).get("image_size")
+    if not named.name.startswith("timm:"):
+        return _stored_architecture(named).get("image_size") or (224 if usual(named.name)[0] == 224 else None)
+    empty = dataclasses.replace(named, pretrained=False, weights=None, adapt=False)
+    return load_model(empty, num_classes=2, seed=0).image_size
+
+
+# ---------------------------------------------------------------- images
+
+
+def _images_of(named: ModelConfig, config: TargetConfig) -> Dataset:
+    """The images; those of many sizes, or wider than high, are cut to the usual size of a model that takes any."""
+    assert config.data is not None
+    config = _sized(config, config.data.image_size or named.image_size or _native_size(named))
+    try:
+        data = _load_images(config)
+    except MixedSizes:
+        if place_of(named.name):
+            raise
+    else:
+        if data.image_shape[-1] == data.image_shape[-2] or place_of(named.name):
+            return data
+    return _load_images(_sized(config, usual(named.name)[0]))
+
+
+def _sized(config: TargetConfig, size: int | None) -> TargetConfig:
+    assert config.data is not None
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, image_size=size))
+
+
+def _load_images(config: TargetConfig, model: Classifier | None = None) -> Dataset:
+    if config.data is None:
+        raise UserError("this run folder does not say which data it was trained on; give data=NAME")
+    data_config = config.data
+    if config.n is not None:  # so that no more images are decoded than are used
+        data_config = dataclasses.replace(data_config, limit=min(config.n, data_config.limit or config.n))
+    size = model.image_size if model is not None and data_config.image_size is None else None
+    try:
+        data = load_data(data_config, config.split)
+    except MixedSizes:
+        if model is None:
+            raise
+        size = model.image_size or usual(model.architecture["name"])[0]
+        return load_data(dataclasses.replace(data_config, image_size=size), config.split)
+    if size is not None and data.image_shape[-1] != size:
+        data = load_data(dataclasses.replace(data_config, image_size=size), config.split)
+    return data

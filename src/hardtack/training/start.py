@@ -1,0 +1,36 @@
+"""Starting or resuming a training run of a recipe: its data, its model, and the trainer."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from hardtack.data import Dataset, load_training
+from hardtack.models import Classifier, load_model
+from hardtack.training.checkpoint import begun_with
+from hardtack.training.recipe import Recipe
+from hardtack.training.trainer import Trainer, Validate
+
+
+def train_recipe(recipe: Recipe, *, validate: Validate | None, quiet: bool = False) -> Path:
+    """Train a recipe and return its run folder; a run that was interrupted is resumed."""
+    data = load_training(recipe.data, recipe.augment)
+    model = fresh_model(_without_start(recipe), data)
+    return Trainer(recipe, model, data, validate=validate, quiet=quiet).fit()
+
+
+def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
+    """The model of a recipe, for the classes and the image size of the data."""
+    return load_model(
+        recipe.model, num_classes=data.num_classes, image_size=data.image_shape[-1], seed=recipe.runtime.seed
+    )
+
+
+def _without_start(recipe: Recipe) -> Recipe:
+    """A resumed run has all weights in its saved state; the file that it started from may be missing or changed."""
+    stored = begun_with(recipe.folder) if recipe.model.weights or recipe.model.pretrained else {}
+    if not stored:
+        return recipe
+    mean, std = tuple(stored["mean"]), tuple(stored["std"])  # which those weights may have brought along
+    bare = dataclasses.replace(recipe.model, weights=None, adapt=False, pretrained=False, mean=mean, std=std)
+    return dataclasses.replace(recipe, model=bare)
