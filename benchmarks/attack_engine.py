@@ -144,7 +144,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {
         "command": " ".join(["python", "benchmarks/attack_engine.py", *sys.argv[1:]]),
         "date": datetime.date.today().isoformat(), "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "model": target.subject.model, "data": target.data.description, "n": len(y), "threat": str(threat),
+        "model": target.provenance.model, "data": target.data.description, "n": len(y), "threat": str(threat),
     }  # fmt: skip
     say = lambda **facts: (found.update(facts), print(json.dumps(facts), flush=True))  # noqa: E731
     with preserve_state(model):

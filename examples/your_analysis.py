@@ -14,20 +14,20 @@ from hardtack.base.registry import analyses
 class GradientSize(OverImages):
     """How long the gradient of the loss in the pixels is."""
 
-    def begin(self, scene):
-        return Rows(scene, at_once=self.batch_size or 100)
+    def begin(self, context):
+        return Rows(context, at_once=self.batch_size or 100)
 
 
 class Rows:
     """A row for each image, which must not depend on the others that are computed with it."""
 
-    def __init__(self, scene, *, at_once):
-        self.scene, self.length, self.at_once = scene, scene.count, at_once
+    def __init__(self, context, *, at_once):
+        self.context, self.length, self.at_once = context, context.count, at_once
 
     def rows(self, start, stop):
-        x, y, index = self.scene.images(start, stop)
+        x, y, index = self.context.images(start, stop)
         x.requires_grad_()
-        loss = torch.nn.functional.cross_entropy(self.scene.model(x), y, reduction="sum")
+        loss = torch.nn.functional.cross_entropy(self.context.model(x), y, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, x)
         found = {"index": index, "label": y, "size": gradient.flatten(1).norm(dim=1)}
         return {name: value.cpu().numpy() for name, value in found.items()}

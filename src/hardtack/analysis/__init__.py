@@ -10,10 +10,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hardtack.analysis.analysis import Analysis, Conclusion, OverImages, Scene, Score, Work, mean_score
+    from hardtack.analysis.analysis import Analysis, AnalysisContext, Conclusion, OverImages, RowWork, Score, mean_score
     from hardtack.analysis.run import analyze
 
-__all__ = ["Analysis", "Conclusion", "OverImages", "Scene", "Score", "Work", "analyze", "mean_score"]
+__all__ = ["Analysis", "AnalysisContext", "Conclusion", "OverImages", "RowWork", "Score", "analyze", "mean_score"]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.analysis.analysis import Scene
+from hardtack.analysis.analysis import AnalysisContext
 from hardtack.attacks import Ascent, call
 from hardtack.base import randomness
 from hardtack.base.config import choose
@@ -58,10 +58,10 @@ def attacked(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor,
     return outcome.x_adv.detach(), outcome.zero_gradient
 
 
-def blind_notes(attack: Any, scene: Scene) -> list[str]:
+def blind_notes(attack: Any, context: AnalysisContext) -> list[str]:
     """A sentence if the attack has no gradient to follow on some of the first images, and so shows nothing there."""
-    x, y, index = scene.images(0, min(_LOOKED_AT, scene.count))
+    x, y, index = context.images(0, min(_LOOKED_AT, context.count))
     attack = dataclasses.replace(attack, steps=1) if isinstance(attack, Ascent) else attack  # the first step tells
-    blind = int(attacked(attack, scene.model, x, y, index, scene.seed)[1].sum())
+    blind = int(attacked(attack, context.model, x, y, index, context.seed)[1].sum())
     said = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it leaves them as it began"
     return [said] if blind else []

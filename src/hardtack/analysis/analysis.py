@@ -1,13 +1,13 @@
-"""What an analysis is: settings which, shown a model and images, become rows of work and a conclusion from all rows.
+"""The contract of an analysis: settings which give rows of work for a model, and a conclusion from all rows.
 
     @analyses.register("norms")
     @dataclass(frozen=True, kw_only=True)
     class Norms(OverImages):
-        def begin(self, scene: Scene) -> Work: ...
+        def begin(self, context: AnalysisContext) -> RowWork: ...
 
-Rows are images, or points of a grid: whatever can be computed by itself. They go through in pieces that are written as
-they come, so that a killed analysis goes on where it stopped. A row must not depend on the piece it is in: what is
-random in it is drawn from its own number (`hardtack.base.randomness`) and `scene.seed`.
+Rows are images or points of a grid: whatever can be computed by itself. The engine computes them in pieces that are
+written to disk one by one, so that a killed analysis goes on where it stopped. A row must not depend on the piece it is
+in: what is random in it is drawn from its own number (`hardtack.base.randomness`) and `context.seed`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -38,13 +38,13 @@ Data = Dataset | tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
-    """A model and the images it is looked at with.
+class AnalysisContext:
+    """A model and the images it is analysed with.
 
-    The model is in eval mode on the device, its weights want no gradients and must not be changed (work on a copy, or
-    inside `preserve_state`). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder or
-    a name.
-    `scratch` is a folder for what a long row has so far; it goes when all is done, and is None where nothing is kept.
+    The model is in eval mode on the device. Its weights require no gradients and must not be changed (work on a copy,
+    or inside `preserve_state`). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder
+    or a name. `scratch` is a folder for the state of a long row; it is removed when the analysis is finished, and is
+    None where nothing is kept.
     """
 
     model: nn.Module
@@ -136,7 +136,7 @@ class Conclusion:
     notes: Sequence[str] = ()
 
 
-class Work(Protocol):
+class RowWork(Protocol):
     """`length` rows of which `at_once` are computed together."""
 
     @property
@@ -153,41 +153,40 @@ class Work(Protocol):
         ...
 
 
-class Analysis(Protocol):
-    """A frozen dataclass of settings, entered in the registry `analyses`.
+class Analysis:
+    """A frozen dataclass of settings, registered in `analyses`. Only `begin` has to be written."""
 
-    One that reads other files too has `fingerprints() -> tuple[str, ...]`, which change with them. One that looks at
-    images without showing them to the model says so with `asks_model = False`.
-    """
+    takes_images: ClassVar[bool] = False  # whether data is needed; `OverImages` sets it
 
-    def begin(self, scene: Scene) -> Work:
-        """Refuses what this model cannot be asked, by name, before anything is computed."""
-        ...
+    @property
+    def asks_model(self) -> bool:
+        """Whether the model is shown images; its answers on the first images are then checked before the analysis."""
+        return self.takes_images
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """Texts that change with the other files the analysis reads (weights of other models); part of its id."""
+        return ()
+
+    def begin(self, context: AnalysisContext) -> RowWork:
+        """The rows of this model and these images. What the analysis cannot do is refused here, by name."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverImages:
-    """What every analysis that looks at images takes: `n`, how many (the first ones); `batch_size`, at once."""
+class OverImages(Analysis):
+    """The settings of every analysis over images: `n`, the number of images (the first ones); `batch_size`."""
 
+    takes_images: ClassVar[bool] = True
     n: Annotated[int, Field(ge=1)] = 100
     batch_size: Annotated[int, Field(ge=1)] | None = None
 
 
-def needs_images(analysis: Any) -> bool:
-    return isinstance(analysis, OverImages)
-
-
-def asks_model(analysis: Any) -> bool:
-    """Whether the model is shown images."""
-    return needs_images(analysis) and getattr(analysis, "asks_model", True)
-
-
-def settled(scene: Scene, analysis: Any) -> Scene:
-    """The scene with as many images as the analysis wants."""
-    if not needs_images(analysis):
-        return dataclasses.replace(scene, data=None)
-    if scene.data is None or scene.count == 0:
-        raise UserError("this analysis looks at images: give data=NAME, or images in Python")
-    n = min(analysis.n, scene.count)
-    first = (scene.data[0][:n], scene.data[1][:n]) if isinstance(scene.data, tuple) else scene.data.first(n)
-    return dataclasses.replace(scene, data=first)
+def choose_images(context: AnalysisContext, analysis: Analysis) -> AnalysisContext:
+    """The context with as many images as the analysis uses."""
+    if not isinstance(analysis, OverImages):
+        return dataclasses.replace(context, data=None)
+    if context.data is None or context.count == 0:
+        raise UserError("this analysis needs images: give data=NAME on the command line, or images in Python")
+    n = min(analysis.n, context.count)
+    first = (context.data[0][:n], context.data[1][:n]) if isinstance(context.data, tuple) else context.data.first(n)
+    return dataclasses.replace(context, data=first)

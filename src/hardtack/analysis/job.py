@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.analysis import analyze
-from hardtack.analysis.analysis import needs_images
 from hardtack.base.config import build, choose, flat, parse_words, plain
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
@@ -40,11 +39,11 @@ def _findings(
     refused: list[str] = []
     fault: Exception | None = None
     for name, analysis in wanted.items():
-        subject = dataclasses.replace(target.subject, words=_words(name, values))
+        provenance = dataclasses.replace(target.provenance, words=_words(name, values))
         try:
             yield analyze(
                 target.model, target.images, analysis, runtime=config.runtime, folder=target.folder, quiet=quiet,
-                subject=subject,
+                provenance=provenance,
             )  # fmt: skip
         except UserError as error:
             refused.append(f"{name}: {error}" if len(wanted) > 1 else str(error))
@@ -104,7 +103,7 @@ def _check_keys(values: dict[str, Any], names: list[str]) -> None:
 
 def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> tuple[Target, TargetConfig]:
     """The model, and the images that the analyses look at; where none looks at images, no data need be named."""
-    sizes = [analysis.n for analysis in wanted if needs_images(analysis)]
+    sizes = [analysis.n for analysis in wanted if analysis.takes_images]
     if sizes:
         config = build(TargetConfig, complete(run, {**values, "n": max(sizes)}))
     else:

@@ -1,4 +1,4 @@
-"""Conducting an analysis: its rows in pieces that survive a kill, then its conclusion, kept in the run folder."""
+"""Running an analysis: its rows as pieces of an engine job, then its conclusion, kept in the run folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import hardtack
-from hardtack.analysis.analysis import Analysis, Arrays, Conclusion, Data, Scene, Work, asks_model, settled
+from hardtack.analysis.analysis import Analysis, AnalysisContext, Arrays, Conclusion, Data, RowWork, choose_images
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.base.config import choose, plain
 from hardtack.base.errors import UserError
@@ -34,8 +34,8 @@ from hardtack.engine import (
     job_id,
     run_job,
 )
-from hardtack.evaluation import Subject
-from hardtack.evaluation.outcome import contents, device_name, versions
+from hardtack.evaluation.outcome import contents
+from hardtack.evaluation.provenance import Provenance, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
 from hardtack.models.dtypes import names_dtypes
 from hardtack.results import (
@@ -59,7 +59,7 @@ def analyze(
     *,
     runtime: Runtime | None = None,
     folder: str | Path | None = None,
-    subject: Subject | None = None,
+    provenance: Provenance | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Finding:
@@ -73,13 +73,16 @@ def analyze(
     if data is not None:
         check_pair(data)
     analysis = choose(analyses, {"name": name, **settings} if isinstance(name, str) else name)
-    runtime = runtime or Runtime()
+    if not isinstance(analysis, Analysis):
+        kind = type(analysis).__name__
+        raise UserError(f"{kind} is no analysis: derive it from hardtack.analysis.Analysis (or OverImages for images)")
+    runtime, provenance = runtime or Runtime(), provenance or Provenance()
     home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
         with preserve_state(model), runtime.arithmetic("fp32"):
-            scene = Scene(model=model, data=data, runtime=runtime, name=subject.model if subject else "")
-            job = AnalysisJob(analysis, scene, folder=folder, subject=subject or Subject())
+            context = AnalysisContext(model=model, data=data, runtime=runtime, name=provenance.model)
+            job = AnalysisJob(analysis, context, folder=folder, provenance=provenance)
             executor = choose_executor(runtime, shared=folder is not None)
             finding: Finding = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
@@ -90,26 +93,28 @@ def analyze(
 class AnalysisJob(Job):
     """An analysis as a job of the engine: its rows are those of the analysis' work."""
 
-    def __init__(self, analysis: Any, scene: Scene, *, folder: str | Path | None, subject: Subject) -> None:
-        self.analysis, self.whole, self.subject, self.folder = analysis, scene, subject, folder
+    def __init__(
+        self, analysis: Analysis, context: AnalysisContext, *, folder: str | Path | None, provenance: Provenance
+    ) -> None:
+        self.analysis, self.whole, self.provenance, self.folder = analysis, context, provenance, folder
         self.began = time.monotonic()
-        self.scene = settled(scene, analysis)
-        _check_weights(scene.model)
-        _check_images(self.scene)
-        self.id = _identify(self.scene, analysis, kept=folder is not None)
+        self.context = choose_images(context, analysis)
+        _check_weights(context.model)
+        _check_images(self.context)
+        self.id = _identify(self.context, analysis, kept=folder is not None)
         self.title = f"analyze {self.id.rpartition('-')[0]}"
         self.store: Store = MemoryStore()
         if folder is not None:
             self.store = PieceStore(Path(folder) / "analysis", self.id, columns=False)
-            self.scene = dataclasses.replace(self.scene, scratch=self.store.scratch)
+            self.context = dataclasses.replace(self.context, scratch=self.store.scratch)
 
     def recall(self) -> Finding | None:
         return None if self.folder is None else _recall(Path(self.folder), self.id)
 
     def begin(self) -> None:
-        flags = _check_answers(self.whole) if asks_model(self.analysis) else []
-        self.subject = dataclasses.replace(self.subject, flags=(*self.subject.flags, *flags))
-        self.work: Work = self.analysis.begin(self.scene)
+        flags = _check_answers(self.whole) if self.analysis.asks_model else []
+        self.provenance = dataclasses.replace(self.provenance, flags=(*self.provenance.flags, *flags))
+        self.work: RowWork = self.analysis.begin(self.context)
         self.total = self.work.length
 
     def piece_size(self, most: int) -> int:
@@ -120,14 +125,14 @@ class AnalysisJob(Job):
 
     def finish(self, columns: Arrays, arrays: Arrays, *, is_main: bool) -> Finding:
         conclusion = _finite(self.work.conclude(arrays))
-        about = _about(self.scene, self.subject, seconds=time.monotonic() - self.began)
+        about = _about(self.context, self.provenance, seconds=time.monotonic() - self.began)
         arrays = {**arrays, **conclusion.arrays}
         folder = self.folder if is_main else None
-        return _keep(self.id, self.analysis, about, arrays, conclusion, self.subject, folder)
+        return _keep(self.id, self.analysis, about, arrays, conclusion, self.provenance, folder)
 
 
 def _check_weights(model: nn.Module) -> None:
-    """A weight that is no number makes every number about the model none, or a wrong one."""
+    """Refuse weights that are NaN or infinite: every number about the model would be wrong."""
     wrong = [name for name, value in model.named_parameters() if not bool(value.isfinite().all())]
     wrong += [name for name, value in model.named_buffers() if bool(value.isnan().any())]  # a mask may be infinite
     if wrong:
@@ -135,38 +140,37 @@ def _check_weights(model: nn.Module) -> None:
         raise UserError(f"weights of this model are not finite, in {wrong[0]}{more}: it cannot be analysed")
 
 
-def _check_images(scene: Scene) -> None:
-    """Tensors are looked at as a whole, of a data set the first images: it is in [0,1] as it comes."""
-    if scene.data is None:
+def _check_images(context: AnalysisContext) -> None:
+    """Check all images given as tensors, and the first images of a data set (which is in [0,1] by contract)."""
+    if context.data is None:
         return
-    x, y = scene.data if isinstance(scene.data, tuple) else head(scene.data, scene.device)
-    check_inputs(x, y, num_classes=getattr(scene.model, "num_classes", None))
+    x, y = context.data if isinstance(context.data, tuple) else head(context.data, context.device)
+    check_inputs(x, y, num_classes=getattr(context.model, "num_classes", None))
 
 
-def _check_answers(scene: Scene) -> list[Flag]:
-    """Refuses answers that are no numbers; flags for those that change by themselves or with the batch."""
-    x, _ = head(scene.data, scene.device, first=4)
+def _check_answers(context: AnalysisContext) -> list[Flag]:
+    """Refuse NaN or infinite logits; flag logits that change between two passes or with the batch."""
+    x, _ = head(context.data, context.device, first=4)
     with torch.no_grad():
-        logits = scene.model(x).float()
+        logits = context.model(x).float()
     if not logits.isfinite().all():
         raise UserError("the model returns NaN or infinite logits: it cannot be analysed")
-    return check_behaviour(scene.model, x, logits)
+    return check_behaviour(context.model, x, logits)
 
 
-def _identify(scene: Scene, analysis: Any, *, kept: bool) -> str:
+def _identify(context: AnalysisContext, analysis: Analysis, *, kept: bool) -> str:
     """A name that changes with everything that could change the arrays, and with nothing else."""
     settings = {key: value for key, value in plain(analysis).items() if key != "batch_size"}
     name = settings.get("name") or type(analysis).__name__.lower()
-    files = analysis.fingerprints() if hasattr(analysis, "fingerprints") else ()
     decisive = [
-        settings, _described(scene), scene.seed, hardtack.__version__, *files,
-        *(contents(scene.model, _looked_at(scene.data)) if kept else ()),
+        settings, _described(context), context.seed, hardtack.__version__, *analysis.fingerprints(),
+        *(contents(context.model, _looked_at(context.data)) if kept else ()),
     ]  # fmt: skip
     return job_id(name, decisive)
 
 
 def _looked_at(data: Data | None) -> Any:
-    """What a digest is taken of: of images that lie in memory these alone, whichever others lie beside them."""
+    """What the digest is taken of: for images in memory only the analysed ones, not the rest of the data set."""
     if data is None:
         return torch.empty(0), torch.empty(0)
     if isinstance(data, tuple) or (pixels := getattr(data.store, "pixels", None)) is None:
@@ -174,20 +178,20 @@ def _looked_at(data: Data | None) -> Any:
     return pixels[data.rows], torch.stack([data.labels, data.index])
 
 
-def _described(scene: Scene) -> tuple[str, str]:
-    if scene.data is None:
+def _described(context: AnalysisContext) -> tuple[str, str]:
+    if context.data is None:
         return "", ""
-    if isinstance(scene.data, tuple):
-        return "tensors", f"{scene.count} images given as tensors"
-    return f"{scene.data.name}/{scene.data.split}", scene.data.description
+    if isinstance(context.data, tuple):
+        return "tensors", f"{context.count} images given as tensors"
+    return f"{context.data.name}/{context.data.split}", context.data.description
 
 
-def _about(scene: Scene, subject: Subject, *, seconds: float) -> dict[str, Any]:
-    data, description = _described(scene)
+def _about(context: AnalysisContext, provenance: Provenance, *, seconds: float) -> dict[str, Any]:
+    data, description = _described(context)
     return {
-        "run": subject.run, "model": subject.model, "checkpoint": subject.checkpoint, "data": data,
-        "data_description": description, "n": scene.count, "classes": list(scene.classes), "seed": scene.seed,
-        "device": device_name(scene.runtime), "seconds": round(seconds, 3), "words": list(subject.words),
+        "run": provenance.run, "model": provenance.model, "checkpoint": provenance.checkpoint, "data": data,
+        "data_description": description, "n": context.count, "classes": list(context.classes), "seed": context.seed,
+        "device": device_name(context.runtime), "seconds": round(seconds, 3), "words": list(provenance.words),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
 
@@ -198,7 +202,7 @@ def _keep(
     about: dict[str, Any],
     arrays: Arrays,
     conclusion: Conclusion,
-    subject: Subject,
+    provenance: Provenance,
     folder: str | Path | None,
 ) -> Finding:
     settings = plain(analysis)
@@ -209,12 +213,12 @@ def _keep(
         Result(
             metric=score.metric, value=score.value, n=score.n, low=score.low, high=score.high,
             interval=score.interval, threat=score.threat, suite=ANALYSIS, attack=name, attack_settings=settings,
-            evaluation=id, data=about["data"], data_description=about["data_description"], run=subject.run,
-            model=subject.model, checkpoint=subject.checkpoint, weights_sha256=subject.weights_sha256,
-            seed=about["seed"], precision="fp32", device=about["device"], flags=subject.flags, versions=versions(),
+            evaluation=id, data=about["data"], data_description=about["data_description"], run=provenance.run,
+            model=provenance.model, checkpoint=provenance.checkpoint, weights_sha256=provenance.weights_sha256,
+            seed=about["seed"], precision="fp32", device=about["device"], flags=provenance.flags, versions=versions(),
             created=about["created"], seconds=about["seconds"],
             verdicts=rows if score.per_image is not None else None,
-            extra={"words": list(subject.words), **({"column": score.column} if score.column else {})},
+            extra={"words": list(provenance.words), **({"column": score.column} if score.column else {})},
         )
         for score in conclusion.scores
     ]  # fmt: skip
@@ -234,10 +238,10 @@ def _keep(
 
 
 def _finite(conclusion: Conclusion) -> Conclusion:
-    """What can be written down: a score that is no number is left out, and said."""
+    """Only what can be stored: a score that is not finite is left out, and a note says so."""
     kept = [score for score in conclusion.scores if math.isfinite(score.value)]
     lost = [" ".join(filter(None, (s.metric, s.column))) for s in conclusion.scores if not math.isfinite(s.value)]
-    said = [f"{', '.join(lost)} came out as no finite number, and is left out"] if lost else []
+    said = [f"{', '.join(lost)} is not a finite number and was left out"] if lost else []
     known = [dataclasses.replace(score, low=_or_none(score.low), high=_or_none(score.high)) for score in kept]
     facts = _without_nan(plain(conclusion.facts))
     return dataclasses.replace(conclusion, scores=known, facts=facts, notes=[*conclusion.notes, *said])
@@ -256,13 +260,13 @@ def _without_nan(value: Any) -> Any:
 
 
 def _per_image(vectors: dict[str, np.ndarray], arrays: Arrays) -> bool:
-    """Whether the rows were images, whose numbers and labels are known."""
+    """Whether the rows are images with known numbers and labels."""
     lengths = {len(vector) for vector in vectors.values()}
     return "index" in arrays and "label" in arrays and lengths == {len(arrays["index"])}
 
 
 def _recall(folder: Path, id: str) -> Finding | None:
-    """What was found before; a finding that has lost its arrays is computed again."""
+    """The finding of an earlier call; one whose arrays are missing is computed again."""
     path = finding_path(folder, id)
     if not path.exists():
         return None

@@ -56,7 +56,7 @@ def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
         raise UserError(f"attack takes one suite at a time, found suite={job.suite}")
     target = load_target(run, job)
     config = dataclasses.replace(job.configs()[0], examples=len(target.data))
-    measured = evaluate(target.model, target.data, config=config, runtime=job.runtime, subject=target.subject)
+    measured = evaluate(target.model, target.data, config=config, runtime=job.runtime, provenance=target.provenance)
     protocol = _protocol(measured.results[-1])
     path = _free_path(output, protocol)
     arrays = write_arrays(path, {**measured.examples, "protocol": protocol})

@@ -61,9 +61,15 @@ def evaluate_target(
     target: Target, config: EvaluationConfig, runtime: Runtime, values: Mapping[str, Any], *, quiet: bool = False
 ) -> Evaluation:
     """One evaluation of a target; the record keeps `values`, the settings as the user typed them."""
-    subject = dataclasses.replace(target.subject, words=_words(values, config))
+    provenance = dataclasses.replace(target.provenance, words=_words(values, config))
     return evaluate(
-        target.model, target.data, config=config, runtime=runtime, folder=target.folder, subject=subject, quiet=quiet
+        target.model,
+        target.data,
+        config=config,
+        runtime=runtime,
+        folder=target.folder,
+        provenance=provenance,
+        quiet=quiet,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from hardtack.base.runtime import Runtime
 from hardtack.engine import job_id, tensor_digest
 from hardtack.evaluation.flip_scores import FLIPS, flip_list
 from hardtack.evaluation.metrics import accuracy, clean_results, robustness_area
+from hardtack.evaluation.provenance import Provenance, device_name, versions
 from hardtack.evaluation.sanity import Flag, black_box_flags, search_flags
 from hardtack.evaluation.scores import ONE_VIEW, corruption_grid
 from hardtack.evaluation.sights import Sight, facts
@@ -41,18 +41,6 @@ Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
-    """Who is measured, in words for the record."""
-
-    run: str = ""
-    model: str = ""
-    checkpoint: str | None = None
-    weights_sha256: str | None = None
-    flags: tuple[Flag, ...] = ()  # what is known to be wrong before anything is measured
-    words: tuple[str, ...] = ()  # the settings of `hardtack evaluate` that ask for this measurement again
-
-
-@dataclass(frozen=True, kw_only=True)
 class Identity:
     """Everything that decides the verdicts, and the digest that names them."""
 
@@ -60,7 +48,7 @@ class Identity:
     suite: str
     trials: list[Any]
     sights: Sequence[Sight]
-    subject: Subject
+    provenance: Provenance
     data: str
     data_description: str
     classes: tuple[str, ...]
@@ -78,7 +66,7 @@ def identify(
     trials: list[Any],
     sights: Sequence[Sight],
     runtime: Runtime,
-    subject: Subject,
+    provenance: Provenance,
     *,
     kept: bool,
 ) -> Identity:
@@ -94,8 +82,8 @@ def identify(
         *(contents(model, data) if kept else ()),
     ]  # fmt: skip
     return Identity(
-        id=job_id(config.suite, decisive), suite=config.suite, trials=trials, sights=sights, subject=subject, data=name,
-        data_description=description, classes=classes, runtime=runtime,
+        id=job_id(config.suite, decisive), suite=config.suite, trials=trials, sights=sights, provenance=provenance,
+        data=name, data_description=description, classes=classes, runtime=runtime,
         parameters=sum(weight.numel() for weight in model.parameters()), source=getattr(data, "source", ""),
     )  # fmt: skip
 
@@ -184,7 +172,7 @@ def summarise(
 ) -> Evaluation:
     """Results from verdicts; with a folder, everything is written there."""
     common = _common(identity, columns, seconds)
-    flags = [*identity.subject.flags, *flags]
+    flags = [*identity.provenance.flags, *flags]
     if identity.trials:
         stages = {str(trial.threat): [stage.name for stage in trial.stages] for trial in identity.trials}
         flags += search_flags(columns, random=_is_random(flags, identity)) + black_box_flags(
@@ -231,26 +219,13 @@ def _concerns_clean(flag: Flag) -> bool:
     return flag["code"] in ("random_outputs", "batch_dependent", "other_classes", "class_names", "untrained")
 
 
-def versions() -> dict[str, str]:
-    return {
-        "hardtack": hardtack.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def device_name(runtime: Runtime) -> str:
-    device = runtime.torch_device
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu ({platform.machine()})"
-
-
 def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, Any]:
-    subject, runtime = identity.subject, identity.runtime
+    provenance, runtime = identity.provenance, identity.runtime
     seed = runtime.seed
     return {
         "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
-        "data_description": identity.data_description, "run": subject.run, "model": subject.model,
-        "checkpoint": subject.checkpoint, "weights_sha256": subject.weights_sha256,
+        "data_description": identity.data_description, "run": provenance.run, "model": provenance.model,
+        "checkpoint": provenance.checkpoint, "weights_sha256": provenance.weights_sha256,
         "seed": next((s.attack.seed for t in identity.trials for s in t.stages if hasattr(s.attack, "seed")), seed),
         "precision": "fp32" if identity.sights else f"{identity.precision} search, fp32 verified",
         "device": device_name(runtime),
@@ -258,7 +233,7 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "verdicts": f"verdicts/{identity.id}.parquet",
         "extra": {
-            "words": list(subject.words), "parameters": identity.parameters, "seconds": identity.seconds,
+            "words": list(provenance.words), "parameters": identity.parameters, "seconds": identity.seconds,
             **({"source": identity.source} if identity.source else {}),
             **_spent(identity, columns),
         },

@@ -25,7 +25,8 @@ from hardtack.data.spans import check_pair, chunks, count, head, shape_of
 from hardtack.engine import Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, choose_executor, run_job
 from hardtack.evaluation.class_subset import class_subset
 from hardtack.evaluation.measure import Columns, Measure
-from hardtack.evaluation.outcome import Evaluation, Subject, identify, recall, summarise
+from hardtack.evaluation.outcome import Evaluation, identify, recall, summarise
+from hardtack.evaluation.provenance import Provenance
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.survey import Survey
 from hardtack.evaluation.surveys import Scene, make_sights
@@ -41,7 +42,7 @@ def evaluate(
     config: EvaluationConfig | None = None,
     runtime: Runtime | None = None,
     folder: str | Path | None = None,
-    subject: Subject | None = None,
+    provenance: Provenance | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> Evaluation:
@@ -60,7 +61,7 @@ def evaluate(
     home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        job = EvaluationJob(model, data, config, runtime=runtime, folder=folder, subject=subject or Subject())
+        job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=provenance or Provenance())
         executor = choose_executor(runtime, shared=folder is not None)
         result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
@@ -68,8 +69,8 @@ def evaluate(
     return result
 
 
-class EvaluationJob(Job):
-    """An evaluation as a job of the engine: its rows are the images."""
+class SuiteJob(Job):
+    """One suite as a job of the engine: its rows are the images."""
 
     unit = "img"
 
@@ -81,14 +82,14 @@ class EvaluationJob(Job):
         *,
         runtime: Runtime,
         folder: str | Path | None,
-        subject: Subject,
+        provenance: Provenance,
     ) -> None:
         self.model, self.data, self.config, self.runtime, self.folder = model, data, config, runtime, folder
         self.title, self.total, self.began = f"evaluate {config.suite}", count(data), time.monotonic()
         self.trials = make_trials(config, runtime.seed)
         self.sights = make_sights(config, Scene(model, shape_of(data), runtime.seed))
         self.identity = identify(
-            model, data, config, self.trials, self.sights, runtime, subject, kept=folder is not None
+            model, data, config, self.trials, self.sights, runtime, provenance, kept=folder is not None
         )
         self.store: Store = MemoryStore()
         if folder is not None:

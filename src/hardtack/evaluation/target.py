@@ -26,7 +26,7 @@ from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
 from hardtack.evaluation.class_subset import class_subset
-from hardtack.evaluation.outcome import Subject
+from hardtack.evaluation.provenance import Provenance
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, class_names
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.facts import usual
@@ -58,7 +58,7 @@ class Target:
     """A model, what is recorded about it, the folder of its results, and its images (None if none were loaded)."""
 
     model: nn.Module
-    subject: Subject
+    provenance: Provenance
     folder: Path
     images: Dataset | None
 
@@ -134,9 +134,11 @@ def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
     digest = stored.read_text().split()[0] if stored.exists() else sha256(file)
     flags = class_names(read_metadata(file).get("classes"), data.classes) if data is not None else []
     name = model.architecture["name"]
-    subject = Subject(run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags))
+    provenance = Provenance(
+        run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags)
+    )
     output = Path(config.output).expanduser() if config.output else folder
-    return Target(model=model, subject=subject, folder=output, images=data)
+    return Target(model=model, provenance=provenance, folder=output, images=data)
 
 
 # ---------------------------------------------------------------- a model by its name
@@ -154,11 +156,11 @@ def _from_model(config: TargetConfig, with_images: bool) -> Target:
         classes = None if named.pretrained else _stored_architecture(named).get("num_classes") or data.num_classes
         shape = {"num_classes": classes, "image_size": data.image_shape[-1]}
     model = load_model(named, **shape, seed=config.runtime.seed)
-    subject = _subject(named, model, shape, config)
-    return Target(model=model, subject=subject, folder=_model_folder(named, config.output), images=data)
+    provenance = _provenance(named, model, shape, config)
+    return Target(model=model, provenance=provenance, folder=_model_folder(named, config.output), images=data)
 
 
-def _subject(named: ModelConfig, model: Classifier, shape: dict[str, Any], config: TargetConfig) -> Subject:
+def _provenance(named: ModelConfig, model: Classifier, shape: dict[str, Any], config: TargetConfig) -> Provenance:
     """What is recorded about a model: its name, the digest of its weights, and whether they were trained."""
     place = place_of(named.name)
     file = find_weights(named.weights) if named.weights else None
@@ -168,7 +170,7 @@ def _subject(named: ModelConfig, model: Classifier, shape: dict[str, Any], confi
     flags = [] if trained else [UNTRAINED]
     if model.fitted is not None and any(key.endswith(".weight") for key in model.fitted.fresh):
         flags.append(NEW_HEAD)
-    return Subject(
+    return Provenance(
         run=_model_folder(named, config.output).name, model=model.architecture["name"],
         checkpoint=file.stem if file else None,
         weights_sha256=sha256(file) if file else state_sha256(model) if place else None, flags=tuple(flags),

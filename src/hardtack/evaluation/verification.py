@@ -109,7 +109,7 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
         return Verification(result.evaluation, 0, 0, 0, (str(error),))
     place = {int(index): row for row, index in enumerate(columns["index"])}
     wrong = []
-    if target.subject.weights_sha256 != result.weights_sha256:
+    if target.provenance.weights_sha256 != result.weights_sha256:
         wrong.append("the weights are not those that were measured")
     if len(target.data) != len(place):
         wrong.append(f"the data has {len(target.data)} images, the evaluation {len(place)}")

@@ -159,11 +159,11 @@ def test_a_disturbance_that_changes_nothing_leaves_attention_alone(vit):
 def test_the_score_is_the_mean_over_heads_and_layers_of_what_the_maps_say(vit):
     x, y = images(3)
     found = look(vit, (x, y), disturb="noise", sigma=0.3, masks=2)
-    from hardtack.analysis import Scene
+    from hardtack.analysis import AnalysisContext
     from hardtack.analysis.attention.disturbance import make_disturbance
 
     settings = Attention(disturb="noise", sigma=0.3, masks=2)
-    show = make_disturbance(settings, Scene(model=vit, data=(x, y), runtime=CPU)).show
+    show = make_disturbance(settings, AnalysisContext(model=vit, data=(x, y), runtime=CPU)).show
     vit.eval()
     values = []
     for number in (0, 1):

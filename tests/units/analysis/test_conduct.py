@@ -24,18 +24,18 @@ CPU = Runtime(device="cpu")
 class Brightness(OverImages):
     """Mean pixel of each image."""
 
-    def begin(self, scene):
-        return _Brightness(self, scene)
+    def begin(self, context):
+        return _Brightness(self, context)
 
 
 class _Brightness:
-    def __init__(self, settings, scene):
-        self.scene = scene
-        self.length, self.at_once = scene.count, settings.batch_size or 3
+    def __init__(self, settings, context):
+        self.context = context
+        self.length, self.at_once = context.count, settings.batch_size or 3
 
     def rows(self, start, stop):
-        x, y, index = self.scene.images(start, stop)
-        assert not self.scene.model.training
+        x, y, index = self.context.images(start, stop)
+        assert not self.context.model.training
         pixel = x.mean(dim=(1, 2, 3)).double()
         return {"index": index.numpy(), "label": y.numpy(), "pixel": pixel.numpy()}
 
@@ -202,7 +202,7 @@ def test_answers_that_are_no_numbers_are_refused(toy):
 
 
 def test_no_images_is_said(toy):
-    with pytest.raises(UserError, match="looks at images"):
+    with pytest.raises(UserError, match="needs images"):
         ht.analyze(toy[0], None, "brightness", runtime=CPU)
     with pytest.raises(UserError, match="takes a model"):
         ht.analyze("vit", toy[1], "brightness", runtime=CPU)
@@ -228,7 +228,7 @@ def test_what_is_no_number_is_left_out_and_said(toy, tmp_path, monkeypatch):
     ht.analyze(model, (x, y), "brightness", folder=tmp_path, runtime=CPU, quiet=True)
     (finding,) = read_run(tmp_path).findings
     assert [one.metric for one in finding.results] == ["kept"] and finding.facts == {"rates": [None, 1.0]}
-    assert "lost came out as no finite number" in finding.notes[0]
+    assert "lost is not a finite number" in finding.notes[0]
 
 
 def test_settings_of_analyses_are_listed(capsys):
@@ -281,7 +281,7 @@ def test_what_a_model_cannot_be_asked_does_not_stop_the_others(tmp_path, monkeyp
 
 
 def test_a_fault_in_one_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
-    def broken(self, scene):
+    def broken(self, context):
         raise ZeroDivisionError("of a stranger's")
 
     monkeypatch.chdir(tmp_path)

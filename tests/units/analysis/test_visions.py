@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis import Scene
+from hardtack.analysis import AnalysisContext
 from hardtack.analysis.feature_visualization.analysis import Visions, _Units
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -65,7 +65,9 @@ def test_steps_are_as_many_as_asked_for_and_together_longer_than_the_radius():
     model.register_full_backward_hook(lambda *_: calls.append(1))
     sizes = [look(model, (x, torch.tensor([0])), steps=steps, **ways).arrays["size"][0] for steps in (3, 30)]
     assert len(calls) == 33 and sizes == pytest.approx([0.1, 0.1], rel=1e-4)
-    climb = Visions(steps=30, **ways).begin(Scene(model=model, data=(x, torch.tensor([0])), runtime=CPU)).attack
+    climb = (
+        Visions(steps=30, **ways).begin(AnalysisContext(model=model, data=(x, torch.tensor([0])), runtime=CPU)).attack
+    )
     assert climb.relative_step * climb.steps == pytest.approx(1.5)
 
 

@@ -9,7 +9,7 @@ import pytest
 import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
-from hardtack.evaluation import Subject
+from hardtack.evaluation import Provenance
 from hardtack.results import append_results, distinguish, paired, read_results, read_verdicts, write_verdicts
 from hardtack.results.compare import _p, compare, turned
 
@@ -21,7 +21,7 @@ def runs(tmp_path_factory):
     data = ht.load_data("digits", "test")
     for name, seed, count in (("a", 0, 20), ("b", 1, 20), ("c", 2, 10)):
         model = ht.load_model("vit_digits", num_classes=10, seed=seed)
-        where = {"folder": folder / name, "subject": Subject(run=name, model="vit_digits"), "quiet": True}
+        where = {"folder": folder / name, "provenance": Provenance(run=name, model="vit_digits"), "quiet": True}
         ht.evaluate(model, data.first(count), suite="pgd", attack={"steps": 1}, threat="linf:0.01", **where)
         ht.evaluate(model, data.first(count), suite="corruptions", types=("fog",), severities=(1, 2), **where)
     return folder
@@ -69,7 +69,7 @@ def test_two_settings_of_one_analysis_are_told_apart(tmp_path):
     data = ht.load_data("digits", "test").first(4)
     for name, seed in (("a", 0), ("b", 1)):
         model = ht.load_model("vit_digits", num_classes=10, seed=seed, depth=2, width=16, heads=2)
-        where = {"folder": tmp_path / name, "subject": Subject(run=name, model="vit_digits"), "quiet": True}
+        where = {"folder": tmp_path / name, "provenance": Provenance(run=name, model="vit_digits"), "quiet": True}
         for disturb in ("occlude", "corrupt"):
             ht.analyze(model, data, "attention", disturb=disturb, **where)
         ht.analyze(model, data, "visions", steps=1, classes=("1", "2"), **where)

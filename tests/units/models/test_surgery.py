@@ -354,4 +354,4 @@ def test_a_new_head_is_no_trained_model(tmp_path):
     asked = {"name": "vit_digits", "weights": str(file), "num_classes": 4, "image_size": SIDE, "options": TINY}
     words = {"model": {**asked, "adapt": True}, "data": {"name": f"npz:{data}"}}
     target = load_target(None, build(TargetConfig, complete(None, words)))
-    assert [flag["code"] for flag in target.subject.flags] == ["untrained"]
+    assert [flag["code"] for flag in target.provenance.flags] == ["untrained"]

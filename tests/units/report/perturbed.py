@@ -10,7 +10,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.base.runtime import Runtime
-from hardtack.evaluation import Subject
+from hardtack.evaluation import Provenance
 from hardtack.models.from_file import state_sha256
 
 
@@ -35,10 +35,10 @@ def perturbed(parent: Path, names: tuple[str, ...], *, beside: bool = True, **se
     for place, name in enumerate(names):
         folder = make_run(parent / name, seed=place, examples=False)
         others = {f"other {i}": model for i, model in enumerate(models) if i != place} if beside else {}
-        subject = Subject(run=name, weights_sha256=state_sha256(models[place]))
+        provenance = Provenance(run=name, weights_sha256=state_sha256(models[place]))
         ht.analyze(
-            models[place], (x, y), "perturbations", others=others, attack={"steps": 2}, folder=folder, subject=subject,
-            runtime=Runtime(device="cpu"), quiet=True, **settings,
+            models[place], (x, y), "perturbations", others=others, attack={"steps": 2}, folder=folder,
+            provenance=provenance, runtime=Runtime(device="cpu"), quiet=True, **settings,
         )  # fmt: skip
         folders.append(folder)
     return folders

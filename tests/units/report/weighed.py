@@ -8,7 +8,7 @@ import torch
 
 import hardtack as ht
 from hardtack.base.runtime import Runtime
-from hardtack.evaluation import Subject
+from hardtack.evaluation import Provenance
 
 LOOKS = (
     ("sparsity", {"bins": 21}),
@@ -30,6 +30,6 @@ def look_at(folder: Path, *, seed: int, looks=LOOKS) -> Path:
         images = None if name == "sparsity" else data
         ht.analyze(
             model, images, name, folder=folder, runtime=Runtime(device="cpu"), quiet=True,
-            subject=Subject(run=folder.name, model="vit_digits"), **settings,
+            provenance=Provenance(run=folder.name, model="vit_digits"), **settings,
         )  # fmt: skip
     return folder

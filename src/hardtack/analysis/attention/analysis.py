@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.attention import measures
 from hardtack.analysis.attention.disturbance import Disturbance, Disturbed, make_disturbance
 from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
@@ -43,25 +43,27 @@ class Attention(Disturbed, OverImages):
         check(self)
         self.check_disturbance()
 
-    def begin(self, scene: Scene) -> Work:
-        x, _, _ = scene.images(0, 1)
-        layers = find_layers(scene.model, x, self.kind)
-        return _Stability(self, scene, layers, make_disturbance(self, scene))
+    def begin(self, context: AnalysisContext) -> RowWork:
+        x, _, _ = context.images(0, 1)
+        layers = find_layers(context.model, x, self.kind)
+        return _Stability(self, context, layers, make_disturbance(self, context))
 
 
 class _Stability:
     """A row for each image."""
 
-    def __init__(self, settings: Attention, scene: Scene, layers: list[Layer], disturbance: Disturbance) -> None:
-        self.settings, self.scene, self.layers, self.disturbance = settings, scene, layers, disturbance
+    def __init__(
+        self, settings: Attention, context: AnalysisContext, layers: list[Layer], disturbance: Disturbance
+    ) -> None:
+        self.settings, self.context, self.layers, self.disturbance = settings, context, layers, disturbance
         self.apart = [layer.place.apart() if layer.place else None for layer in layers]
-        self.length = scene.count
-        held, device = sum(8 * layer.size for layer in layers), scene.device.type  # a float of each of two passes
+        self.length = context.count
+        held, device = sum(8 * layer.size for layer in layers), context.device.type  # a float of each of two passes
         fits = int(_MEMORY.get(device, _MEMORY["cpu"]) / held)
-        self.at_once = settings.batch_size or max(1, min(fits, default_batch(scene.shape, device)))
+        self.at_once = settings.batch_size or max(1, min(fits, default_batch(context.shape, device)))
 
     def rows(self, start: int, stop: int) -> Arrays:
-        x, y, index = self.scene.images(start, stop)
+        x, y, index = self.context.images(start, stop)
         clean = self._listen(x)
         whole, by_row, spread, reach = [], [], [], []
         for number in range(self.settings.masks):
@@ -117,7 +119,7 @@ class _Stability:
         return [f"windows reach beyond the image in {', '.join(names)}: {what}" for names, what in said if names]
 
     def _listen(self, x: Tensor) -> list[Tensor]:
-        return listen(self.scene.model, x, self.settings.kind, self.layers)
+        return listen(self.context.model, x, self.settings.kind, self.layers)
 
     def _distance(self, maps: list[Tensor]) -> Tensor:
         """As a share of the image's longer side; NaN for a layer whose tokens have no known place."""
@@ -143,7 +145,7 @@ class _Stability:
         grid = tuple(min(_LARGEST_GRID, max(place.keys[axis] for place in places)) for axis in (1, 2))
         found: dict[str, list[Tensor]] = {}
         for start in range(0, count, self.at_once):
-            x, y, index = self.scene.images(start, min(count, start + self.at_once))
+            x, y, index = self.context.images(start, min(count, start + self.at_once))
             x_disturbed = self.disturbance.show(x, y, index, 0)
             clean, again = self._listen(x), self._listen(x_disturbed)
             found.setdefault("shown_x", []).append(as_picture(x))

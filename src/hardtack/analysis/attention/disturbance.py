@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hardtack.analysis.adversary import blind_notes, make_adversary, moved
-from hardtack.analysis.analysis import Scene
+from hardtack.analysis.analysis import AnalysisContext
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
 from hardtack.base.config import Number
@@ -99,12 +99,12 @@ class Disturbance:
     notes: Callable[[], list[str]] = list  # what to know of it
 
 
-def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
-    """Settled for the scene's model and images."""
-    seed = scene.seed
+def make_disturbance(settings: Disturbed, context: AnalysisContext) -> Disturbance:
+    """Settled for the context's model and images."""
+    seed = context.seed
     if settings.disturb == "occlude":
-        (sight,) = patch_sights(settings._patches(), scene.model, scene.shape, seed)
-        judge = Verifier(scene.model, scene.runtime)
+        (sight,) = patch_sights(settings._patches(), context.model, context.shape, seed)
+        judge = Verifier(context.model, context.runtime)
         words = f"uniform noise in place of {sight.masks.words}"
         return Disturbance(
             show=lambda x, y, index, number: sight.show(judge, x, y, index, number), words=words, name="occluded"
@@ -119,7 +119,7 @@ def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
         return Disturbance(show=noisy, words=f"Gaussian noise of deviation {sigma:g}{_times(settings)}", name="noisy")
     if settings.disturb == "corrupt":
         type_, severity = settings.type or "gaussian_noise", settings.severity or 3
-        constants = constants_for(max(scene.shape[1:]))
+        constants = constants_for(max(context.shape[1:]))
 
         def corrupted(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
             return corrupt(x, index, type_, severity, constants=constants, seed=seed + number)
@@ -129,13 +129,13 @@ def make_disturbance(settings: Disturbed, scene: Scene) -> Disturbance:
     adversary = settings._adversary()
 
     def attacked(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
-        return moved(adversary, scene.model, x, y, randomness.make_keys(index, number), seed)
+        return moved(adversary, context.model, x, y, randomness.make_keys(index, number), seed)
 
     steps = getattr(adversary, "steps", None)
     said = f"{_called(settings.attack)}{f' of {steps} steps' if steps else ''} in {adversary.threat}{_times(settings)}"
     return Disturbance(
         show=attacked, words=said, name="attacked", threat=str(adversary.threat),
-        notes=lambda: blind_notes(adversary, scene),
+        notes=lambda: blind_notes(adversary, context),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score
 from hardtack.analysis.complexity.rademacher import EXACT_UP_TO, Norm, closed_bounds, extra, signs, suprema
 from hardtack.analysis.complexity.theorem import LEFT_OUT, block_norms
 from hardtack.analysis.complexity.vectors import chosen, features, resized
@@ -55,24 +55,24 @@ class Complexity(OverImages):
     def asks_model(self) -> bool:
         return self.of == "features"
 
-    def begin(self, scene: Scene) -> Work:
-        return _Complexity(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Complexity(self, context)
 
 
 class _Complexity:
     """A row for each choice of signs."""
 
-    def __init__(self, settings: Complexity, scene: Scene) -> None:
-        self.settings, self.scene, self.n = settings, scene, scene.count
-        images = scene.held(settings.batch_size)
-        self.held = images if settings.of == "pixels" else features(scene.model, images)
+    def __init__(self, settings: Complexity, context: AnalysisContext) -> None:
+        self.settings, self.context, self.n = settings, context, context.count
+        images = context.held(settings.batch_size)
+        self.held = images if settings.of == "pixels" else features(context.model, images)
         d = next(iter(self.held))[0][0].numel()
         if settings.by == "resize":
-            self.views = resized(scene.shape, settings.sizes)
+            self.views = resized(context.shape, settings.sizes)
         else:
-            self.views = chosen(d, settings.sizes, seed=scene.seed, device=scene.device)
-        labels = torch.from_numpy(images.each()["label"]).to(scene.device)
-        self.labels = _halved(labels, settings.positive, len(scene.classes))
+            self.views = chosen(d, settings.sizes, seed=context.seed, device=context.device)
+        labels = torch.from_numpy(images.each()["label"]).to(context.device)
+        self.labels = _halved(labels, settings.positive, len(context.classes))
         self.exact = self.n <= EXACT_UP_TO
         self.length = 2**self.n if self.exact else settings.draws
         self.at_once = max(1, min(4096, _AT_ONCE // max(self.dims)))
@@ -89,7 +89,7 @@ class _Complexity:
         return torch.stack(squares).sum(dim=0).sqrt().cpu().numpy()
 
     def rows(self, start: int, stop: int) -> Arrays:
-        drawn = signs(start, stop, self.n, seed=self.scene.seed).to(self.scene.device)
+        drawn = signs(start, stop, self.n, seed=self.context.seed).to(self.context.device)
         total, sums = drawn.sum(dim=1), self._sums(drawn * self.labels)
         found = torch.stack([self._suprema(one, total) for one in sums], dim=2)
         clean, attacked = (found * self.settings.bound / self.n).cpu().numpy()
@@ -131,7 +131,7 @@ class _Complexity:
             "dims": np.array(self.dims), **means, **{f"{kind}_error": half for kind, half in wide.items()},
             "upper": upper, "constant": 2 * means["attacked"] / np.maximum(upper, 1e-30), "closed": np.array(closed),
         }  # fmt: skip
-        blocks = block_norms(self.scene.model, eps=wanted.eps, n=self.n)
+        blocks = block_norms(self.context.model, eps=wanted.eps, n=self.n)
         facts: dict[str, Any] = {
             "norms": list(wanted.norms), "dims": self.dims, "exact": self.exact, "signs": self.length,
             "frobenius": self.frobenius, "blocks": blocks,

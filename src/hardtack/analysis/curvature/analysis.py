@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hardtack.analysis.adversary import make_adversary
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.curvature.hessian import Hessian, Spectrum, lanczos
 from hardtack.analysis.landscape.directions import gaussian
 from hardtack.analysis.landscape.loss import Losses
@@ -60,8 +60,8 @@ class Curvature(OverImages):
         made = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
         object.__setattr__(self, "attack", made)
 
-    def begin(self, scene: Scene) -> Work:
-        return _Curvature(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Curvature(self, context)
 
 
 class _Curvature:
@@ -69,12 +69,12 @@ class _Curvature:
 
     at_once = 1
 
-    def __init__(self, settings: Curvature, scene: Scene) -> None:
-        self.settings, self.scene = settings, scene
+    def __init__(self, settings: Curvature, context: AnalysisContext) -> None:
+        self.settings, self.context = settings, context
         self.length = 1 + settings.probes
-        self.losses = Losses(scene, settings.attack or None, settings.batch_size)
-        self.names = [name for name, weight in scene.model.named_parameters() if weight.is_floating_point()]
-        self.hessian = Hessian(copy.deepcopy(scene.model), self.losses.crafted(scene.model))
+        self.losses = Losses(context, settings.attack or None, settings.batch_size)
+        self.names = [name for name, weight in context.model.named_parameters() if weight.is_floating_point()]
+        self.hessian = Hessian(copy.deepcopy(context.model), self.losses.crafted(context.model))
 
     def rows(self, start: int, stop: int) -> Arrays:
         found = [self._eigenvalues() if row == 0 else self._probe(row) for row in range(start, stop)]
@@ -84,7 +84,7 @@ class _Curvature:
         wanted = self.settings
         spectrum = lanczos(
             self.hessian.product, lambda number: self._random(_START, number), top=wanted.top,
-            tolerance=wanted.tolerance, most=wanted.most, folder=self.scene.scratch,
+            tolerance=wanted.tolerance, most=wanted.most, folder=self.context.scratch,
         )  # fmt: skip
         return self._row(spectrum=spectrum)
 
@@ -107,8 +107,8 @@ class _Curvature:
 
     def _random(self, *words: int) -> Tensor:
         weights = zip(self.names, self.hessian.weights, strict=True)
-        drawn = [gaussian(name, weight.shape, self.scene.seed, *words).reshape(-1) for name, weight in weights]
-        return torch.cat(drawn).to(self.scene.device)
+        drawn = [gaussian(name, weight.shape, self.context.seed, *words).reshape(-1) for name, weight in weights]
+        return torch.cat(drawn).to(self.context.device)
 
     def sharpness(self) -> dict[str, np.ndarray]:
         """How far each image's loss rises: one step of length rho along the gradient; the worst of several."""

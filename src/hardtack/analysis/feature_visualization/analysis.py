@@ -16,7 +16,7 @@ import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, mean_score
 from hardtack.analysis.pictures import as_picture
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks.outcome import Step
@@ -70,29 +70,29 @@ class Visions(OverImages):
         if self.classes is not None and self.block is not None:
             raise UserError("give classes, or a block with channels, not both")
 
-    def begin(self, scene: Scene) -> Work:
-        return _Visions(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Visions(self, context)
 
 
 class _Visions:
     """A row for each picture."""
 
-    def __init__(self, settings: Visions, scene: Scene) -> None:
-        self.settings, self.scene = settings, scene
-        x, _, _ = scene.images(0, 1)
-        self.driven: nn.Module = scene.model
+    def __init__(self, settings: Visions, context: AnalysisContext) -> None:
+        self.settings, self.context = settings, context
+        x, _, _ = context.images(0, 1)
+        self.driven: nn.Module = context.model
         self.block = ""
         if settings.block is not None:
-            self.driven = _Units(scene.model, x, settings.block)
+            self.driven = _Units(context.model, x, settings.block)
             self.block = self.driven.name
         with torch.no_grad():
             self.outputs = self.driven(x).shape[1]
         self.goals = self._goals()
-        self.length = scene.count if settings.start == "image" else min(settings.n, len(self.goals))
-        self.at_once = settings.batch_size or default_batch(scene.shape, scene.device.type)
+        self.length = context.count if settings.start == "image" else min(settings.n, len(self.goals))
+        self.at_once = settings.batch_size or default_batch(context.shape, context.device.type)
         self.attack = Ascent(
             threat=settings.threat, steps=settings.steps, relative_step=1.5 / settings.steps, start="clean",
-            seed=scene.seed, keep="last",
+            seed=context.seed, keep="last",
         )  # fmt: skip
 
     def rows(self, start: int, stop: int) -> Arrays:
@@ -104,7 +104,7 @@ class _Visions:
         else:
             seen = self.attack.search(self.driven, x, y, target=goal).x_adv
         with torch.no_grad():
-            after, predicted = self._driven_at(seen, goal), self.scene.model(seen).argmax(dim=1)
+            after, predicted = self._driven_at(seen, goal), self.context.model(seen).argmax(dim=1)
         if not (before.isfinite() & after.isfinite()).all():
             raise UserError("the model answers NaN or infinity on what was made of the start: nothing is seen in it")
         change = seen - x
@@ -133,12 +133,12 @@ class _Visions:
 
     def _starts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """x, labels, numbers and goals of these rows."""
-        device, seed = self.scene.device, self.scene.seed
+        device, seed = self.context.device, self.context.seed
         if self.settings.start == "noise":
             goal = torch.tensor(self.goals[start:stop], device=device)
             keys = randomness.make_keys(goal, seed)  # a class has the same noise, whichever others are asked for
-            return randomness.uniform(keys, self.scene.shape), goal, goal, goal
-        x, y, index = self.scene.images(start, stop)
+            return randomness.uniform(keys, self.context.shape), goal, goal, goal
+        x, y, index = self.context.images(start, stop)
         if self.settings.classes is None and not self.block:
             away = 1 + randomness.integers(randomness.make_keys(index, seed), self.outputs - 1)
             return x, y, index, (y + away) % self.outputs
@@ -163,7 +163,7 @@ class _Visions:
         return [self._number(one) for one in self.settings.classes]
 
     def _number(self, name: str) -> int:
-        known = list(self.scene.classes)
+        known = list(self.context.classes)
         if name in known:
             return known.index(name)
         if name.isdecimal() and int(name) < self.outputs:
@@ -174,7 +174,7 @@ class _Visions:
     def _name(self, goal: int) -> str:
         if self.block:
             return f"channel {goal}"
-        known = self.scene.classes
+        known = self.context.classes
         return str(known[goal]) if goal < len(known) else str(goal)
 
 

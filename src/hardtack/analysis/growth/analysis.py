@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hardtack.analysis.adversary import blind_notes, make_adversary, moved
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.chain import Chain, find_chain, stations
 from hardtack.analysis.jacobian.euler import euler_errors
@@ -66,37 +66,37 @@ class Growth(OverImages):
         if self.substeps == 1:
             raise UserError("one substep is the block itself; give 2 or more, or 0 to leave Euler's error out")
 
-    def begin(self, scene: Scene) -> Work:
-        return _Growth(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Growth(self, context)
 
 
 class _Growth:
     """A row for each image."""
 
-    def __init__(self, settings: Growth, scene: Scene) -> None:
-        self.settings, self.scene = settings, scene
+    def __init__(self, settings: Growth, context: AnalysisContext) -> None:
+        self.settings, self.context = settings, context
         self.attack = make_adversary(settings.attack, settings.threat)
-        images, _, _ = scene.images(0, min(2, scene.count))
-        self.chain = _chain(scene, images)
-        require_apart(scene, images)
+        images, _, _ = context.images(0, min(2, context.count))
+        self.chain = _chain(context, images)
+        require_apart(context, images)
         for piece in self.chain.steps:
             Jacobian(piece.trace, images[:1], name=piece.name).check()
 
     @property
     def length(self) -> int:
-        return self.scene.count
+        return self.context.count
 
     @property
     def at_once(self) -> int:
-        most = images_at_once(self.scene, list(self.chain.steps), list(self.chain.layers), self.settings.most)
+        most = images_at_once(self.context, list(self.chain.steps), list(self.chain.layers), self.settings.most)
         return self.settings.batch_size or most
 
     def rows(self, start: int, stop: int) -> Arrays:
-        x, y, index = self.scene.images(start, stop)
+        x, y, index = self.context.images(start, stop)
         arrays: Arrays = {"index": index.cpu().numpy(), "label": y.cpu().numpy()}
-        clean = stations(self.scene.model, self.chain, x)
+        clean = stations(self.context.model, self.chain, x)
         for name, other in zip(PERTURBED, self._perturbed(x, y, index), strict=True):
-            there = stations(self.scene.model, self.chain, other)
+            there = stations(self.context.model, self.chain, other)
             sizes = [(a - b).norm(dim=1) for a, b in zip(there, clean, strict=True)]
             arrays[f"size_{name}"] = torch.stack(sizes, dim=1).double().cpu().numpy()
             arrays[f"pixels_{name}"] = (other - x).flatten(1).norm(dim=1).double().cpu().numpy()
@@ -105,7 +105,7 @@ class _Growth:
             arrays[f"sigma_{name}"] = np.stack([sigma for sigma, _ in found], 1)
             arrays[f"converged_{name}"] = np.stack([converged for _, converged in found], 1)
         if self.settings.substeps:
-            errors = euler_errors(self.scene.model, self.chain, x, self.settings.substeps)
+            errors = euler_errors(self.context.model, self.chain, x, self.settings.substeps)
             arrays |= dict(
                 zip(("euler_error", "euler_drift"), (one.double().cpu().numpy() for one in errors), strict=True)
             )
@@ -113,12 +113,12 @@ class _Growth:
 
     def _perturbed(self, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The images, disturbed in each of the three ways."""
-        scene, settings = self.scene, self.settings
-        attacked = moved(self.attack, scene.model, x, y, index, scene.seed)
-        direction = randomness.normal(randomness.make_keys(index, scene.seed), tuple(x.shape[1:]), stream=5)
+        context, settings = self.context, self.settings
+        attacked = moved(self.attack, context.model, x, y, index, context.seed)
+        direction = randomness.normal(randomness.make_keys(index, context.seed), tuple(x.shape[1:]), stream=5)
         length = (attacked - x).flatten(1).norm(dim=1) / direction.flatten(1).norm(dim=1)
-        constants = constants_for(max(scene.shape[1:]))
-        corrupted = corrupt(x, index, settings.type, settings.severity, constants=constants, seed=scene.seed)
+        constants = constants_for(max(context.shape[1:]))
+        corrupted = corrupt(x, index, settings.type, settings.severity, constants=constants, seed=context.seed)
         return attacked, (x + length.view(-1, 1, 1, 1) * direction).clamp(0, 1), corrupted
 
     def _sigma(self, piece: Piece, bare: bool, x: Tensor, index: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +126,7 @@ class _Growth:
         if bare and not piece.bare:
             return np.full(len(x), np.nan), np.ones(len(x), bool)
         how = {"tolerance": self.settings.tolerance, "most": self.settings.most}
-        found = find_spectrum(lanczos, piece, x, index, (self.scene.seed, str(bare)), bare=bare, **how)
+        found = find_spectrum(lanczos, piece, x, index, (self.context.seed, str(bare)), bare=bare, **how)
         return found.sigma[:, 0], found.converged
 
     # ------------------------------------------------------------ what the rows say
@@ -159,7 +159,7 @@ class _Growth:
         )
 
     def _notes(self, arrays: Arrays) -> list[str]:
-        notes = blind_notes(self.attack, self.scene)
+        notes = blind_notes(self.attack, self.context)
         unsure = 1 - min(arrays[f"converged_{kind}"].mean() for kind in ("block", "residual"))
         if unsure:
             notes.append(
@@ -179,11 +179,11 @@ class _Growth:
         return notes
 
 
-def _chain(scene: Scene, images: Tensor) -> Chain:
-    chain = find_chain(scene.model, images)
+def _chain(context: AnalysisContext, images: Tensor) -> Chain:
+    chain = find_chain(context.model, images)
     if not chain.steps:
-        raise UserError(f"no blocks are known in {class_name(scene.model)}: growth follows them")
-    if len(stations(scene.model, chain, images)) > len(chain.steps) + 1:
+        raise UserError(f"no blocks are known in {class_name(context.model)}: growth follows them")
+    if len(stations(context.model, chain, images)) > len(chain.steps) + 1:
         raise UserError("a block of this network runs several times for an image: growth needs a chain of single ones")
     return chain
 

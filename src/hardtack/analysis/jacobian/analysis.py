@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
 from hardtack.analysis.jacobian.power import power
@@ -72,19 +72,19 @@ class Spectra(OverImages):
         if self.stretch is not None and "stretch" not in self.of:
             raise UserError("stretch is measured where of=stretch asks for it")
 
-    def begin(self, scene: Scene) -> Work:
-        return _Spectra(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Spectra(self, context)
 
 
 class _Spectra:
     """A row for each image."""
 
-    def __init__(self, settings: Spectra, scene: Scene) -> None:
-        self.settings, self.scene = settings, scene
-        images, _, _ = scene.images(0, min(2, scene.count))
-        self.layers = [] if set(settings.of) == {"network"} else layers_of(scene, images)
-        self.pieces = list(pieces_of(settings.of, settings.stretch, scene, self.layers, images))
-        require_apart(scene, images)
+    def __init__(self, settings: Spectra, context: AnalysisContext) -> None:
+        self.settings, self.context = settings, context
+        images, _, _ = context.images(0, min(2, context.count))
+        self.layers = [] if set(settings.of) == {"network"} else layers_of(context, images)
+        self.pieces = list(pieces_of(settings.of, settings.stretch, context, self.layers, images))
+        require_apart(context, images)
         if settings.method == "dense":
             require_small(self.pieces)
             return
@@ -93,13 +93,13 @@ class _Spectra:
 
     @property
     def length(self) -> int:
-        return self.scene.count
+        return self.context.count
 
     @property
     def at_once(self) -> int:
         if self.settings.bound:  # so that a finished image is kept; within one, `bound` keeps what it has
             return 1
-        return self.settings.batch_size or images_at_once(self.scene, self.pieces, self.layers, self.settings.most)
+        return self.settings.batch_size or images_at_once(self.context, self.pieces, self.layers, self.settings.most)
 
     @property
     def kinds(self) -> dict[str, list[tuple[Piece, bool]]]:
@@ -113,7 +113,7 @@ class _Spectra:
         return found
 
     def rows(self, start: int, stop: int) -> Arrays:
-        x, y, index = self.scene.images(start, stop)
+        x, y, index = self.context.images(start, stop)
         arrays: Arrays = {"index": index.cpu().numpy(), "label": y.cpu().numpy()}
         bounds = {
             (piece.kind, piece.name): self._bounds(piece, x, index) for piece in self.pieces if self.settings.bound
@@ -140,7 +140,7 @@ class _Spectra:
         if settings.method == "dense":
             return dense(piece, x, top=settings.top, bare=bare, vectors=settings.vectors)
         return find_spectrum(
-            find, piece, x, index, (self.scene.seed, kind), bare=bare,
+            find, piece, x, index, (self.context.seed, kind), bare=bare,
             top=settings.top, tolerance=settings.tolerance, most=settings.most, vectors=settings.vectors,
         )  # fmt: skip
 
@@ -149,7 +149,7 @@ class _Spectra:
         found = []
         for image, number in zip(x, index.tolist(), strict=True):
             name = f"bound-{number}-{zlib.crc32(f'{piece.kind}/{piece.name}'.encode())}.npz"
-            file = self.scene.scratch / name if self.scene.scratch else None
+            file = self.context.scratch / name if self.context.scratch else None
             found.append(bound(piece, image, at_once=self.settings.rows, file=file))
         return np.array(found)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.analysis.analysis import Scene
+from hardtack.analysis.analysis import AnalysisContext
 from hardtack.analysis.jacobian.block_parts import (
     Layer,
     Piece,
@@ -29,17 +29,19 @@ from hardtack.base.errors import UserError
 from hardtack.models.blocks import class_name
 
 
-def layers_of(scene: Scene, images: Tensor) -> list[Layer]:
-    layers = survey(scene.model, images)
+def layers_of(context: AnalysisContext, images: Tensor) -> list[Layer]:
+    layers = survey(context.model, images)
     if not layers:
-        raise UserError(f"no blocks are known in {class_name(scene.model)}; jacobian.of=network measures it as a whole")
+        raise UserError(
+            f"no blocks are known in {class_name(context.model)}; jacobian.of=network measures it as a whole"
+        )
     return layers
 
 
 def pieces_of(
-    of: tuple[str, ...], stretch: tuple[int, int] | None, scene: Scene, layers: list[Layer], images: Tensor
+    of: tuple[str, ...], stretch: tuple[int, int] | None, context: AnalysisContext, layers: list[Layer], images: Tensor
 ) -> Iterator[Piece]:
-    wanted, model = set(of), scene.model
+    wanted, model = set(of), context.model
     if wanted & {"block", "residual"}:
         yield from (block_piece(model, layer) for layer in layers if "block" in wanted or layer.square)
     if wanted == {"residual"} and not any(layer.square for layer in layers):
@@ -50,17 +52,17 @@ def pieces_of(
         if not taken:
             known = ", ".join(dict.fromkeys(piece.kind for piece in branches))
             raise UserError(
-                f"no block of {_named(scene)} has a branch of kind {', '.join(sorted(kinds))}"
+                f"no block of {_named(context)} has a branch of kind {', '.join(sorted(kinds))}"
                 + (f"; known: {known}" if known else ": its blocks' branches are not known; of=block measures them")
             )
         yield from taken
     if "stretch" in wanted:
         yield stretch_piece(model, layers, *_stretch(stretch, len(layers)))
     if "features" in wanted:
-        yield features_piece(model, scene.shape, layers)
+        yield features_piece(model, context.shape, layers)
     if "network" in wanted:
         with torch.no_grad():
-            yield network_piece(model, scene.shape, model(images[:1]).shape[-1])
+            yield network_piece(model, context.shape, model(images[:1]).shape[-1])
 
 
 def _stretch(given: tuple[int, int] | None, count: int) -> tuple[int, int]:
@@ -70,8 +72,8 @@ def _stretch(given: tuple[int, int] | None, count: int) -> tuple[int, int]:
     return first, last
 
 
-def _named(scene: Scene) -> str:
-    return scene.name or class_name(scene.model)
+def _named(context: AnalysisContext) -> str:
+    return context.name or class_name(context.model)
 
 
 def require_small(pieces: list[Piece]) -> None:
@@ -83,12 +85,12 @@ def require_small(pieces: list[Piece]) -> None:
         )
 
 
-def require_apart(scene: Scene, images: Tensor) -> None:
+def require_apart(context: AnalysisContext, images: Tensor) -> None:
     """A product with one vector for each image is each image's own only where they do not mix."""
     if len(images) < 2:
         return
     x = images.detach().requires_grad_()
-    first = scene.model(x)[0].sum()
+    first = context.model(x)[0].sum()
     if not first.requires_grad:
         raise UserError("this model passes no gradient to its input (no_grad, or detach): it has no Jacobian")
     (gradient,) = torch.autograd.grad(first, x, materialize_grads=True)
@@ -119,11 +121,11 @@ def find_spectrum(
     return found
 
 
-def images_at_once(scene: Scene, pieces: list[Piece], layers: list[Layer], most: int) -> int:
+def images_at_once(context: AnalysisContext, pieces: list[Piece], layers: list[Layer], most: int) -> int:
     """As many as fit: the bases of Lanczos, and the graph of a piece, which may be that of all layers."""
     largest = max(max(piece.inputs, piece.outputs) for piece in pieces)
     through = 60 * sum(torch.Size(layer.outputs).numel() for layer in layers)
     whole = any(piece.kind in ("stretch", "features", "network") for piece in pieces)
     each = 4 * ((most + 120) * largest + (through if whole else 0))
-    cuda = scene.device.type == "cuda"
+    cuda = context.device.type == "cuda"
     return max(1, min(128 if cuda else 16, (16 if cuda else 1) * 2**30 // each))

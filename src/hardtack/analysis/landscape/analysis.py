@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 
 from hardtack.analysis.adversary import make_adversary
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.landscape.directions import cosine, filter_direction, length
 from hardtack.analysis.landscape.loss import Losses, batch_norms, estimate_statistics
 from hardtack.base.config import check
@@ -49,10 +49,10 @@ class Landscape(OverImages):
         made = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
         object.__setattr__(self, "attack", made)
 
-    def begin(self, scene: Scene) -> Work:
-        if self.statistics == "estimated" and not batch_norms(scene.model):
+    def begin(self, context: AnalysisContext) -> RowWork:
+        if self.statistics == "estimated" and not batch_norms(context.model):
             raise UserError("this model has no batch norm whose statistics could be estimated; leave out statistics")
-        return _Landscape(self, scene)
+        return _Landscape(self, context)
 
 
 class _Landscape:
@@ -60,20 +60,20 @@ class _Landscape:
 
     at_once = 1
 
-    def __init__(self, settings: Landscape, scene: Scene) -> None:
-        self.settings, self.scene = settings, scene
-        self.losses = Losses(scene, settings.attack or None, settings.batch_size)
-        self.model = copy.deepcopy(scene.model)
-        drawn = [filter_direction(scene.model, seed=scene.seed, number=i) for i in range(settings.dims)]
+    def __init__(self, settings: Landscape, context: AnalysisContext) -> None:
+        self.settings, self.context = settings, context
+        self.losses = Losses(context, settings.attack or None, settings.batch_size)
+        self.model = copy.deepcopy(context.model)
+        drawn = [filter_direction(context.model, seed=context.seed, number=i) for i in range(settings.dims)]
         self.lengths = [length(one) for one in drawn]
         self.cosine = cosine(*drawn) if settings.dims == 2 else None
         names = list(drawn[0])
-        self.trained = [scene.model.get_parameter(name).detach() for name in names]
+        self.trained = [context.model.get_parameter(name).detach() for name in names]
         self.moving = [self.model.get_parameter(name) for name in names]
         self.directions = [[one[name] for name in names] for one in drawn]
         self.axis = np.linspace(-settings.reach, settings.reach, settings.points)
         self.length = settings.points**settings.dims
-        self.crafted = self.losses.crafted(scene.model) if settings.craft == "once" else None
+        self.crafted = self.losses.crafted(context.model) if settings.craft == "once" else None
 
     def rows(self, start: int, stop: int) -> Arrays:
         found = [self._at(row) for row in range(start, stop)]

@@ -1,4 +1,4 @@
-"""The loss of a model on the scene's images, clean or attacked: what landscapes and curvatures are those of."""
+"""The loss of a model on the context's images, clean or attacked: what landscapes and curvatures are those of."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hardtack.analysis.adversary import blind_notes, moved
-from hardtack.analysis.analysis import Scene
+from hardtack.analysis.analysis import AnalysisContext
 from hardtack.analysis.image_cache import Batch, ImageCache
 from hardtack.evaluation.sanity import check_logits
 from hardtack.models.parts import NORMS
@@ -21,17 +21,17 @@ _ESTIMATED_WITH = 100  # images at once when statistics are estimated: they woul
 class Losses:
     """Cross-entropy of each image, clean or as an attack leaves it."""
 
-    def __init__(self, scene: Scene, attack: Any, batch_size: int | None) -> None:
-        self.images = scene.held(batch_size)
-        self.attack, self.scene = attack, scene
+    def __init__(self, context: AnalysisContext, attack: Any, batch_size: int | None) -> None:
+        self.images = context.held(batch_size)
+        self.attack, self.context = attack, context
         with torch.no_grad():
             for x, y, _ in self.images:
-                check_logits(scene.model(x).float(), y)
+                check_logits(context.model(x).float(), y)
 
     def attacked(self, model: nn.Module) -> Iterator[Batch]:
         """The images as the attack leaves them against this model; clean ones without an attack."""
         for x, y, index in self.images:
-            yield x if self.attack is None else moved(self.attack, model, x, y, index, self.scene.seed), y, index
+            yield x if self.attack is None else moved(self.attack, model, x, y, index, self.context.seed), y, index
 
     def crafted(self, model: nn.Module) -> ImageCache:
         """The same, kept."""
@@ -40,7 +40,7 @@ class Losses:
         return ImageCache(self.attacked(model), self.images.device, self.images.size)
 
     def blind_notes(self) -> list[str]:
-        return [] if self.attack is None else blind_notes(self.attack, self.scene)
+        return [] if self.attack is None else blind_notes(self.attack, self.context)
 
     @torch.no_grad()
     def each(self, model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.analysis.adversary import attacked, make_adversary
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Work
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork
 from hardtack.analysis.other_models import read_others
 from hardtack.analysis.perturbations.amplitude import amplitude
 from hardtack.analysis.perturbations.conclusion import ITSELF, conclude
@@ -59,22 +59,22 @@ class Perturbations(OverImages):
         """Of the others' weights."""
         return tuple(other.fingerprint() for other in self.others)
 
-    def begin(self, scene: Scene) -> Work:
-        return _Perturbations(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Perturbations(self, context)
 
 
 class _Perturbations:
     """A row for each image."""
 
-    def __init__(self, settings: Perturbations, scene: Scene) -> None:
-        self.settings, self.scene, self.length = settings, scene, scene.count
-        self.at_once = settings.batch_size or default_batch(scene.shape, scene.device.type)
-        self.judges = {ITSELF: scene.model, **{other.label: scene.another(other) for other in settings.others}}
-        self.makers = self.judges if settings.makers == "all" else {ITSELF: scene.model}
+    def __init__(self, settings: Perturbations, context: AnalysisContext) -> None:
+        self.settings, self.context, self.length = settings, context, context.count
+        self.at_once = settings.batch_size or default_batch(context.shape, context.device.type)
+        self.judges = {ITSELF: context.model, **{other.label: context.another(other) for other in settings.others}}
+        self.makers = self.judges if settings.makers == "all" else {ITSELF: context.model}
         self.classes = self._check()
 
     def rows(self, start: int, stop: int) -> Arrays:
-        x, y, index = self.scene.images(start, stop)
+        x, y, index = self.context.images(start, stop)
         made = [self._made(model, x, y, index) for model in self.makers.values()]
         found = {name: torch.stack([one[name] for one in made], dim=1) for name in made[0]}
         found |= {"index": index, "label": y, "rank_clean": self._ranks(x, y)[0]}
@@ -85,12 +85,12 @@ class _Perturbations:
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         found = conclude(arrays, self.settings, makers=list(self.makers), judges=self.judges, classes=self.classes)
-        return dataclasses.replace(found, arrays={"frequencies": rings(*self.scene.shape[-2:]).numpy()})
+        return dataclasses.replace(found, arrays={"frequencies": rings(*self.context.shape[-2:]).numpy()})
 
     @torch.no_grad()
     def _check(self) -> int:
         """How many classes there are; a model that gives no usable logits is refused."""
-        x, y, _ = self.scene.images(0, min(8, self.scene.count))
+        x, y, _ = self.context.images(0, min(8, self.context.count))
         for name, model in self.judges.items():
             try:
                 check_logits(logits := model(x).float(), y)
@@ -101,7 +101,7 @@ class _Perturbations:
     def _made(self, maker: nn.Module, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
         """What one model's perturbations are like, and what all models make of them."""
         threat = self.settings.threat
-        x_adv, blind = attacked(self.settings.attack, maker, x, y, index, self.scene.seed)
+        x_adv, blind = attacked(self.settings.attack, maker, x, y, index, self.context.seed)
         delta = x_adv - x
         shown, reversed = picture(delta, threat), picture(-delta, threat)
         alone = [self._ranks(image / 255, y) for image in (shown, reversed)]

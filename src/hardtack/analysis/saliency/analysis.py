@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.analysis.analysis import Arrays, Conclusion, OverImages, Scene, Score, Work, mean_score
+from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
 from hardtack.attacks.patches import grid, per_patch, pick, stated_patch_size, usual_patch_size
 from hardtack.base import randomness
@@ -67,30 +67,30 @@ class Saliency(OverImages):
     def fingerprints(self) -> tuple[str, ...]:
         return (sha256(find_occluder(self.occluder))[:12],) if self.occluder else ()
 
-    def begin(self, scene: Scene) -> Work:
-        return _Saliency(self, scene)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Saliency(self, context)
 
 
 class _Saliency:
     """A row for each image."""
 
-    def __init__(self, settings: Saliency, scene: Scene) -> None:
-        self.settings, self.scene = settings, scene
-        self.length = scene.count
-        self.at_once = settings.batch_size or min(64, default_batch(scene.shape, scene.device.type))
-        x, y, _ = scene.images(0, 1)
+    def __init__(self, settings: Saliency, context: AnalysisContext) -> None:
+        self.settings, self.context = settings, context
+        self.length = context.count
+        self.at_once = settings.batch_size or min(64, default_batch(context.shape, context.device.type))
+        x, y, _ = context.images(0, 1)
         self.occluder = _load(settings.occluder, x)
-        self.size = settings.patch_size or stated_patch_size(scene.model) or usual_patch_size(x)
+        self.size = settings.patch_size or stated_patch_size(context.model) or usual_patch_size(x)
         self.size = self.occluder.patch_size if self.occluder else self.size
         self.cells = math.prod(grid(x, self.size))
         share = settings.share or 0.1
         self.count = self.occluder.count if self.occluder else math.floor(share * (self.cells - 1) + 1e-9) + 1
-        self.kind, self.layers, self.silent = _heard(scene.model, x)
-        if not saliency(scene.model, x, y).isfinite().all():
+        self.kind, self.layers, self.silent = _heard(context.model, x)
+        if not saliency(context.model, x, y).isfinite().all():
             raise UserError("the gradient of this model with respect to its input is not finite")
 
     def rows(self, start: int, stop: int) -> Arrays:
-        x, y, index = self.scene.images(start, stop)
+        x, y, index = self.context.images(start, stop)
         maps = self._saliency(x, y, index)
         found = {"index": index, "label": y, "concentration": concentration(maps)}
         scores = self._patch_scores(x, maps)
@@ -123,16 +123,16 @@ class _Saliency:
     def _saliency(self, x: Tensor, y: Tensor, index: Tensor) -> Tensor:
         if self.settings.of == "predicted":
             with torch.no_grad():
-                y = self.scene.model(x).argmax(dim=1)
+                y = self.context.model(x).argmax(dim=1)
         noise = self.settings.sigma if self.settings.smooth else 0.0
-        copies = noisy(x, index, count=max(1, self.settings.smooth), sigma=noise, seed=self.scene.seed)
-        return torch.stack([saliency(self.scene.model, copy, y) for copy in copies]).mean(dim=0)
+        copies = noisy(x, index, count=max(1, self.settings.smooth), sigma=noise, seed=self.context.seed)
+        return torch.stack([saliency(self.context.model, copy, y) for copy in copies]).mean(dim=0)
 
     def _patch_scores(self, x: Tensor, maps: Tensor) -> dict[str, Tensor]:
         """N×rows×columns for each who points: the higher, the more."""
         scores = {"saliency": per_patch(maps[:, None], self.size)}
         if self.layers:
-            heard = listen(self.scene.model, x, self.kind, self.layers)  # type: ignore[arg-type]
+            heard = listen(self.context.model, x, self.kind, self.layers)  # type: ignore[arg-type]
             scores["attention"] = received(heard, self.layers, grid(x, self.size))
         if self.occluder is not None:
             with torch.no_grad():
@@ -147,7 +147,7 @@ class _Saliency:
         """The first images with their saliency, between nothing and the image's most."""
         count, found = min(self.settings.shown, self.length), {"shown_x": [], "shown_saliency": []}  # type: ignore[var-annotated]
         for start in range(0, count, self.at_once):
-            x, y, index = self.scene.images(start, min(count, start + self.at_once))
+            x, y, index = self.context.images(start, min(count, start + self.at_once))
             maps = self._saliency(x, y, index)
             most = maps.flatten(1).quantile(0.995, dim=1).clamp_min(1e-30)[:, None, None]
             found["shown_x"].append((255 * x).round().to(torch.uint8).permute(0, 2, 3, 1))

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.analysis.analysis import Arrays, Conclusion, Scene, Score, Work
+from hardtack.analysis.analysis import Analysis, AnalysisContext, Arrays, Conclusion, RowWork, Score
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
@@ -29,7 +29,7 @@ _FINE = 1 << 16  # bins of |w| in which the range of the histograms is looked fo
 
 @analyses.register("sparsity", papers=("arg",))
 @dataclass(frozen=True, kw_only=True)
-class Sparsity:
+class Sparsity(Analysis):
     """Share of weights below `threshold` times the largest, histograms and norms of weights, by component.
 
     The histograms have `bins` bins over a range that holds all but a thousandth of the weights.
@@ -41,8 +41,8 @@ class Sparsity:
     def __post_init__(self) -> None:
         check(self)
 
-    def begin(self, scene: Scene) -> Work:
-        return _Sparsity(scene.model, self)
+    def begin(self, context: AnalysisContext) -> RowWork:
+        return _Sparsity(context.model, self)
 
 
 class _Sparsity:
