@@ -110,6 +110,10 @@ class Registry:
             listed[entry.name] = Listed(entry.name, entry.help, entry.family, entry.papers, module)
         return [listed[name] for name in sorted(listed)]
 
+    def registered(self) -> list[Entry]:
+        """The entries of modules that have been imported, those of the user's files among them; nothing is imported."""
+        return [self._entries[name] for name in sorted(self._entries)]
+
     def entries(self) -> list[Entry]:
         """Every entry, sorted by name; imports all modules that register one."""
         return [self.get(name) for name in self.names()]

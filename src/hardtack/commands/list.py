@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -16,10 +18,8 @@ from hardtack.base.progress import Meter
 from hardtack.commands.recipe_files import list_recipes, recipe_folder
 from hardtack.commands.words import page
 
-if TYPE_CHECKING:
-    from hardtack.models.facts import Facts
-
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
+FACTS = Path(__file__).resolve().parents[1] / "models" / "facts.json"
 WIDE_ONLY = ("family", "pixels", "source", "papers")  # columns that a narrow window leaves out
 
 
@@ -46,65 +46,100 @@ def list_names(
         paper.print(f"[dim]a window of {needed} columns also shows {', '.join(WIDE_ONLY)}[/dim]")
 
 
-def _models(words: list[str]) -> Rows:
-    from hardtack.models.facts import known, measure
+# ---------------------------------------------------------------- models
 
-    asked = {key: value for key, equals, value in (word.partition("=") for word in words) if equals}
-    bare = [word.lower() for word in words if "=" not in word]
-    size = _whole_number(asked["image_size"]) if "image_size" in asked else None
-    chosen: dict[str, Facts] = {}
-    for name in registry.models.names():
-        entry = registry.models.get(name)
-        facts = known()[name] if name in known() else measure(name)  # a plugin's is measured
-        columns = {
-            "name": name, "family": entry.family, "pixels": str(facts.image_size), "attention": facts.attention,
-            "source": facts.source, "paper": " ".join(entry.papers),
+
+class Model(NamedTuple):
+    """A row of the table of models: what the registry says, and the facts that were measured."""
+
+    name: str
+    family: str
+    papers: str
+    help: str
+    parameters: int
+    gflops: float
+    image_size: int
+    tokens: str
+    attention: str
+    source: str
+
+    def columns(self) -> dict[str, str]:
+        """What models can be selected by."""
+        return {
+            "name": self.name, "family": self.family, "pixels": str(self.image_size), "attention": self.attention,
+            "source": self.source, "paper": self.papers,
         }  # fmt: skip
-        _require_known(asked, [*columns, "image_size"])
-        text = " ".join([*columns.values(), entry.help]).lower()
-        exact = {"family", "pixels", "source"}
-        fits = (
-            value == columns[key] if key in exact else value in columns[key]
-            for key, value in asked.items()
-            if key in columns
-        )
-        if all(fits) and all(word in text for word in bare):
-            chosen[name] = facts
-    rows = [_row(name, facts) for name, facts in (chosen if size is None else _resized(chosen, size)).items()]
-    if not rows:
-        families = sorted({registry.models.get(name).family for name in registry.models.names()})
-        hint = did_you_mean(asked.get("family", bare[0] if bare else ""), [*families, *registry.models.names()])
+
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.name, self.family, f"{self.parameters / 1e6:.2f} M", f"{self.gflops:.3g}", str(self.image_size),
+            self.tokens, self.attention, self.source, self.papers,
+        )  # fmt: skip
+
+
+def _models(words: list[str]) -> Rows:
+    wanted = {key: value for key, equals, value in (word.partition("=") for word in words) if equals}
+    bare = [word.lower() for word in words if "=" not in word]
+    size = _whole_number(wanted.pop("image_size")) if "image_size" in wanted else None
+    models = _table_of_models()
+    _check_columns(wanted, [*models[0].columns(), "image_size"])
+    chosen = [model for model in models if _matches(model, wanted, bare)]
+    if size is not None:
+        chosen = _resized(chosen, size)
+    if not chosen:
+        known = [*sorted({model.family for model in models}), *(model.name for model in models)]
+        hint = did_you_mean(wanted.get("family", bare[0] if bare else ""), known)
         raise UserError(f"no model fits {' '.join(words)}{hint}; hardtack list models shows all")
     header = ("name", "family", "parameters", "GFLOPs", "pixels", "tokens", "attention", "source", "papers")
+    rows = [model.cells() for model in chosen]
     return header, rows if words else [*rows, ("timm:NAME", "", "", "", "", "", "", "timm", "")]
 
 
-def _row(name: str, facts: Facts) -> tuple[str, ...]:
-    entry = registry.models.get(name)
-    return (
-        name, entry.family, f"{facts.parameters / 1e6:.2f} M", f"{facts.gflops:.3g}", str(facts.image_size),
-        facts.tokens, facts.attention, facts.source, " ".join(entry.papers),
-    )  # fmt: skip
+def _table_of_models() -> list[Model]:
+    """The built-in models, from the table that `python -m hardtack.models.facts` writes; those of the user's files.
+
+    A model that is not in the table was registered by a file of the user's, and is measured.
+    """
+    table = json.loads(FACTS.read_text(encoding="utf-8"))
+    models = []
+    for name, row in table.items():
+        row |= {"name": name, "papers": " ".join(row["papers"])}
+        models.append(Model(**{key: row[key] for key in Model._fields}))
+    return models + [_measured(entry) for entry in registry.models.registered() if entry.name not in table]
 
 
-def _resized(names: Collection[str], size: int) -> dict[str, Facts]:
-    """Those that take images of this size, as they are then."""
+def _measured(entry: registry.Entry, image_size: int | None = None) -> Model:
     from hardtack.models.facts import measure
 
-    found: dict[str, Facts] = {}
-    with Meter("list models", total=len(names), unit="models") as meter:
-        for name in names:
+    facts = measure(entry.name, image_size=image_size)
+    shared = {key: value for key, value in vars(facts).items() if key in Model._fields}
+    return Model(name=entry.name, family=entry.family, papers=" ".join(entry.papers), help=entry.help, **shared)
+
+
+def _matches(model: Model, wanted: dict[str, str], bare: list[str]) -> bool:
+    columns = model.columns()
+    exact = {"family", "pixels", "source"}
+    fits = (value == columns[key] if key in exact else value in columns[key] for key, value in wanted.items())
+    text = " ".join([*columns.values(), model.help]).lower()
+    return all(fits) and all(word in text for word in bare)
+
+
+def _resized(models: list[Model], size: int) -> list[Model]:
+    """The models that take images of this size, measured at it."""
+    taken = []
+    with Meter("list models", total=len(models), unit="models") as meter:
+        for model in models:
             with contextlib.suppress(UserError):
-                found[name] = measure(name, image_size=size)
+                taken.append(_measured(registry.models.get(model.name), size))
             meter.advance(1)
-    return found
+    return taken
 
 
-def _require_known(asked: Iterable[str], known: list[str]) -> None:
-    for key in asked:
+def _check_columns(wanted: Iterable[str], known: list[str]) -> None:
+    for key in wanted:
         if key not in known:
             hint = did_you_mean(key, known) or f"; known: {', '.join(known)}"
-            raise UserError(f"models cannot be chosen by '{key}'{hint}")
+            raise UserError(f"models cannot be selected by '{key}'{hint}")
 
 
 def _whole_number(text: str) -> int:
@@ -132,6 +167,8 @@ def rows_of(kind: str, words: list[str]) -> Rows:
 
 
 def _suites() -> Rows:
+    if listed := registry.suites.listing():
+        return ("name", ""), [(suite.name, suite.help) for suite in listed]
     from hardtack.evaluation.surveys import SURVEYS
     from hardtack.evaluation.trials import TRIALS
 

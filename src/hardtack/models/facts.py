@@ -1,6 +1,7 @@
 """What is known of every registered model without building it: parameters, multiply-adds, tokens, attention.
 
-The table beside this file is written by `python -m hardtack.models.facts`; a test measures every model again.
+The table beside this file is written by `python -m hardtack.models.facts`; a test measures every model again. It also
+holds the family, papers and help text of every model, so that `hardtack list models` needs no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardtack.base.files import write_text
-from hardtack.base.registry import models
+from hardtack.base.registry import Entry, models
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.catalog import TIMM, make_body
 from hardtack.models.taps import tap
@@ -43,7 +44,9 @@ class Facts:
 @functools.cache
 def known() -> dict[str, Facts]:
     """At each model's usual size."""
-    return {name: Facts(**row) for name, row in json.loads(_TABLE.read_text()).items()}
+    names = [item.name for item in dataclasses.fields(Facts)]
+    rows = json.loads(_TABLE.read_text(encoding="utf-8"))
+    return {model: Facts(**{name: row[name] for name in names}) for model, row in rows.items()}
 
 
 def usual(name: str) -> tuple[int, int]:
@@ -106,8 +109,14 @@ class MultiplyAdds(TorchDispatchMode):
         return out
 
 
+def table_row(entry: Entry, facts: Facts) -> dict[str, Any]:
+    """One row of the table: the facts, and what the registry says about the model."""
+    about = {"family": entry.family, "papers": list(entry.papers), "help": entry.help}
+    return dataclasses.asdict(facts) | about
+
+
 def write_table() -> None:
-    rows = {name: dataclasses.asdict(measure(name)) for name in models.names()}
+    rows = {entry.name: table_row(entry, measure(entry.name)) for entry in models.entries()}
     lines = [f"  {json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in rows.items()]
     write_text(_TABLE, "{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -1,10 +1,14 @@
 """Multiply-adds by hand, and figures that papers print."""
 
+import json
+
 import pytest
 import torch
 from torch import nn
 
-from hardtack.models.facts import MultiplyAdds, known, measure
+from hardtack.base.registry import models
+from hardtack.commands.list import FACTS
+from hardtack.models.facts import MultiplyAdds, known, measure, table_row
 
 
 def test_multiply_adds_of_layers_are_those_of_pencil_and_paper():
@@ -46,3 +50,12 @@ def test_another_size_and_another_head():
     assert measure("resnet8_cifar", image_size=64).gflops == pytest.approx(
         4 * known()["resnet8_cifar"].gflops, rel=0.01
     )
+
+
+def test_the_table_says_what_the_registry_says():
+    """`hardtack list models` reads the table alone."""
+    table = json.loads(FACTS.read_text(encoding="utf-8"))
+    ours = [entry for entry in models.entries() if entry.make.__module__.startswith("hardtack.")]
+    for entry in ours:
+        assert table[entry.name] == table_row(entry, known()[entry.name]), entry.name
+    assert len(table) == len(ours)

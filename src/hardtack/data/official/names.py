@@ -9,7 +9,6 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import datasets
 from hardtack.data.corruptions.catalogue import names
 from hardtack.data.official.detect import open_official
-from hardtack.data.official.kinds import KINDS
 from hardtack.data.official.sets import OfficialC, Shift
 from hardtack.data.source import Splits
 
@@ -34,14 +33,82 @@ def _shifted(config: DataConfig, path: str, kind: str) -> Splits:
     return {"test": official.stored}
 
 
-def _register(kind: str) -> None:
-    facts = KINDS[kind]
-    read, path = (_corrupted, f"PATH/{facts.form}") if facts.form else (_shifted, "PATH")
-    what = f"official {facts.title} files" if facts.get else "your own images in CIFAR-C's or ImageNet-C's layout"
-    enter = datasets.register(kind, path=path, family="official", help=f"{kind}:{path}: {what}, for measuring")
-    enter(lambda config, path: read(config, path, kind))
+@datasets.register(
+    "cifar10c",
+    path="PATH/TYPE/SEVERITY",
+    family="official",
+    help="cifar10c:PATH/TYPE/SEVERITY: official CIFAR-10-C files, for measuring",
+)
+def read_cifar10c(config: DataConfig, path: str) -> Splits:
+    return _corrupted(config, path, "cifar10c")
 
 
-for _kind in KINDS:
-    if KINDS[_kind].form != "TYPE":  # videos are no set of images: open_official gives them one by one
-        _register(_kind)
+@datasets.register(
+    "cifar100c",
+    path="PATH/TYPE/SEVERITY",
+    family="official",
+    help="cifar100c:PATH/TYPE/SEVERITY: official CIFAR-100-C files, for measuring",
+)
+def read_cifar100c(config: DataConfig, path: str) -> Splits:
+    return _corrupted(config, path, "cifar100c")
+
+
+@datasets.register(
+    "imagenet_c",
+    path="PATH/TYPE/SEVERITY",
+    family="official",
+    help="imagenet_c:PATH/TYPE/SEVERITY: official ImageNet-C files, for measuring",
+)
+def read_imagenet_c(config: DataConfig, path: str) -> Splits:
+    return _corrupted(config, path, "imagenet_c")
+
+
+@datasets.register(
+    "tiny_imagenet_c",
+    path="PATH/TYPE/SEVERITY",
+    family="official",
+    help="tiny_imagenet_c:PATH/TYPE/SEVERITY: official Tiny-ImageNet-C files, for measuring",
+)
+def read_tiny_imagenet_c(config: DataConfig, path: str) -> Splits:
+    return _corrupted(config, path, "tiny_imagenet_c")
+
+
+@datasets.register(
+    "corrupted",
+    path="PATH/TYPE/SEVERITY",
+    family="official",
+    help="corrupted:PATH/TYPE/SEVERITY: your own images in CIFAR-C's or ImageNet-C's layout, for measuring",
+)
+def read_corrupted(config: DataConfig, path: str) -> Splits:
+    return _corrupted(config, path, "corrupted")
+
+
+@datasets.register(
+    "imagenet_a", path="PATH", family="official", help="imagenet_a:PATH: official ImageNet-A files, for measuring"
+)
+def read_imagenet_a(config: DataConfig, path: str) -> Splits:
+    return _shifted(config, path, "imagenet_a")
+
+
+@datasets.register(
+    "imagenet_r", path="PATH", family="official", help="imagenet_r:PATH: official ImageNet-R files, for measuring"
+)
+def read_imagenet_r(config: DataConfig, path: str) -> Splits:
+    return _shifted(config, path, "imagenet_r")
+
+
+@datasets.register(
+    "imagenet_v2", path="PATH", family="official", help="imagenet_v2:PATH: official ImageNet-V2 files, for measuring"
+)
+def read_imagenet_v2(config: DataConfig, path: str) -> Splits:
+    return _shifted(config, path, "imagenet_v2")
+
+
+@datasets.register(
+    "imagenet_sketch",
+    path="PATH",
+    family="official",
+    help="imagenet_sketch:PATH: official ImageNet-Sketch files, for measuring",
+)
+def read_imagenet_sketch(config: DataConfig, path: str) -> Splits:
+    return _shifted(config, path, "imagenet_sketch")

@@ -1,0 +1,24 @@
+"""Commands that only read names import no torch, so that they answer at once."""
+
+import subprocess
+import sys
+
+from processes import environment
+
+CODE = """
+import contextlib, io, sys
+from hardtack.commands.cli import main
+
+HEAVY = {"torch", "torchvision", "timm", "sklearn", "matplotlib", "numpy"}
+KINDS = ["attacks", "objectives", "datasets", "analyses", "protocols", "recipes", "models"]
+for words in [["--help"], ["train", "--help"], ["doctor"], *(["list", kind] for kind in KINDS)]:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(words) == 0, words
+    assert not HEAVY & set(sys.modules), (words, HEAVY & set(sys.modules))
+"""
+
+
+def test_lists_help_and_doctor_import_no_torch(tmp_path):
+    command = [sys.executable, "-c", CODE]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,63 @@
+"""Every job finds the same target: one model by its name has the same digest and flags with images and without."""
+
+import pytest
+import torch
+
+from hardtack.analysis.job import analyze_words
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
+from hardtack.evaluation.target import TargetConfig, complete, load_target
+from hardtack.models import load_model, save_weights
+from hardtack.models.from_file import state_sha256
+
+LINES = ["import torch", "def build(num_classes=10, image_size=32):"]
+RANDOM = [*LINES, "    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, num_classes))"]
+FIXED = [*LINES[:1], "def build(num_classes=10, image_size=32):", "    torch.manual_seed(0)", RANDOM[-1]]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("\n".join(RANDOM))
+    (tmp_path / "fixed.py").write_text("\n".join(FIXED))
+    return tmp_path
+
+
+def target(*, with_images=True, run=None, **values):
+    return load_target(run, build(TargetConfig, complete(run, values)), with_images=with_images)
+
+
+@pytest.mark.parametrize("file, flags", [("mine.py", ["untrained"]), ("fixed.py", [])])
+def test_a_users_model_has_one_digest_and_one_set_of_flags(home, file, flags):
+    model = f"{file}:build"
+    seen = target(model=model, data="digits", n=2)
+    alone = target(model=model, with_images=False)
+    assert [flag["code"] for flag in seen.subject.flags] == flags == [flag["code"] for flag in alone.subject.flags]
+    assert seen.subject == alone.subject and seen.folder == alone.folder
+    assert seen.subject.weights_sha256 == state_sha256(alone.model)
+    assert alone.images is None and len(seen.data) == 2
+
+
+def test_an_analysis_of_random_weights_says_so(home):
+    """Sparsity looks at no images, and once carried neither the flag nor the digest."""
+    (finding,) = analyze_words(["model=mine.py:build", "sparsity"], quiet=True)
+    (result, *_) = finding.results
+    assert [flag["code"] for flag in result.flags] == ["untrained"] and result.weights_sha256
+
+
+def test_a_run_folder_is_the_same_target_with_images_and_without(home):
+    model = load_model("vit_digits", num_classes=10, image_size=32, seed=0, depth=1, width=16, heads=2)
+    save_weights(home / "run" / "checkpoints" / "best.safetensors", model)
+    (home / "run" / "config.yaml").write_text("data: {name: digits}\n")
+    seen, alone = (target(run="run", n=2, with_images=wanted) for wanted in (True, False))
+    assert seen.subject == alone.subject and seen.subject.weights_sha256
+    named = target(run="run/checkpoints/best.safetensors", with_images=False)
+    assert named.folder == alone.folder, "a checkpoint file stands for its run"
+    assert torch.equal(next(seen.model.parameters()), next(alone.model.parameters()))
+
+
+def test_without_images_a_model_is_enough_and_with_them_it_is_not(home):
+    with pytest.raises(UserError, match="model and data"):
+        target(model="vit_digits")
+    with pytest.raises(UserError, match="a run folder or a model"):
+        target(with_images=False)
