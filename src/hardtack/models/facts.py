@@ -6,9 +6,11 @@ holds the family, papers and help text of every model, so that `hardtack list mo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import init
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardtack.base.files import write_text
@@ -59,7 +62,8 @@ def measure(name: str, *, image_size: int | None = None, num_classes: int | None
     size, classes = usual(name)
     classes = num_classes or classes
     with torch.device("meta"):
-        body = make_body(name, num_classes=classes, image_size=image_size, options=options)
+        with uninitialised():
+            body = make_body(name, num_classes=classes, image_size=image_size, options=options)
         size = image_size or body.image_size or size
         module = body.module.eval()
         x = torch.zeros(1, 3, size, size)
@@ -91,8 +95,36 @@ def source(module: nn.Module) -> str:
     return "timm" if type(module).__module__.startswith("timm.") else "ours"
 
 
+@contextlib.contextmanager
+def uninitialised() -> Iterator[None]:
+    """Parameters on the meta device have no values: drawing them costs most of a network's construction.
+
+    Only `torch.nn.init` and the one function behind timm's initialisers are replaced while a network is built.
+    """
+    from timm.layers import weight_init
+
+    drawing = [(init, name) for name in vars(init) if name.endswith("_") and not name.startswith("_")]
+    drawing.append((weight_init, "_trunc_normal_"))
+    before = [(module, name, getattr(module, name)) for module, name in drawing]
+    for module, name in drawing:
+        setattr(module, name, lambda tensor, *args, **kwargs: tensor)
+    try:
+        yield
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
+
+
 class MultiplyAdds(TorchDispatchMode):
-    """Counts those of matrix products and convolutions."""
+    """Counts those of matrix products and convolutions.
+
+    The meta kernels of normalisations, activations and linear layers are written in Python and would take most of the
+    time; their shapes are known, so they are answered here with an empty tensor.
+    """
+
+    aten = torch.ops.aten
+    activations = frozenset((aten.gelu, aten.silu, aten.relu, aten.hardswish, aten._softmax, aten._safe_softmax))
+    normalisations = frozenset((aten.native_layer_norm, aten.native_batch_norm, aten.native_group_norm))
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,9 +133,15 @@ class MultiplyAdds(TorchDispatchMode):
         self.total, self.registry = 0, flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        out = func(*args, **kwargs)
-        count = self.registry.get(func._overloadpacket)
+        kwargs, packet = kwargs or {}, func._overloadpacket
+        if packet in self.activations:
+            return torch.empty_like(args[0])
+        if packet in self.normalisations:
+            statistics = args[0].new_empty(0)
+            return torch.empty_like(args[0]), statistics, statistics
+        product = packet is self.aten.addmm
+        out = args[1].new_empty(args[1].shape[0], args[2].shape[1]) if product else func(*args, **kwargs)
+        count = self.registry.get(packet)
         if count is not None:
             self.total += count(*args, **kwargs, out_val=out) // 2
         return out

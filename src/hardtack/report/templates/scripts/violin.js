@@ -54,5 +54,3 @@ function drawViolin(parent, x, run, found, y, half) {
   }
   element("circle", { class: "violin-mean", cx: x(found.mean), cy: y, r: 2.6 }, parent);
 }
-
-kinds.violin = paintViolin;

@@ -196,5 +196,3 @@ function turnable(plot, chart) {
     turn(...turns[event.key]);
   }, true);
 }
-
-kinds.surface = paintSurface;

@@ -27,5 +27,3 @@ function paintDots(chart, { plot, width, hidden, chosen }) {
   state.read = (row) => ({ ...read(row), title: `${view.rows[row]}: ${imageCount(view.counts[row])}` });
   return state;
 }
-
-kinds.dots = paintDots;

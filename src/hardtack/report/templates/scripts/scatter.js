@@ -69,5 +69,3 @@ function scatterName(svg, stop, taken, end) {
     return;
   }
 }
-
-kinds.scatter = paintScatter;
