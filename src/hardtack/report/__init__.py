@@ -32,12 +32,12 @@ def write_report(run_dirs_or_parents: str | Path | Iterable[str | Path], output:
 
 
 def write_figures(
-    run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, kinds: Sequence[str] = ("pdf", "svg", "png")
+    run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, formats: Sequence[str] = ("pdf", "svg", "png")
 ) -> list[Path]:
     """Figures for papers (see `hardtack.report.figures`); matplotlib is imported only here."""
     from hardtack.report.figures import write_figures as write
 
-    return write(run_dirs, folder, kinds=kinds)
+    return write(run_dirs, folder, formats=formats)
 
 
 def _common_parent(runs: list[Path]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from hardtack.base.files import write_text
+from hardtack.report import kinds
 from hardtack.report.view import view
 from hardtack.results import read_runs
 
-# In this order they are one script: what all use, then who draws what, then what starts it.
-SCRIPTS = (
-    "base", "tables", "scales", "lines", "heat", "rows", "bars", "strips", "stack", "dots", "reliability", "gallery",
-    "histogram", "scatter", "surface", "violin", "plots", "pair", "save",
-)  # fmt: skip
+# One script: what all use, then the kinds of chart that are on the page, then what draws them.
+BEFORE_KINDS = ("base", "tables", "scales", "heat_colours", "line_frame", "rows")
+AFTER_KINDS = ("plots", "pair", "save")
 IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no script needs
 
 
@@ -33,8 +32,8 @@ def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) 
 def render_page(values: dict[str, Any]) -> str:
     """The page's HTML for the values of `view`."""
     environment = templates()
-    script = Markup("\n").join(_source(environment, f"scripts/{name}.js") for name in SCRIPTS)
     charts = [chart for section in values["sections"] for chart in section["charts"]] + values["training"]
+    script = _script(environment, sorted({chart["kind"] for chart in charts}))
     drawn = {chart["id"]: {key: value for key, value in chart.items() if key not in IN_TABLES} for chart in charts}
     data = {"charts": drawn, "pair": values["pair"], "settings": {name: values[name] for name in ("coloured", "solid")}}
     return environment.get_template("page.html").render(
@@ -56,6 +55,13 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _script(environment: Environment, kinds_shown: Sequence[str]) -> Markup:
+    before, after = (
+        [_source(environment, f"scripts/{name}.js") for name in names] for names in (BEFORE_KINDS, AFTER_KINDS)
+    )
+    return Markup("\n").join([*before, *(Markup(kinds.script(kind)) for kind in kinds_shown), *after])
 
 
 def _source(environment: Environment, name: str) -> Markup:

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hardtack.report import charts, masks, palette, pictures, wording
+from hardtack.report import charts, kinds, masks, palette, pictures, wording
 from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.report.history import is_number, said_warnings
@@ -23,20 +23,6 @@ TRAINING = "training"  # the section that stands after the examples, with tables
 LEVEL_MEANS = {
     "red": "Do not quote this number before the cause is understood.",
     "yellow": "Read this before you quote the number.",
-}
-CHART_WORDS = {
-    "lines": "curves",
-    "heat": "heat map",
-    "bars": "bars with intervals",
-    "strips": "distributions",
-    "stack": "stacked bars",
-    "dots": "dots by class",
-    "reliability": "reliability diagrams",
-    "gallery": "pictures",
-    "histogram": "distributions",
-    "scatter": "dots by run",
-    "surface": "surfaces",
-    "violin": "distributions by layer",
 }
 
 
@@ -63,7 +49,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "tables": [table_view(table, runs) for table in tables],
         "protocols": [protocol_view(table, runs) for table in protocol_tables(runs)],
         "sections": [section for section in sections if section["id"] != TRAINING],
-        "chart_words": CHART_WORDS,
+        "chart_words": {kind: kinds.words(kind) for kind in kinds_in(sections)},
         "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
         "training": training,
         "training_runs": charts.runs_in(training),
@@ -77,6 +63,11 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "provenance": _provenance(runs),
         "problems": [f"{run.label}: {problem}" for run in runs for problem in run.problems] + unreadable,
     }
+
+
+def kinds_in(sections: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The kinds of the charts in these sections."""
+    return sorted({chart["kind"] for section in sections for chart in section["charts"]})
 
 
 def version() -> str:

@@ -6,8 +6,7 @@ from attending import attended
 
 from hardtack.analysis.attention.chart import attention_charts
 from hardtack.report import charts, write_figures
-from hardtack.report.charts.matrix import close_scale
-from hardtack.report.figures.maps import HEAT, heat_figure
+from hardtack.report.kinds.heat import close_scale, heat_colours, heat_figure
 from hardtack.results import read_runs
 
 
@@ -79,7 +78,7 @@ def test_titles_say_what_tells_one_way_from_another_and_nothing_else(drawn):
 def test_they_are_drawn_for_paper_and_stand_on_the_page(drawn, tmp_path):
     (section,) = charts.sections(read_runs(drawn))
     assert section["id"] == "attention" and section["runs"] == [0, 1]
-    names = {path.name for path in write_figures(drawn, tmp_path / "figures", kinds=["svg"])}
+    names = {path.name for path in write_figures(drawn, tmp_path / "figures", formats=["svg"])}
     assert {"attention-whole-maps.svg", "attention-maps-blocks.5.svg", "attention-similarity.svg"} <= names
 
 
@@ -92,7 +91,7 @@ def test_colours_of_heads_run_through_the_values_of_all_runs(drawn, tmp_path):
     for view, of in zip(heads["views"], (min, max), strict=True):
         wanted = of(cell[0] for row in view["cells"] for cell in row if cell)
         colours = {tuple(patch.get_facecolor()) for patch in heat_figure(heads, view).axes[0].patches}
-        assert tuple(HEAT((wanted - low) / (high - low))) in colours
+        assert tuple(heat_colours()((wanted - low) / (high - low))) in colours
 
 
 def test_a_scale_holds_equal_shares_too():

@@ -16,7 +16,7 @@ from surveyed import (
 )
 
 from hardtack.report import charts, palette, write_figures, write_page
-from hardtack.report.charts.bars import Z
+from hardtack.report.charts.paired_bars import Z
 from hardtack.results import append_result, append_results, read_runs, write_verdicts
 
 
@@ -232,7 +232,7 @@ def test_every_chart_stands_on_the_page_with_its_numbers_and_is_a_figure(folders
     assert all(f'<section id="{name}">' in text for name in sections)
     assert text.count('<div class="plot"') == text.count('class="save"') == 8
     assert "flip probability" in text.lower() and "Expected calibration error" not in text.split("<main>")[1]
-    names = {path.stem for path in write_figures(tmp_path, tmp_path / "figures", kinds=["svg"])}
+    names = {path.stem for path in write_figures(tmp_path, tmp_path / "figures", formats=["svg"])}
     assert names == {
         "breakdown", "corruptions-plain", "corruptions-robust", "corruption-types", "flips", "occlusion", "confidence",
         "classes", "calibration",

@@ -5,12 +5,11 @@ import warnings
 import pytest
 
 from hardtack.report import palette
-from hardtack.report.charts.histogram import histogram_chart, histogram_view
-from hardtack.report.figures.histogram import histogram_figure
-from hardtack.report.figures.lines import lines_figure
-from hardtack.report.figures.scatter import scatter_figure
 from hardtack.report.figures.sheet import brief
-from hardtack.report.figures.surface import surface_figure
+from hardtack.report.kinds.histogram import histogram_chart, histogram_figure, histogram_view
+from hardtack.report.kinds.lines import lines_figure
+from hardtack.report.kinds.scatter import scatter_figure
+from hardtack.report.kinds.surface import surface_figure
 
 GREY = len(palette.COLOURS)
 

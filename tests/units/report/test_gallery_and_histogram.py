@@ -3,11 +3,18 @@
 import numpy as np
 import pytest
 
-from hardtack.report import charts
-from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row, shown_runs
-from hardtack.report.charts.histogram import histogram_chart, histogram_view
-from hardtack.report.figures import DRAW
-from hardtack.report.figures.gallery import pixels_of
+from hardtack.report import charts, kinds
+from hardtack.report.kinds.gallery import (
+    column,
+    gallery_chart,
+    heat_over,
+    picture,
+    pictured,
+    pixels_of,
+    row,
+    shown_runs,
+)
+from hardtack.report.kinds.histogram import histogram_chart, histogram_view
 
 RED = np.zeros((8, 8, 3), np.uint8)
 RED[..., 0] = 200
@@ -35,7 +42,7 @@ def test_a_gallery_knows_its_runs_and_says_what_stands_below():
     (table,) = chart["numbers"]
     assert table["head"][1:] == ["clean", "plain", "other"] and table["rows"] == [["image 3", "", "0.91", "—"]]
     assert [one["name"] for one in shown_runs(chart["views"][0])["columns"]] == ["clean", "plain"]
-    figure = DRAW["gallery"](chart, chart["views"][0])
+    figure = kinds.figure(chart, chart["views"][0])
     assert len(figure.axes[0].images) == 2
 
 
@@ -57,7 +64,7 @@ def test_a_histogram_shares_its_bins_and_sums_to_one():
     chart = histogram_chart(id="h-0", file="x", title="t", caption="c", views=[view])
     assert charts.runs_in([chart]) == [0, 1]
     assert chart["numbers"][0]["rows"][1] == ["b", "0.5", "0", "0.5", "0.5", "0.5", "7"]
-    assert len(DRAW["histogram"](chart, view).axes[0].get_legend().get_texts()) == 2
+    assert len(kinds.figure(chart, view).axes[0].get_legend().get_texts()) == 2
 
 
 def test_a_histogram_of_one_value_or_of_counted_bins():

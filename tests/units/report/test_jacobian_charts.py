@@ -11,7 +11,7 @@ from hardtack.analysis.growth.chart import growth_charts
 from hardtack.analysis.jacobian.chart import jacobian_charts, shared_rows
 from hardtack.base.arrays import read_arrays
 from hardtack.report import charts, write_figures
-from hardtack.report.charts.violin import outline, violin_view
+from hardtack.report.kinds.violin import outline, violin_view
 from hardtack.results import Result, append_results, read_runs, write_finding
 
 LEVELS = {"plain": 2.0, "smooth": 1.5, "rough": 4.0}
@@ -125,7 +125,7 @@ def test_the_page_and_paper_have_them(three, tmp_path):
     found = {section["id"]: section for section in charts.sections(read_runs(three))}
     assert {"jacobian", "growth"} <= found.keys()
     assert found["jacobian"]["runs"] == found["growth"]["runs"] == [0, 1, 2]
-    written = {path.name for path in write_figures(three, tmp_path / "figures", kinds=["svg"])}
+    written = {path.name for path in write_figures(three, tmp_path / "figures", formats=["svg"])}
     assert {"jacobian-block.svg", "jacobian-residual.svg", "growth-adversarial.svg", "growth-euler.svg"} <= written
 
 

@@ -65,5 +65,5 @@ def test_another_threat_is_another_chart_and_no_pictures_no_gallery(tmp_path):
 
 
 def test_paper_has_a_figure_for_each_view(both, tmp_path):
-    names = {path.name for path in write_figures([run.path for run in both], tmp_path, kinds=["svg"])}
+    names = {path.name for path in write_figures([run.path for run in both], tmp_path, formats=["svg"])}
     assert {"perturbations-in-grey.svg", "perturbations-seen-moved-images.svg", "perturbations-spectrum.svg"} <= names

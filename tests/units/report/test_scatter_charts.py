@@ -2,7 +2,7 @@
 
 import pytest
 
-from hardtack.report.charts.scatter import correlation, scatter_chart, scatter_view
+from hardtack.report.kinds.scatter import correlation, scatter_chart, scatter_view
 
 
 def test_correlations_are_those_of_ranks_and_values():

@@ -182,7 +182,7 @@ def test_figures_of_one_kind_are_told_apart_by_their_images(folders, tmp_path):
         calibrated(folders[0], gap=0.1, n=n)
     corrupted(folders[0], level=0.9, types=("fog",), severities=(1,))
     corrupted(folders[0], level=0.8, types=("fog",), severities=(1,), source="official")
-    names = {path.stem for path in write_figures(tmp_path, tmp_path / "figures", kinds=["svg"])}
+    names = {path.stem for path in write_figures(tmp_path, tmp_path / "figures", formats=["svg"])}
     assert names == {
         "calibration-digits-test-100", "calibration-digits-test-360", "corruptions-digits-test-360-official",
         "corruptions-digits-test-360-regenerated", "corruption-types-digits-test-360-official",

@@ -91,6 +91,6 @@ def test_visions_from_images_and_of_units_are_named(tmp_path):
 
 
 def test_they_are_drawn_for_paper(folder, tmp_path):
-    names = {path.name for path in write_figures(folder, tmp_path / "figures", kinds=["svg"])}
+    names = {path.name for path in write_figures(folder, tmp_path / "figures", formats=["svg"])}
     assert {"visions-the-change-alone.svg", "saliency-overlap-digits-test-4.svg"} <= names
     assert np.sum([name.startswith("saliency-") and name.endswith(".svg") for name in names]) >= 4

@@ -10,8 +10,8 @@ from hardtack.analysis.complexity.chart import complexity_charts
 from hardtack.analysis.curvature.chart import curvature_charts
 from hardtack.analysis.landscape.chart import landscape_charts
 from hardtack.analysis.sparsity.chart import sparsity_charts
-from hardtack.report.charts.surface import surface_chart
-from hardtack.report.figures import DRAW
+from hardtack.report import kinds
+from hardtack.report.kinds.surface import surface_chart
 from hardtack.results import read_runs
 
 
@@ -91,10 +91,10 @@ def test_a_caption_names_no_dashed_line_where_the_adversary_adds_nothing(folders
 
 def test_figures_for_papers(runs):
     for chart in [*landscape_charts(runs), *curvature_charts(runs), *complexity_charts(runs)]:
-        figure = DRAW[chart["kind"]](chart)
+        figure = kinds.figure(chart)
         FigureCanvasAgg(figure).draw()
         axes = len(figure.axes)
         assert axes == (2 * len(chart["panels"]) + 1 if chart["kind"] == "surface" else 1)
     chart = sparsity_charts(runs)[-1]
-    axes = DRAW["scatter"](chart, chart["views"][0]).axes[0]
+    axes = kinds.figure(chart, chart["views"][0]).axes[0]
     assert axes.get_xlabel() == "sparsity of all weights (%)" and len(axes.get_legend_handles_labels()[1]) == 3

@@ -10,11 +10,12 @@ import numpy as np
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.comparable_runs import numbers, rounded
-from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
-from hardtack.report.charts.histogram import histogram_chart, histogram_view
-from hardtack.report.charts.matrix import close_scale, matrix_chart
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers, rounded
+from hardtack.report.kinds.gallery import column, gallery_chart, heat_over, picture, pictured, row
+from hardtack.report.kinds.heat import close_scale, matrix_chart
+from hardtack.report.kinds.histogram import histogram_chart, histogram_view
+from hardtack.report.kinds.lines import line, lines_chart
 from hardtack.results import Finding, Run
 
 NOT_COMPARED = ("n", "batch_size", "query", "shown")  # settings that may differ between runs of one chart
@@ -128,25 +129,23 @@ def _lines(
             if not points:
                 continue
             called = f"{one.name}, {one.finding.facts['disturbed'] if dash else 'clean'}" if disturbed else one.name
-            series.append({"run": one.run, "name": called, "dash": dash, "band": True, "marks": True, "points": points})
+            series.append(line(one.run, called, points, dash=dash, band=True, marks=True))
             table.append([called, *("—" if np.isnan(mean) else f"{mean:.3f}" for mean in means.tolist())])
     if not series:
         return None
     layers = max(len(cells) for cells in table) - 1
     padded = [[*cells, *["—"] * (layers + 1 - len(cells))] for cells in table]
     lines = "solid: clean, dashed: disturbed" if disturbed else ""
-    return {
-        "id": f"attention-{name}-{place}",
-        "kind": "lines",
-        "file": _file(found),
-        "title": title,
-        "x": {"label": "layer", "suffix": "", "word": "layer", "whole": True, "ticks": list(range(1, layers + 1))},
-        "y": {"label": word, "kind": "number"},
-        "series": series,
-        "choose": None,
-        "caption": _about(found, said, lines, "mean over heads; bands: 95% of the mean over images"),
-        "numbers": [numbers(["Run", *map(str, range(1, layers + 1))], padded)],
-    }
+    return lines_chart(
+        id=f"attention-{name}-{place}",
+        file=_file(found),
+        title=title,
+        x={"label": "layer", "suffix": "", "word": "layer", "whole": True, "ticks": list(range(1, layers + 1))},
+        y={"label": word, "kind": "number"},
+        series=series,
+        caption=_about(found, said, lines, "mean over heads; bands: 95% of the mean over images"),
+        numbers=[numbers(["Run", *map(str, range(1, layers + 1))], padded)],
+    )
 
 
 def _heads(place: int, found: Sequence[Found]) -> dict[str, Any]:

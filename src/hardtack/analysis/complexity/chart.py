@@ -8,8 +8,9 @@ from typing import Any
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.lines import line, lines_chart
 from hardtack.results import Finding, Run
 
 
@@ -48,9 +49,8 @@ def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
                 for d, value, error in zip(dims, values, errors, strict=True)
                 if value > 1e-6 * arrays["clean"][:, at].max()
             ]
-            look = {"dash": dash, "band": True, "marks": True}
             if len(points) > 1:
-                series.append({"run": one.run, "name": f"{name}{word}", **look, "points": points})
+                series.append(line(one.run, f"{name}{word}", points, dash=dash, band=True, marks=True))
         allowed = arrays["upper"] - arrays["clean"]
         for place_of, d in enumerate(dims):
             cells = [arrays["clean"], arrays["attacked"], arrays["added"], allowed, arrays["constant"]]
@@ -62,17 +62,15 @@ def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
     adversary = f"an adversary of ℓ∞ ≤ {eps} adds"
     added = f"dashed: what {adversary}" if dashed else f"{adversary} nothing, or at one d alone" if series else ""
     signs = "all signs" if facts["exact"] else f"{facts['signs']:,} random signs; bands: 95%"
-    return {
-        "id": f"complexity-{norm}-{place}",
-        "kind": "lines",
-        "file": file_of(found[0].finding, settings["of"], norm),
-        "title": f"Complexity of linear classes with bounded {wording.NORMS.get(norm, norm)} norm",
-        "x": {"label": f"dimension d, by {how}", "suffix": "", "word": "d", "log": True},
-        "y": {"label": "Rademacher complexity", "kind": "number", "log": True},
-        "series": series,
-        "choose": None,
-        "caption": described(
+    return lines_chart(
+        id=f"complexity-{norm}-{place}",
+        file=file_of(found[0].finding, settings["of"], norm),
+        title=f"Complexity of linear classes with bounded {wording.NORMS.get(norm, norm)} norm",
+        x={"label": f"dimension d, by {how}", "suffix": "", "word": "d", "log": True},
+        y={"label": "Rademacher complexity", "kind": "number", "log": True},
+        series=series,
+        caption=described(
             found[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs, added,
         ),
-        "numbers": [numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c that it leaves"], rows)],
-    }  # fmt: skip
+        numbers=[numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c that it leaves"], rows)],
+    )  # fmt: skip

@@ -11,7 +11,8 @@ from hardtack.analysis.landscape.chart import file_name, groups, loss_name, mode
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described
-from hardtack.report.charts.comparable_runs import numbers
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.lines import Line, line, lines_chart
 from hardtack.results import Run
 
 
@@ -33,7 +34,7 @@ def _curvature(place: int, found: Sequence[Found]) -> dict[str, Any]:
             for rank, (value, error) in enumerate(zip(values, errors, strict=True))
             if np.isfinite(value)
         ]
-        series.append({"run": one.run, "name": one.name, "dash": False, "band": True, "marks": True, "points": points})
+        series.append(line(one.run, one.name, points, band=True, marks=True))
     heads = {
         "Largest eigenvalue": ("hessian_eigenvalue", "1"),
         "Lowest": ("hessian_eigenvalue", "lowest"),
@@ -48,23 +49,21 @@ def _curvature(place: int, found: Sequence[Found]) -> dict[str, Any]:
         for at, one in enumerate(found)
     ]
     sums = [{"run": one.run, "name": one.name, "cells": row[1:]} for one, row in zip(found, rows, strict=True)]
-    return {
-        "id": f"curvature-{place}",
-        "kind": "lines",
-        "file": file_name(found),
-        "title": "Largest eigenvalues of the loss's Hessian",
-        "x": {"label": "rank", "suffix": "", "word": "rank", "whole": True, "ticks": list(range(1, top + 1))},
-        "y": {"label": "eigenvalue", "kind": "number"},
-        "series": series,
-        "choose": None,
-        "sums": {"head": [{"name": name, "flag": None} for name in shown], "rows": sums},
-        "caption": described(
+    return lines_chart(
+        id=f"curvature-{place}",
+        file=file_name(found),
+        title="Largest eigenvalues of the loss's Hessian",
+        x={"label": "rank", "suffix": "", "word": "rank", "whole": True, "ticks": list(range(1, top + 1))},
+        y={"label": "eigenvalue", "kind": "number"},
+        series=series,
+        sums={"head": [{"name": name, "flag": None} for name in shown], "rows": sums},
+        caption=described(
             found[0].finding, model_names(found), loss_name(found[0]), "in all weights, by Lanczos",
             f"sharpness: rise of the loss within ρ = {settings['rho']:g} of the weights, as SAM sees it",
         ),
-        "numbers": [numbers(["Run", *map(str, range(1, top + 1))], _ranked(series))],
-    }  # fmt: skip
+        numbers=[numbers(["Run", *map(str, range(1, top + 1))], _ranked(series))],
+    )  # fmt: skip
 
 
-def _ranked(series: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _ranked(series: Sequence[Line]) -> list[list[str]]:
     return [[str(one["name"]), *(f"{point[1]:.4g}" for point in one["points"])] for one in series]

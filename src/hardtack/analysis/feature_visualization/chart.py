@@ -9,7 +9,7 @@ from typing import Any
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
+from hardtack.report.kinds.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.results import Finding, Run
 
 SHOWN = 10  # classes, units or images

@@ -17,9 +17,10 @@ from hardtack.report.charts.comparable_analyses import (
     models_of,
     where,
 )
-from hardtack.report.charts.comparable_runs import numbers
-from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.lines import Line, line, lines_chart
+from hardtack.report.kinds.scatter import scatter_chart, scatter_view
 from hardtack.results import Finding, Run
 
 LIMIT = "first order"
@@ -144,7 +145,7 @@ def _against_depth(place: int, found: Sequence[Found], caption: str) -> list[dic
 
 def _curve(
     one: Found, name: str, values: np.ndarray, *, powers: bool = False, dash: bool = False, first: int = 0
-) -> dict[str, Any]:
+) -> Line:
     """Means over images with 95 % intervals, along the steps; `powers`: values are exponents of ten."""
     values = np.asarray(values, dtype=float)
     mean, half = values.mean(axis=0), 1.959964 * values.std(axis=0) / np.sqrt(max(1, len(values)))
@@ -154,10 +155,10 @@ def _curve(
             three = [middle, middle - around, middle + around]
             three = [10 ** min(value, _MOST) for value in three] if powers else [three[0], max(0.0, three[1]), three[2]]
             points.append([step + first, *(float(f"{value:.5g}") for value in three)])
-    return {"run": one.run, "name": name, "dash": dash, "band": not dash, "marks": not dash, "points": points}
+    return line(one.run, name, points, dash=dash, band=not dash, marks=not dash)
 
 
-def _long(series: Sequence[dict[str, Any]]) -> bool:
+def _long(series: Sequence[Line]) -> bool:
     values = [point[1] for one in series for point in one["points"]]
     return min(values) > 0 and max(values) > 30 * min(values)
 
@@ -167,7 +168,7 @@ def _lines(
     found: Sequence[Found],
     title: str,
     y: str,
-    series: list[dict[str, Any]],
+    series: list[Line],
     caption: str,
     *,
     tables: Sequence[dict[str, Any]] = (),
@@ -176,18 +177,16 @@ def _lines(
 ) -> dict[str, Any]:
     last = max(int(point[0]) for one in series for point in one["points"])
     word = "after step" if first == 0 else "step"
-    return {
-        "id": id,
-        "kind": "lines",
-        "file": file_of(found[0].finding),
-        "title": title,
-        "x": {"label": _axis(found), "suffix": "", "word": word, "whole": True, "ticks": list(range(first, last + 1))},
-        "y": {"label": y, "kind": "number", "log": log},
-        "series": series,
-        "choose": None,
-        "caption": caption,
-        "numbers": list(tables),
-    }
+    return lines_chart(
+        id=id,
+        file=file_of(found[0].finding),
+        title=title,
+        x={"label": _axis(found), "suffix": "", "word": word, "whole": True, "ticks": list(range(first, last + 1))},
+        y={"label": y, "kind": "number", "log": log},
+        series=series,
+        caption=caption,
+        numbers=list(tables),
+    )
 
 
 def _axis(found: Sequence[Found]) -> str:

@@ -19,10 +19,10 @@ from hardtack.report.charts.comparable_analyses import (
     models_of,
     where,
 )
-from hardtack.report.charts.comparable_runs import numbers
-from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.section import Section
-from hardtack.report.charts.violin import violin_chart, violin_view
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.scatter import scatter_chart, scatter_view
+from hardtack.report.kinds.violin import violin_chart, violin_view
 from hardtack.results import Finding, Run
 
 SPOKEN = {

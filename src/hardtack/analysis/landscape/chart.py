@@ -10,9 +10,10 @@ import numpy as np
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.section import Section
-from hardtack.report.charts.surface import surface_chart
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.lines import line, lines_chart
+from hardtack.report.kinds.surface import surface_chart
 from hardtack.results import Finding, Run
 
 NOT_COMPARED = ("n", "batch_size", "probes", "most", "tolerance")  # settings that may differ between runs of one chart
@@ -128,18 +129,14 @@ def _line(place: int, found: Sequence[Found]) -> dict[str, Any]:
     for one in found:
         values = zip(one.finding.arrays["axis"].tolist(), one.finding.arrays["loss"].tolist(), strict=True)
         points = [[round(x, 6), float(f"{y:.5g}")] for x, y in values if np.isfinite(y)]
-        series.append(
-            {"run": one.run, "name": one.name, "dash": False, "band": False, "marks": False, "points": points}
-        )
-    return {
-        "id": f"landscape-line-{place}",
-        "kind": "lines",
-        "file": file_name(found),
-        "title": "Loss along a line through the trained weights",
-        "x": {"label": "distance, in lengths of the filters", "suffix": "", "word": "distance"},
-        "y": {"label": "loss", "kind": "number"},
-        "series": series,
-        "choose": None,
-        "caption": _caption(found),
-        "numbers": [_numbers(found)],
-    }
+        series.append(line(one.run, one.name, points))
+    return lines_chart(
+        id=f"landscape-line-{place}",
+        file=file_name(found),
+        title="Loss along a line through the trained weights",
+        x={"label": "distance, in lengths of the filters", "suffix": "", "word": "distance"},
+        y={"label": "loss", "kind": "number"},
+        series=series,
+        caption=_caption(found),
+        numbers=[_numbers(found)],
+    )

@@ -11,11 +11,12 @@ import numpy as np
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.comparable_runs import numbers, rounded
-from hardtack.report.charts.gallery import column, gallery_chart, picture, pictured, row
-from hardtack.report.charts.histogram import histogram_chart, histogram_view
-from hardtack.report.charts.matrix import Cells, matrix_chart
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers, rounded
+from hardtack.report.kinds.gallery import column, gallery_chart, picture, pictured, row
+from hardtack.report.kinds.heat import Cells, matrix_chart
+from hardtack.report.kinds.histogram import histogram_chart, histogram_view
+from hardtack.report.kinds.lines import line, lines_chart
 from hardtack.results import Finding, Run
 
 SHOWN = 8  # images
@@ -210,32 +211,31 @@ def _cells(found: Sequence[Found], known: Known, metric: str, sign: str) -> Cell
 
 def _spectra(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> dict[str, Any]:
     first = found[0].finding.arrays
-    natural = {"name": "the images", "dash": True, "points": _decibels(first["frequencies"], first["spectrum_images"])}
     series = [
-        {"run": one.run, "name": one.name, "dash": False, "points": _decibels(first["frequencies"], one.of("spectrum"))}
+        line(one.run, one.name, _decibels(first["frequencies"], one.of("spectrum")), band=True)
         for one in makers
         if one.run is not None
     ]
+    natural = _decibels(first["frequencies"], first["spectrum_images"])
+    series.append(line(None, "the images", natural, dash=True, band=True))
     rows = [[one.name, _mean(one.of("frequency"))] for one in makers]
-    return {
-        "id": f"perturbations-spectrum-{place}",
-        "kind": "lines",
-        "file": _file(found),
-        "title": "Power of the perturbations by frequency, in dB against white noise",
-        "x": {"label": "spatial frequency, in cycles per pixel", "suffix": " cycles per pixel", "word": "frequency"},
-        "y": {"label": "power against white noise, in dB", "kind": "number"},
-        "series": [{"band": True, "marks": False, **one} for one in [*series, {"run": None, **natural}]],
-        "choose": None,
-        "caption": _about(
+    return lines_chart(
+        id=f"perturbations-spectrum-{place}",
+        file=_file(found),
+        title="Power of the perturbations by frequency, in dB against white noise",
+        x={"label": "spatial frequency, in cycles per pixel", "suffix": " cycles per pixel", "word": "frequency"},
+        y={"label": "power against white noise, in dB", "kind": "number"},
+        series=series,
+        caption=_about(
             found, "mean over rings of equal frequency; 0 dB: as white noise; dashed: the images themselves; bands: 95%"
         ),
-        "numbers": [
+        numbers=[
             numbers(
                 ["", "mean frequency, in cycles per pixel"],
                 [*rows, ["the images", _mean(first["frequency_images"])], ["white noise", "0.383"]],
             )
         ],
-    }
+    )
 
 
 def _decibels(frequencies: np.ndarray, power: np.ndarray) -> list[list[float | None]]:

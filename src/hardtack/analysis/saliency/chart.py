@@ -11,9 +11,11 @@ import numpy as np
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
-from hardtack.report.charts.comparable_runs import numbers, triple
-from hardtack.report.charts.gallery import column, gallery_chart, heat_over, picture, pictured, row
+from hardtack.report.charts.comparable_runs import triple
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.bars import Bars, bars_chart
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.gallery import column, gallery_chart, heat_over, picture, pictured, row
 from hardtack.report.masks import covered
 from hardtack.results import Finding, Run
 
@@ -129,7 +131,7 @@ def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     if not pairs:
         return []
     rows = [f"{a} × {b}" for a, b in pairs] + ["by chance"]
-    series: list[dict[str, Any]] = []
+    series: list[Bars] = []
     for one in found:
         results = [one.finding.of("patch_overlap", f"{a}, {b}") for a, b in pairs]
         chance = [round(float(one.finding.facts["chance"]), 5), None, None]
@@ -138,35 +140,33 @@ def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     facts = found[0].finding.facts
     most = ", ".join(MOST[name] for name in MOST if any(name in pair for pair in pairs))
     return [
-        {
-            "id": f"saliency-overlap-{place}",
-            "kind": "bars",
-            "file": _file(found),
-            "title": "Do they choose the same patches?",
-            "rows": rows,
-            "total": True,
-            "lower": False,
-            "x": "share that both choose",
-            "series": series,
-            "differences": [],
-            "choose": None,
-            "caption": _about(
+        bars_chart(
+            id=f"saliency-overlap-{place}",
+            file=_file(found),
+            title="Do they choose the same patches?",
+            rows=rows,
+            total=True,
+            lower=False,
+            x="share that both choose",
+            series=series,
+            differences=[],
+            caption=_about(
                 found,
                 f"each chooses {facts['patches']} of {facts['of']} patches of "
                 f"{facts['patch_size']}×{facts['patch_size']}: {most}",
                 "intervals: bootstrap 95%",
             ),
-            "numbers": [
+            numbers=[
                 numbers(
                     ["", *(one["name"] for one in series)],
                     [[name, *(_words(one["values"][at]) for one in series)] for at, name in enumerate(rows)],
                 )
             ],
-        }
+        )
     ]
 
 
-def _words(value: list[float | None] | None) -> str:
+def _words(value: Sequence[float | None] | None) -> str:
     if value is None or value[0] is None:
         return "—"
     bounds = "" if value[1] is None or value[2] is None else f" ({100 * value[1]:.1f}–{100 * value[2]:.1f})"

@@ -11,10 +11,12 @@ from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import said_of, with_accuracy
 from hardtack.report.charts.comparable_analyses import Found, charts_of, findings_beside
-from hardtack.report.charts.comparable_runs import numbers
-from hardtack.report.charts.histogram import histogram_chart, histogram_view
-from hardtack.report.charts.scatter import scatter_chart, scatter_view
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.bars import bars_chart
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.histogram import histogram_chart, histogram_view
+from hardtack.report.kinds.lines import line, lines_chart
+from hardtack.report.kinds.scatter import scatter_chart, scatter_view
 from hardtack.results import Finding, Result, Run, lower_is_better
 
 COMPONENTS = ("all", "convolution", "qkv", "feed-forward", "other")
@@ -92,24 +94,22 @@ def _share_table(found: Sequence[Found], kind: str) -> dict[str, Any]:
 def _shares(place: int, found: Sequence[Found]) -> dict[str, Any]:
     present = _present(found)
     threshold = found[0].finding.settings["threshold"]
-    return {
-        "id": f"sparsity-{place}",
-        "kind": "bars",
-        "file": f"threshold {threshold:g}",
-        "title": "Weights that hardly count",
-        "rows": [_named(component) for component in present],
-        "total": False,
-        "lower": lower_is_better("sparsity"),
-        "x": "share of weights",
-        "series": [
+    return bars_chart(
+        id=f"sparsity-{place}",
+        file=f"threshold {threshold:g}",
+        title="Weights that hardly count",
+        rows=[_named(component) for component in present],
+        total=False,
+        lower=lower_is_better("sparsity"),
+        x="share of weights",
+        series=[
             {"run": one.run, "name": one.name, "values": [_bar(_sparsity(one, name, "global")) for name in present]}
             for one in found
         ],
-        "differences": [],
-        "choose": None,
-        "caption": _about(found, f"weights smaller than {threshold:g} times the network's largest"),
-        "numbers": [_share_table(found, "global"), _share_table(found, "own")],
-    }
+        differences=[],
+        caption=_about(found, f"weights smaller than {threshold:g} times the network's largest"),
+        numbers=[_share_table(found, "global"), _share_table(found, "own")],
+    )
 
 
 def _bar(result: Result | None) -> list[float | None] | None:
@@ -122,24 +122,20 @@ def _norms(place: int, found: Sequence[Found]) -> dict[str, Any]:
     for one in found:
         values = np.asarray(one.finding.arrays["spectral"], dtype=float).tolist()
         points = [[at + 1, float(f"{value:.5g}")] for at, value in enumerate(values)]
-        series.append(
-            {"run": one.run, "name": one.name, "dash": False, "band": False, "marks": False, "points": points}
-        )
+        series.append(line(one.run, one.name, points))
         sums = [one.finding.of(metric) for metric in ("weight_l1", "weight_l2", "largest_spectral_norm")]
         rows.append([one.name, *(f"{result.value:.4g}" if result else "—" for result in sums)])
     layers = list(range(1, 1 + max(len(one.finding.arrays["spectral"]) for one in found)))
-    return {
-        "id": f"sparsity-norms-{place}",
-        "kind": "lines",
-        "file": "norms",
-        "title": "Spectral norms of the layers",
-        "x": {"label": "matrix or kernel, in order", "suffix": "", "word": "layer", "whole": True, "ticks": layers},
-        "y": {"label": "spectral norm", "kind": "number"},
-        "series": series,
-        "choose": None,
-        "caption": _about(found, "largest singular value of each, a kernel as a matrix with a row for each output"),
-        "numbers": [numbers(["Run", "l1 norm of all weights", "l2 norm", "Largest spectral norm"], rows)],
-    }
+    return lines_chart(
+        id=f"sparsity-norms-{place}",
+        file="norms",
+        title="Spectral norms of the layers",
+        x={"label": "matrix or kernel, in order", "suffix": "", "word": "layer", "whole": True, "ticks": layers},
+        y={"label": "spectral norm", "kind": "number"},
+        series=series,
+        caption=_about(found, "largest singular value of each, a kernel as a matrix with a row for each output"),
+        numbers=[numbers(["Run", "l1 norm of all weights", "l2 norm", "Largest spectral norm"], rows)],
+    )
 
 
 # ---------------------------------------------------------------- against robust accuracy

@@ -8,8 +8,10 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import Subject, attacked, described, numbers, side_by_side, switch
+from hardtack.report.charts.comparable_runs import Subject, attacked, described, side_by_side
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.stack import stack_chart
 from hardtack.results import SWEEPS, Result, Run, comparable
 
 STANDING, WRONG, OTHERS = "still right", "wrong when clean", "other attacks"
@@ -29,16 +31,13 @@ def breakdown_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
         return []
     views.sort(key=lambda view: (-len(view["bars"]), -len(view["parts"])))
     return [
-        {
-            "id": "breakdown-0",
-            "kind": "stack",
-            "title": "What broke the images",
-            "x": "Share of the images",
-            "views": views,
-            "choose": switch("Evaluation", views),
-            "caption": "",
-            "numbers": [_numbers(view) for view in views],
-        }
+        stack_chart(
+            id="breakdown-0",
+            title="What broke the images",
+            x="Share of the images",
+            views=views,
+            numbers=[_numbers(view) for view in views],
+        )
     ]
 
 

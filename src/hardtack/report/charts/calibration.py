@@ -7,8 +7,10 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import described, file_of, numbers, rounded, side_by_side
+from hardtack.report.charts.comparable_runs import described, file_of, side_by_side
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers, rounded
+from hardtack.report.kinds.reliability import reliability_chart
 from hardtack.results import Run
 
 METRIC = "expected_calibration_error"
@@ -26,13 +28,12 @@ def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
         results = [subject.results[-1] for subject in subjects]
         pairs = list(zip(subjects, results, strict=True))
         charts.append(
-            {
-                "id": f"calibration-{place}",
-                "kind": "reliability",
-                "file": file_of(results[0]),
-                "title": "Accuracy against confidence",
-                "x": "confidence",
-                "panels": [
+            reliability_chart(
+                id=f"calibration-{place}",
+                file=file_of(results[0]),
+                title="Accuracy against confidence",
+                x="confidence",
+                panels=[
                     {
                         "run": subject.run,
                         "name": subject.name,
@@ -42,13 +43,12 @@ def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     }
                     for subject, result in pairs
                 ],
-                "choose": None,
-                "caption": described(
+                caption=described(
                     results[0], "hatched: the gap between confidence and accuracy; below the diagonal too sure"
                 ),
-                "numbers": [
+                numbers=[
                     numbers(["Run", "Calibration error"], [[one.name, wording.with_interval(r)] for one, r in pairs])
                 ],
-            }
+            )
         )
     return charts

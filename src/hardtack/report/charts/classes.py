@@ -9,17 +9,10 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import (
-    Subject,
-    attacked,
-    described,
-    numbers,
-    rounded,
-    side_by_side,
-    switch,
-    where,
-)
+from hardtack.report.charts.comparable_runs import Subject, attacked, described, side_by_side, where
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers, rounded
+from hardtack.report.kinds.dots import dots_chart
 from hardtack.results import SWEEPS, Result, Run, comparable, wilson
 
 ALL_SHOWN = 20  # classes; of more, the chart shows the worst
@@ -38,17 +31,13 @@ def class_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     if not views:
         return []
     return [
-        {
-            "id": "classes-0",
-            "kind": "dots",
-            "title": "Accuracy by class",
-            "x": "Accuracy",
-            "views": views,
-            "choose": switch("Evaluation", views),
-            "caption": "",
-            "numbers": [_numbers(subjects, view) for subjects, view in zip(groups, views, strict=True)],
-            "sortable": True,
-        }
+        dots_chart(
+            id="classes-0",
+            title="Accuracy by class",
+            x="Accuracy",
+            views=views,
+            numbers=[_numbers(subjects, view) for subjects, view in zip(groups, views, strict=True)],
+        )
     ]
 
 

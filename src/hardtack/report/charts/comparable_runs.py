@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.report import wording
+from hardtack.report.kinds.chart import rounded
 from hardtack.results import Result, Run, source_of
 
 
@@ -88,20 +89,6 @@ def attacked(result: Result) -> dict[str, str]:
     return {"name": f"{about} · {wording.images(result)}", "file": file}
 
 
-def switch(label: str, views: Sequence[dict[str, Any]], chosen: int = 0) -> dict[str, Any]:
-    """What a reader switches between: `label` stands before the names of the views."""
-    return {"label": label, "options": [view["name"] for view in views], "chosen": chosen}
-
-
 def triple(result: Result) -> list[float | None]:
     """A value and its interval, as charts draw them."""
     return [rounded(result.value), rounded(result.low), rounded(result.high)]
-
-
-def rounded(value: float | None) -> float | None:
-    return None if value is None else round(float(value), 5)
-
-
-def numbers(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> dict[str, Any]:
-    """The table behind a chart, for readers of numbers and of screens."""
-    return {"title": title, "head": list(head), "rows": [list(row) for row in rows]}

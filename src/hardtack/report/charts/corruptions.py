@@ -9,19 +9,11 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.comparable_runs import (
-    Subject,
-    described,
-    file_of,
-    numbers,
-    rounded,
-    side_by_side,
-    switch,
-    triple,
-    where,
-)
+from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, triple, where
+from hardtack.report.charts.paired_bars import paired_bars_chart
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers, rounded
+from hardtack.report.kinds.heat import heat_chart
 from hardtack.results import ONE_VIEW, Result, Run, source_of
 
 
@@ -79,18 +71,17 @@ def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
     types = _types(subjects)
     severities = sorted({result.attack_settings["severity"] for one in subjects for result in one.results})
     views = [_map(subject, types, severities) for subject in subjects]
-    return {
-        "id": f"corruptions-{place}",
-        "kind": "heat",
-        "file": _file(subjects),
-        "title": "Accuracy by corruption and severity",
-        "x": "severity",
-        "rows": [wording.spaced(name) for name in types],
-        "columns": [str(severity) for severity in severities],
-        "views": views,
-        "choose": switch("Run", views),
-        "caption": _about(subjects),
-        "numbers": [
+    return heat_chart(
+        id=f"corruptions-{place}",
+        file=_file(subjects),
+        title="Accuracy by corruption and severity",
+        x="severity",
+        rows=[wording.spaced(name) for name in types],
+        columns=[str(severity) for severity in severities],
+        views=views,
+        label="Run",
+        caption=_about(subjects),
+        numbers=[
             numbers(
                 ["Corruption", *(f"severity {severity}" for severity in severities), "mean"],
                 [
@@ -101,7 +92,7 @@ def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
             )
             for view in views
         ],
-    }
+    )
 
 
 def _map(subject: Subject, types: Sequence[str], severities: Sequence[int]) -> dict[str, Any]:
@@ -136,7 +127,7 @@ def _type_bars(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
     ]
     severities = {len(cell) for cells in results for cell in cells if cell}
     depth = f"mean over {severities.pop()} severities" if len(severities) == 1 else "mean over the severities measured"
-    return bar_chart(
+    return paired_bars_chart(
         subjects,
         [wording.spaced(name) for name in types],
         results,

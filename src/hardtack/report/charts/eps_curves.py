@@ -7,8 +7,10 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import file_of, numbers
+from hardtack.report.charts.comparable_runs import file_of
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.lines import lines_chart
 from hardtack.results import Curve, CurveSet, Run, curves, is_share, source_of
 
 
@@ -29,19 +31,18 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
     name = wording.metric_name(found.metric)
     shown = sorted(found.curves, key=lambda curve: order[curve.run])
     names = [curve.run + (f" ({curve.checkpoint})" if several and curve.checkpoint else "") for curve in shown]
-    return {
-        "id": f"curve-{number}",
-        "kind": "lines",
-        "file": f"{found.norm} {file_of(shown[0].points[-1].result)}",
-        "title": f"{name} against {wording.NORMS.get(found.norm, found.norm)} radius",
-        "x": {
+    return lines_chart(
+        id=f"curve-{number}",
+        file=f"{found.norm} {file_of(shown[0].points[-1].result)}",
+        title=f"{name} against {wording.NORMS.get(found.norm, found.norm)} radius",
+        x={
             "label": "ε, in 1/255" if scale == 255 else "ε",
             "suffix": "/255" if scale == 255 else "",
             "word": "ε",
             "ticks": ticks,
         },
-        "y": {"label": name, "kind": "percent" if is_share(found.metric) else "number"},
-        "series": [
+        y={"label": name, "kind": "percent" if is_share(found.metric) else "number"},
+        series=[
             {
                 "run": order[curve.run],
                 "name": name,
@@ -52,11 +53,10 @@ def _eps_chart(number: int, found: CurveSet, order: dict[str, int]) -> dict[str,
             }
             for curve, name in zip(shown, names, strict=True)
         ],
-        "choose": None,
-        "sums": _areas(shown, names, order),
-        "caption": _caption(found),
-        "numbers": [_numbers(shown, names, ticks, scale)],
-    }
+        sums=_areas(shown, names, order),
+        caption=_caption(found),
+        numbers=[_numbers(shown, names, ticks, scale)],
+    )
 
 
 def _areas(found: Sequence[Curve], names: Sequence[str], order: dict[str, int]) -> dict[str, Any] | None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.bars import bar_chart
 from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, where
+from hardtack.report.charts.paired_bars import paired_bars_chart
 from hardtack.report.charts.section import Section
 from hardtack.results import Result, Run
 
@@ -35,7 +35,7 @@ def _flip_chart(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
     types = list(dict.fromkeys(str(result.attack) for found in single for result in found))
     results = [[[one for one in found if one.attack == name] for name in types] for found in single]
     first = next(found[0] for found in single if found)
-    return bar_chart(
+    return paired_bars_chart(
         subjects,
         [wording.spaced(name) for name in types],
         results,

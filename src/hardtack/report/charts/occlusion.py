@@ -9,18 +9,11 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.bars import bar_chart
-from hardtack.report.charts.comparable_runs import (
-    Subject,
-    described,
-    file_of,
-    numbers,
-    rounded,
-    side_by_side,
-    triple,
-    where,
-)
+from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, triple, where
+from hardtack.report.charts.paired_bars import paired_bars_chart
 from hardtack.report.charts.section import Section
+from hardtack.report.kinds.chart import numbers, rounded
+from hardtack.report.kinds.strips import Strip, Strips, strips_chart
 from hardtack.results import REPORTED, Result, Run, source_of
 
 ACCURACY, WORST, CONFIDENCE = "patch_accuracy", "worst_mask_accuracy", "patch_confidence"
@@ -73,7 +66,7 @@ def _file(result: Result) -> str:
 
 
 def _spread(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> dict[str, Any]:
-    series = [
+    series: list[Strips] = [
         {
             "run": subject.run,
             "name": subject.name,
@@ -83,19 +76,17 @@ def _spread(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> di
         for subject in subjects
     ]
     first = subjects[0].results[0]
-    return {
-        "id": f"occlusion-{place}",
-        "kind": "strips",
-        "file": _file(first),
-        "title": "Accuracy under different masks",
-        "x": "Accuracy",
-        "rows": [wording.spaced(kind) for kind in kinds],
-        "series": series,
-        "choose": None,
-        "caption": f"{_about(first)} · {_images(first)} · dots: accuracy under each mask; box: their middle half; "
+    return strips_chart(
+        id=f"occlusion-{place}",
+        file=_file(first),
+        title="Accuracy under different masks",
+        x="Accuracy",
+        rows=[wording.spaced(kind) for kind in kinds],
+        series=series,
+        caption=f"{_about(first)} · {_images(first)} · dots: accuracy under each mask; box: their middle half; "
         "✕: right under every mask; bar: clean",
-        "numbers": [_spread_numbers(subjects, kinds)],
-    }
+        numbers=[_spread_numbers(subjects, kinds)],
+    )
 
 
 def _clean(subject: Subject) -> list[float | None] | None:
@@ -103,7 +94,7 @@ def _clean(subject: Subject) -> list[float | None] | None:
     return triple(clean) if clean else None
 
 
-def _masks(subject: Subject, kind: str) -> dict[str, Any] | None:
+def _masks(subject: Subject, kind: str) -> Strip | None:
     mean, worst = subject.of(ACCURACY, kind=kind), subject.of(WORST, kind=kind)
     if mean is None:
         return None
@@ -129,7 +120,7 @@ def _confidence(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -
     found = [[subject.of(CONFIDENCE, kind=kind) for kind in kinds] for subject in subjects]
     first = next(one for row in found for one in row if one)
     clean = [next((one.extra.get("clean_confidence") for one in row if one), None) for row in found]
-    return bar_chart(
+    return paired_bars_chart(
         subjects,
         [wording.spaced(kind) for kind in kinds],
         [[[one] if one else [] for one in row] for row in found],

@@ -8,17 +8,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import numbers
 from hardtack.report.charts.section import Section
 from hardtack.report.history import Epoch, epochs_of, is_number, lines_of, said_warnings
+from hardtack.report.kinds.chart import numbers
+from hardtack.report.kinds.lines import Line, lines_chart
 from hardtack.results import Run
 
 MOST_POINTS = 240
 Points = list[list[float]]
+Scale = Literal["percent", "points", "number"]
 
 SCORES = ("clean", "robust")
 PARTS = {  # in the order of reading; what an objective of the reader's own reports comes after
@@ -136,14 +138,14 @@ def _parts(runs: Sequence[Run]) -> dict[str, str]:
 
 def _logged(field: str, title: str, runs: Sequence[Run], by: str, *, small: bool = True) -> dict[str, Any]:
     series = [_series(number, run.label, _points(lines_of(run, "train"), by, field)) for number, run in enumerate(runs)]
-    kind = "percent" if field.endswith(("accuracy", "share")) else "number"
+    kind: Scale = "percent" if field.endswith(("accuracy", "share")) else "number"
     shown = [one | {"marks": one["marks"] and not small} for one in series if one["points"]]
     return _chart(field, title, shown, by, kind=kind, small=small)
 
 
 def _radii(runs: Sequence[Run], by: str) -> list[dict[str, Any]]:
     """The attack's radius, a chart for each norm; a share of it where several norms are trained against."""
-    norms: dict[str, list[dict[str, Any]]] = {}
+    norms: dict[str, list[Line]] = {}
     for number, run in enumerate(runs):
         lines, threat = lines_of(run, "train"), _threat(run.config.get("objective"))
         scale = wording.levels(threat)
@@ -185,31 +187,29 @@ def _threat(settings: Any) -> str:
 def _chart(
     id: str,
     title: str,
-    series: list[dict[str, Any]],
+    series: list[Line],
     by: str,
     *,
-    kind: str,
+    kind: Scale,
     caption: str = "",
     table: dict[str, Any] | None = None,
     small: bool = False,
 ) -> dict[str, Any]:
-    return {
-        "id": f"training-{id.replace('_', '-')}",
-        "kind": "lines",
-        "title": title,
-        "small": small,
-        "x": {"label": by, "suffix": "", "word": by, "ticks": None},
-        "y": {"label": title, "kind": kind},
-        "series": series,
-        "choose": None,
-        "caption": caption,
-        "numbers": [table] if table and table["rows"] else [],
-    }
+    return lines_chart(
+        id=f"training-{id.replace('_', '-')}",
+        title=title,
+        small=small,
+        x={"label": by, "suffix": "", "word": by, "ticks": None},
+        y={"label": title, "kind": kind},
+        series=series,
+        caption=caption,
+        numbers=[table] if table and table["rows"] else [],
+    )
 
 
 def _series(
     number: int, name: str, points: Points, *, dash: bool = False, warned: Sequence[Sequence[Any]] = ()
-) -> dict[str, Any]:
+) -> Line:
     """A curve; `warned` are places of the x axis and words, marked at the curve's nearest point."""
     marks = [[*min(points, key=lambda point: abs(point[0] - x)), words] for x, words in warned if points]
     return {

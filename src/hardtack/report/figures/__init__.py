@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +11,28 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hardtack.base.errors import UserError
-from hardtack.report import charts, palette
+from hardtack.report import charts, kinds, palette
 from hardtack.report.figures.examples import examples_figure
-from hardtack.report.figures.gallery import gallery_figure
-from hardtack.report.figures.histogram import histogram_figure
-from hardtack.report.figures.lines import lines_figure
-from hardtack.report.figures.maps import heat_figure, reliability_figure
 from hardtack.report.figures.masks import masks_figure
-from hardtack.report.figures.rows import bars_figure, dots_figure, stack_figure, strips_figure
-from hardtack.report.figures.scatter import scatter_figure
 from hardtack.report.figures.sheet import STYLE, caption, file_name, save
-from hardtack.report.figures.surface import surface_figure
-from hardtack.report.figures.violin import violin_figure
 from hardtack.report.masks import strips
 from hardtack.results import Gallery, read_runs
 
-DRAW: dict[str, Callable[..., Figure]] = {  # a chart, and which of its views where it has several
-    "lines": lines_figure,
-    "heat": heat_figure,
-    "bars": bars_figure,
-    "strips": strips_figure,
-    "stack": stack_figure,
-    "dots": dots_figure,
-    "reliability": reliability_figure,
-    "gallery": gallery_figure,
-    "histogram": histogram_figure,
-    "scatter": scatter_figure,
-    "surface": surface_figure,
-    "violin": violin_figure,
-}
-
 
 def write_figures(
-    run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, kinds: Sequence[str]
+    run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, formats: Sequence[str]
 ) -> list[Path]:
-    """Write every figure these runs have data for into `folder`, as files of these kinds; returns the files."""
+    """Write every figure these runs have data for into `folder`, in these formats; returns the files."""
     runs = palette.in_order(read_runs(run_dirs))
     folder = Path(folder)
     drawn = [chart for section in charts.sections(runs) for chart in section["charts"]]
     written: list[Path] = []
     with rc_context(STYLE):
         for name, figure in _figures(drawn):
-            written += save(figure, [folder / f"{name}.{kind}" for kind in kinds])
+            written += save(figure, [folder / f"{name}.{format}" for format in formats])
         for strip in strips(runs)[0]:
             name = f"masks-{file_name(strip.name)}"
-            written += save(masks_figure(strip), [folder / f"{name}.{kind}" for kind in kinds])
+            written += save(masks_figure(strip), [folder / f"{name}.{format}" for format in formats])
         for run in runs:
             for gallery in run.galleries:
                 if len(gallery.x):
@@ -79,11 +56,13 @@ def _figures(drawn: Sequence[dict[str, Any]]) -> Iterator[tuple[str, Figure]]:
     for stem, chart in zip(stems, drawn, strict=True):
         views = chart.get("views", [None])
         for view in views:
-            parts = [chart["file"]] if stems.count(stem) > 1 else []  # which of several charts, which of its views
+            parts = (
+                [chart.get("file", chart["title"])] if stems.count(stem) > 1 else []
+            )  # which of several charts, which of its views
             parts += [view["file"]] if len(views) > 1 else []
             name = "-".join([stem, *map(file_name, parts)])
             taken[name] += 1
-            figure = DRAW[chart["kind"]](*(chart,) if view is None else (chart, view))
+            figure = kinds.figure(chart, view)
             caption(figure, (view or {}).get("caption") or chart["caption"])
             yield (name if taken[name] == 1 else f"{name}-{taken[name]}"), figure
 

@@ -4,6 +4,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const { charts, pair, settings } = JSON.parse(document.getElementById("data").textContent);
 const { coloured, solid } = settings;
+const kinds = {};  // who draws charts of which kind; every kind's script enters itself
 
 function element(name, attributes, parent) {
   const made = document.createElementNS(SVG, name);

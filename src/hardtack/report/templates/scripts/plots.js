@@ -1,11 +1,9 @@
 // Every chart on the page: drawn to its width, read by pointer and arrow keys, its runs hidden, its choice switched.
 
-const PAINTERS = { lines: paintLines, heat: paintHeat, bars: paintBars, strips: paintStrips, stack: paintStack, dots: paintDots, reliability: paintReliability, gallery: paintGallery, histogram: paintHistogram, scatter: paintScatter, surface: paintSurface, violin: paintViolin };
-
 function paint(plot) {
   const chart = charts[plot.dataset.chart];
   const chosen = plot.chosen ?? (chart.choose ? chart.choose.chosen : 0);
-  return PAINTERS[chart.kind](chart, { plot, width: Math.max(240, plot.clientWidth), hidden: plot.hiddenRuns || new Set(), chosen });
+  return kinds[chart.kind](chart, { plot, width: Math.max(240, plot.clientWidth), hidden: plot.hiddenRuns || new Set(), chosen });
 }
 
 function draw(plot) {

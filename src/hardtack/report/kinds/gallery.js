@@ -82,3 +82,5 @@ function drawPicture(parent, row, column, found, frame, x, y) {
   } else label(into, x + frame.side / 2, y + frame.side / 2 + 4, "—", { "text-anchor": "middle" });
   return { row, column, found, rect, x: x + frame.side / 2, y: y + frame.side / 2 };
 }
+
+kinds.gallery = paintGallery;

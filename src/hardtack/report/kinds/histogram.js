@@ -71,3 +71,5 @@ function drawHistogramAxes(svg, view, box) {
   const fits = textWidth(full) < box.width - box.left ? full : fitted(view.x, box.width - box.left);
   label(svg, middle, box.height - 4, fits, { "text-anchor": "middle" });
 }
+
+kinds.histogram = paintHistogram;

@@ -50,3 +50,5 @@ function drawBar(parent, box, run, y, [value, low, high]) {
   element("line", { class: "whisker-under", x1: from, x2: to, y1: y, y2: y }, parent);
   element("line", { class: "whisker", x1: from, x2: to, y1: y, y2: y }, parent);
 }
+
+kinds.bars = paintBars;

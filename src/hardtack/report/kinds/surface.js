@@ -196,3 +196,5 @@ function turnable(plot, chart) {
     turn(...turns[event.key]);
   }, true);
 }
+
+kinds.surface = paintSurface;

@@ -15,7 +15,9 @@ import numpy as np
 
 from hardtack.base.errors import UserError
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import Subject, numbers, rounded
+from hardtack.report.charts.comparable_runs import Subject
+from hardtack.report.kinds.bars import bars_chart
+from hardtack.report.kinds.chart import Chart, numbers, rounded
 from hardtack.results import Result, lower_is_better, per_image, read_verdicts
 
 Z = 1.959964  # of a 95 % interval
@@ -39,17 +41,20 @@ class Bar:
         return cls(value, _half(vector), index, vector)
 
 
-def bar_chart(
+def paired_bars_chart(
     subjects: Sequence[Subject],
     rows: Sequence[str],
     results: Sequence[Sequence[Sequence[Result]]],
     *,
     last: tuple[str, Sequence[float | None]] | None = None,
+    x: str | None = None,
+    baseline: bool = True,
     **about: Any,
-) -> dict[str, Any]:
+) -> Chart:
     """`results[subject][row]` are what a bar is the mean of.
 
-    Of several rows a last one is the mean, unless `last` gives it a name and a value for each subject.
+    Of several rows a last one is the mean, unless `last` gives it a name and a value for each subject. `x` is the name
+    of the axis (by default the metric's), `baseline`: the first run is the baseline until the reader chooses another.
     """
     metric = next(result.metric for bars in results for bar in bars for result in bar)
     made = [_bars(subject, cells) for subject, cells in zip(subjects, results, strict=True)]
@@ -61,33 +66,31 @@ def bar_chart(
         made = [[*bars, _mean([bar for bar in bars if bar]) if all(bars) else None] for bars in made]
     total = last is not None or len(rows) > 1
     shown = [*rows, *([name] if total else [])]
-    baseline = about.pop("baseline", len(subjects) > 1)
-    return {
-        "kind": "bars",
-        "rows": shown,
-        "total": total,
-        "lower": lower_is_better(metric),
-        "x": wording.metric_name(metric),
-        "series": [
+    return bars_chart(
+        rows=shown,
+        total=total,
+        lower=lower_is_better(metric),
+        x=x or wording.metric_name(metric),
+        series=[
             {"run": subject.run, "name": subject.name, "values": [_within(_triple(bar)) for bar in bars]}
             for subject, bars in zip(subjects, made, strict=True)
         ],
-        "differences": [[_differences(ours, base) for ours in made] for base in made] if len(made) > 1 else [],
-        "choose": {
+        differences=[[_differences(ours, base) for ours in made] for base in made] if len(made) > 1 else [],
+        choose={
             "label": "Compare with",
             "options": ["nothing", *(subject.name for subject in subjects)],
             "chosen": 1 if baseline else 0,
         }
         if len(subjects) > 1
         else None,
-        "numbers": [
+        numbers=[
             numbers(
                 ["", *(subject.name for subject in subjects)],
                 [[row, *(_words(bars[place]) for bars in made)] for place, row in enumerate(shown)],
             )
         ],
         **about,
-    }
+    )
 
 
 def _bars(subject: Subject, cells: Sequence[Sequence[Result]]) -> list[Bar | None]:

@@ -69,3 +69,5 @@ function scatterName(svg, stop, taken, end) {
     return;
   }
 }
+
+kinds.scatter = paintScatter;

@@ -32,3 +32,5 @@ function paintStack(chart, { plot, width, hidden, chosen }) {
     style: partColour(view.parts[i].role), name: view.parts[i].name, value: percent(count / bars[row].n), range: imageCount(count),
   })));
 }
+
+kinds.stack = paintStack;

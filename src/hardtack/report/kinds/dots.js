@@ -27,3 +27,5 @@ function paintDots(chart, { plot, width, hidden, chosen }) {
   state.read = (row) => ({ ...read(row), title: `${view.rows[row]}: ${imageCount(view.counts[row])}` });
   return state;
 }
+
+kinds.dots = paintDots;

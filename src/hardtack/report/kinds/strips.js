@@ -41,3 +41,5 @@ function drawStrip(parent, box, one, found, y) {
   }
   if (one.clean) element("line", { class: "clean-mark", x1: box.x(one.clean[0]), x2: box.x(one.clean[0]), y1: y - 8, y2: y + 8, style: stroke }, parent);
 }
+
+kinds.strips = paintStrips;

@@ -71,3 +71,5 @@ function drawPanel(svg, chart, panel, { left, top, side, histogram }) {
   label(svg, left + side / 2, under + 34, chart.x, { "text-anchor": "middle" });
   return stops;
 }
+
+kinds.reliability = paintReliability;

@@ -1,16 +1,5 @@
 // A heat map: colour and number in every cell, means at the right and below.
 
-function channels(hex) { return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)); }
-
-// Between the five stops of the style sheet, which differ by day and night.
-function heatColour(plot, value) {
-  const style = getComputedStyle(plot);
-  const stops = [0, 1, 2, 3, 4].map((i) => channels(style.getPropertyValue(`--heat-${i}`).trim()));
-  const place = Math.max(0, Math.min(1, value)) * 4;
-  const from = Math.min(3, Math.floor(place));
-  return stops[from].map((low, i) => Math.round(low + (place - from) * (stops[from + 1][i] - low)));
-}
-
 // Black or white, whichever reads better: at least 4.5 to 1 on any colour.
 function readableOn(rgb) {
   const [r, g, b] = rgb.map((channel) => (channel / 255 <= 0.03928 ? channel / 255 / 12.92 : ((channel / 255 + 0.055) / 1.055) ** 2.4));
@@ -83,3 +72,5 @@ function paintHeat(chart, { plot, width, chosen }) {
   };
   return { svg, width, height, count: stops.length, columns: columns + (whole ? 1 : 0), near: nearestStop(stops), read };
 }
+
+kinds.heat = paintHeat;

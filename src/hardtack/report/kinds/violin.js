@@ -54,3 +54,5 @@ function drawViolin(parent, x, run, found, y, half) {
   }
   element("circle", { class: "violin-mean", cx: x(found.mean), cy: y, r: 2.6 }, parent);
 }
+
+kinds.violin = paintViolin;
