@@ -58,7 +58,7 @@ def make_trainer(name: str, batch: int, folder: str) -> Trainer:
         ],
     )  # fmt: skip
     trainer = Trainer(recipe, load_model(name, seed=0), load_data(recipe.data, "train"), quiet=True)
-    trainer._wrap()
+    trainer.accelerate()
     return trainer
 
 

@@ -90,7 +90,7 @@ def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> di
     with tempfile.TemporaryDirectory() as folder:
         recipe = read_recipe(None, [*words, f"output={folder}/run"])
         trainer = Trainer(recipe, load_model(model, seed=0), load_data(recipe.data, "train"), quiet=True)
-        trainer._wrap()
+        trainer.accelerate()
         batch = next(batches(trainer.data, BATCH, device=trainer.device, shuffle_seed=0))
         for _ in range(8):  # compiled, recorded
             trainer.step(batch)

@@ -22,7 +22,7 @@ step = Trainer.step
 
 def signalled(self, batch):
     parts = step(self, batch)
-    if self.done == 4 - self.runtime.rank:  # the second process hears of it a step before the first
+    if self.progress.done == 4 - self.runtime.rank:  # the second process hears of it a step before the first
         os.kill(os.getpid(), signal.SIGTERM)
     return parts
 

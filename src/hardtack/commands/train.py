@@ -50,8 +50,7 @@ def validator_of(recipe: Recipe) -> Validate | None:
     from hardtack.data import load_data
     from hardtack.evaluation.validation import make_validator
     from hardtack.training import validation_attack
-    from hardtack.training.overfitting import one_step_judge
-    from hardtack.training.recipe import trained_threats
+    from hardtack.training.overfitting import one_step_attack
 
     if recipe.data.validation == 0:
         return None
@@ -60,9 +59,9 @@ def validator_of(recipe: Recipe) -> Validate | None:
     return make_validator(
         data if limit is None else data.first(limit),
         attack=attack,
-        one_step=one_step_judge(recipe.objective, attack),
+        one_step=one_step_attack(recipe.objective, attack),
         # without an attack of its own, validation takes the worst of all threats that are trained against
-        union=() if recipe.validation.attack is not None else trained_threats(recipe.objective)[1:],
+        union=() if recipe.validation.attack is not None else recipe.objective.threats()[1:],
         batch_size=recipe.validation.batch_size,
         runtime=dataclasses.replace(recipe.runtime, compile=False),
     )

@@ -3,6 +3,7 @@
 from hardtack.objectives.adversarial import Adversarial, AdversarialConfig
 from hardtack.objectives.adversary import Adversary, Warmup
 from hardtack.objectives.alp import ALP, ALPConfig
+from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.free import Free, FreeConfig
 from hardtack.objectives.mart import MART, MARTConfig
 from hardtack.objectives.rspc import RSPC, RSPCConfig
@@ -21,6 +22,8 @@ __all__ = [
     "Free",
     "FreeConfig",
     "MARTConfig",
+    "Objective",
+    "ObjectiveConfig",
     "OccluderConfig",
     "RSPCConfig",
     "Standard",

@@ -1,6 +1,6 @@
-"""Adversarial training (Madry et al. 2018): cross-entropy on the attacked batch, and on the clean one if asked.
+"""Adversarial training (Madry et al. 2018): cross-entropy on the attacked batch and, optionally, on the clean one.
 
-    (1 − w) · CE(f(x_adv), y) + w · CE(f(x), y),   w = clean_weight, 0 unless told otherwise.
+    (1 − w) · CE(f(x_adv), y) + w · CE(f(x), y),   w = clean_weight, 0 by default.
 
 One step of `fgsm` or `rfgsm` gives FGSM-AT, several of `pgd` PGD-AT.
 """
@@ -16,13 +16,15 @@ from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
 from hardtack.base.registry import objectives
-from hardtack.objectives.attacked import Attacked, AttackedObjective, like
+from hardtack.objectives.attacked import AttackSettings, repeat_for
+from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.standard import accuracy
+from hardtack.objectives.statistics import TwoBatches
 
 
 @objectives.register("adversarial", help="cross-entropy on attacked images: FGSM-AT, PGD-AT")
 @dataclass(frozen=True, kw_only=True)
-class AdversarialConfig(Attacked):
+class AdversarialConfig(AttackSettings, ObjectiveConfig):
     clean_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     def __post_init__(self) -> None:
@@ -34,19 +36,28 @@ class AdversarialConfig(Attacked):
         return Adversarial(model, self)
 
 
-class Adversarial(AttackedObjective):
-    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
+class Adversarial(Objective):
+    config: AdversarialConfig
+
+    def __init__(self, model: nn.Module, config: AdversarialConfig) -> None:
+        super().__init__(model, config)
+        self.logits = TwoBatches(model, config.separate_statistics)
+        self.second = self.logits.second  # a module: its statistics are part of the state
+        self.adversary = config.make_adversary(self.logits.attacked)
+
+    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
+        x_adv = self.prepare(x, y)["x_adv"] if x_adv is None else x_adv
         if self.config.clean_weight == 0:
             logits = self.model(x_adv)
-            return {"loss": self._cross_entropy(logits, y), "robust_accuracy": accuracy(logits, like(y, logits))}
-        clean, attacked = self.paths(x, x_adv)
+            return {"loss": self._cross_entropy(logits, y), "robust_accuracy": accuracy(logits, repeat_for(y, logits))}
+        clean, attacked = self.logits(x, x_adv)
         share, natural = self.config.clean_weight, self._cross_entropy(clean, y)
         return {
             "loss": (1 - share) * self._cross_entropy(attacked, y) + share * natural,
             "natural_loss": natural.detach(),
             "accuracy": accuracy(clean, y),
-            "robust_accuracy": accuracy(attacked, like(y, attacked)),
+            "robust_accuracy": accuracy(attacked, repeat_for(y, attacked)),
         }
 
     def _cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(logits, like(y, logits), label_smoothing=self.config.label_smoothing)
+        return F.cross_entropy(logits, repeat_for(y, logits), label_smoothing=self.config.label_smoothing)

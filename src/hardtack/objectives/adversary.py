@@ -1,4 +1,4 @@
-"""The inner player of adversarial training: an attack on the bare model, with a radius that may grow."""
+"""The attack inside adversarial training: an ascent on the training batch, with a radius that may grow over epochs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent, ascent_step
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import Ascent, Mode, ascent_step, preserve_state
 from hardtack.base.capture import Captured
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -21,13 +20,14 @@ from hardtack.base.runtime import Runtime
 
 @dataclass(frozen=True, kw_only=True)
 class Warmup:
-    """Radius of the training attack over the first epochs: a fraction of eps that rises to 1.
+    """The radius of the training attack over the first epochs: a fraction of eps that rises to 1.
 
-    clean   epochs at the start that are not attacked at all
-    epochs  over which the radius rises after them, `linear` or along a quarter of a `sine`
-    hold    `epoch` keeps it constant inside an epoch, so that the first one is clean (the XCiT recipe); `step` lets it
-            rise at every step
-    step    of the attack meanwhile: `scaled` with the radius, or of its `final` length from the start (the XCiT recipe)
+    clean   epochs at the start without any attack
+    epochs  over which the radius then rises, `linear` or along a quarter of a `sine`
+    hold    `epoch` keeps the radius constant during an epoch, so that the first one is clean (the XCiT recipe); `step`
+            lets it rise at every step
+    step    length of the attack's steps meanwhile: `scaled` with the radius, or `final`: full from the start (the XCiT
+            recipe)
     """
 
     epochs: Annotated[float, Field(ge=0)] = 0.0
@@ -36,12 +36,13 @@ class Warmup:
     clean: Annotated[float, Field(ge=0)] = 0.0
     step: Literal["scaled", "final"] = "scaled"
 
-    def remarks(self, *, epochs: float) -> Iterator[str]:
-        """What is odd about it in a run of so many epochs; a sentence whose subject is the run."""
+    def notes(self, *, epochs: float) -> Iterator[str]:
+        """A sentence where the warm-up fills a run of this many epochs."""
         if self.clean + self.epochs >= epochs:
-            yield "is all warm-up: the attack's, objective.warmup, is no shorter than train.epochs"
+            yield "the whole run is warm-up: objective.warmup is not shorter than train.epochs"
 
     def factor(self, epoch: float) -> float:
+        """The fraction of eps at this time."""
         epoch -= self.clean
         if epoch < 0:
             return 0.0
@@ -51,43 +52,68 @@ class Warmup:
         return math.sin(progress * math.pi / 2) if self.shape == "sine" else progress
 
     def sizes(self, attack: Ascent, epoch: float, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Radius of the attack and length of its steps at this time, each one number on the device."""
+        """The radius of the attack and the length of its steps at this time, each one number on the device."""
         final = torch.full((), attack.threat.radius, device=device)
         radius = torch.full((), attack.threat.radius * self.factor(epoch), device=device)
         return radius, attack.step_length(final if self.step == "final" else radius)
 
 
-def for_training(attack: Any) -> Ascent:
-    """The attack, which returns the last point it reached unless told otherwise; anything but an ascent is refused."""
+class TrainingAttack(Protocol):
+    """What an objective needs of the attack on its batches: `Adversary`, or several of them (multi_norm.py)."""
+
+    @property
+    def mode(self) -> Mode:
+        """The mode of the model while it is attacked."""
+
+    def accelerate(self, runtime: Runtime) -> None:
+        """Compile the search, and capture it as a CUDA graph, where the run does that."""
+
+    def radius(self, epoch: float) -> dict[str, float]:
+        """`eps_share`, the fraction of the radius at this time, and `eps` where there is one radius."""
+
+    def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
+        """The attacked images."""
+
+
+def training_attack(attack: Any) -> Ascent:
+    """The attack as training uses it: it returns its last point unless `keep` says otherwise. Only ascents qualify."""
     if not isinstance(attack, Ascent):
         raise UserError(f"training needs an ascent attack such as fgsm or pgd, found {type(attack).__name__}")
     return dataclasses.replace(attack, keep=attack.keep or "last")
 
 
 class Adversary:
-    """Calls the attack on the model; `accelerate` makes it one compiled step replayed as a CUDA graph."""
+    """Calls the attack on the model. `accelerate` compiles its step and replays the search as a CUDA graph."""
 
-    ball: Any = None  # the geometry that takes the place of the threat's, if any
+    ball: Any = None  # a geometry that replaces the threat's
 
     def __init__(self, model: nn.Module, attack: Ascent, warmup: Warmup) -> None:
         self.model = model
-        self.attack = for_training(attack)
+        self.attack = training_attack(attack)
         self.warmup = warmup
-        self._search: Callable[..., Tensor] = self._eager_search(ascent_step)
+        self._search: Callable[..., Tensor] = self._search_with(ascent_step)
 
-    def _eager_search(self, step: Callable[..., Any]) -> Callable[..., Tensor]:
+    def _search_with(self, step: Callable[..., Any]) -> Callable[..., Tensor]:
         def search(x: Tensor, y: Tensor, keys: Tensor, eps: Tensor, length: Tensor) -> Tensor:
-            given = {"keys": keys, "eps": eps, "length": length, "ball": self.ball, "step": step}
-            return self.attack.search(self.model, x, y, **given).x_adv
+            options = {"keys": keys, "eps": eps, "length": length, "ball": self.ball, "step": step}
+            return self.attack.search(self.model, x, y, **options).x_adv
 
         return search
+
+    @property
+    def mode(self) -> Mode:
+        return self.attack.mode
 
     def accelerate(self, runtime: Runtime) -> None:
         if self.attack.mode == "train":  # batch norm writes its statistics, which a traced gradient may not do
             return
-        self._search = self._eager_search(runtime.compiled(ascent_step, fullgraph=True, dynamic=False))
+        self._search = self._search_with(runtime.compiled(ascent_step, fullgraph=True, dynamic=False))
         if runtime.captures:
             self._search = Captured(self._search)
+
+    def radius(self, epoch: float) -> dict[str, float]:
+        share = self.warmup.factor(epoch)
+        return {"eps_share": share, "eps": share * self.attack.threat.radius}
 
     def sizes(self, keys: Tensor, epoch: float) -> tuple[Tensor, Tensor]:
         """Radius and step length for the images of these keys."""
@@ -99,9 +125,3 @@ class Adversary:
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
         with preserve_state(self.model, mode=self.attack.mode):
             return self._search(x, y, keys, *self.sizes(keys, epoch))
-
-    def prepare(
-        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
-    ) -> dict[str, Tensor]:
-        """What an objective needs before the one call that gradients flow through: the attacked batch."""
-        return {"x_adv": self(x, y, keys=keys, epoch=epoch)}

@@ -1,4 +1,4 @@
-"""What all objectives share that attack the batch before they train on it."""
+"""What the objectives share that attack the batch before they train on it: settings, attack and batch repetition."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent, Mode
+from hardtack.attacks import Ascent
 from hardtack.base.config import Choice
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
-from hardtack.objectives.adversary import Adversary, Warmup
-from hardtack.objectives.multi_norm import Combine, Drawn, Several
+from hardtack.objectives.adversary import Adversary, TrainingAttack, Warmup, training_attack
+from hardtack.objectives.multi_norm import Combine, CombinedAdversary, RandomAdversary
 from hardtack.objectives.standard import Smoothing
-from hardtack.objectives.statistics import Paths, Separate
+from hardtack.objectives.statistics import Separate
 from hardtack.threats import Threat
 
 DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"))
-AnAttack = Annotated[Any, Choice(attacks)]
+AttackChoice = Annotated[Any, Choice(attacks)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attacked:
-    """The settings of the inner problem.
+class AttackSettings:
+    """The settings of the inner attack. An objective's configuration has these and `ObjectiveConfig` as its bases.
 
     attack               one attack, or
-    attacks, combine     several of them: the strongest for each image (max), all (average), one for each (random)
-    separate_statistics  batch-norm statistics of clean and attacked images apart; the model is judged and saved with
-                         those of the `attacked` or of the `clean` ones
+    attacks, combine     several attacks: the strongest for each image (max), all of them (average), or one drawn for
+                         each image (random)
+    separate_statistics  separate batch-norm statistics for clean and attacked images; the model is evaluated and saved
+                         with those of the `attacked` or of the `clean` images
     """
 
-    attack: AnAttack = DEFAULT_ATTACK
-    attacks: tuple[AnAttack, ...] = ()
+    attack: AttackChoice = DEFAULT_ATTACK
+    attacks: tuple[AttackChoice, ...] = ()
     combine: Combine = "max"
     warmup: Warmup = field(default_factory=Warmup)
     label_smoothing: Smoothing = 0.0
@@ -42,58 +43,36 @@ class Attacked:
 
     def __post_init__(self) -> None:
         if self.attacks and self.attack not in (None, type(self).attack):
-            raise UserError("give attack or attacks, not both (attack: null drops the one of a base)")
+            raise UserError("give attack or attacks, not both (attack: null removes the attack of a base recipe)")
         if not self.attacks and self.attack is None:
-            raise UserError("there is nothing to train against: give attack, or a list of attacks")
+            raise UserError("there is no attack to train against: give attack, or a list of attacks")
+        for attack in self.chosen_attacks():
+            training_attack(attack)  # refuses what cannot be trained with
 
-    def remarks(self, *, epochs: float) -> Iterator[str]:
-        """Settings that do not do what they seem to in a run of so many epochs."""
-        yield from self.warmup.remarks(epochs=epochs)
+    def notes(self, *, epochs: float) -> Iterator[str]:
+        yield from self.warmup.notes(epochs=epochs)
         if self.combine != "max" and len(self.attacks) < 2:
-            yield "sets objective.combine without effect: it is for several objective.attacks"
+            yield "objective.combine has no effect: it needs several objective.attacks"
+
+    def chosen_attacks(self) -> tuple[Ascent, ...]:
+        return self.attacks or (self.attack,)
+
+    def threats(self) -> tuple[Threat, ...]:
+        return tuple(dict.fromkeys(attack.threat for attack in self.chosen_attacks()))
+
+    def attack_steps(self) -> int:
+        return min(attack.steps for attack in self.chosen_attacks())
+
+    def make_adversary(self, model: nn.Module, *, loss: Literal["ce", "kl"] = "ce") -> TrainingAttack:
+        """The attack on this model. It maximises `loss` unless its own settings name another one."""
+        chosen = [dataclasses.replace(attack, loss=attack.loss or loss) for attack in self.chosen_attacks()]
+        if len(chosen) == 1:
+            return Adversary(model, chosen[0], self.warmup)
+        if self.combine == "random":
+            return RandomAdversary(model, chosen, self.warmup)
+        return CombinedAdversary(model, chosen, self.warmup, combine=self.combine, loss=loss)
 
 
-def make_players(
-    model: nn.Module, config: Attacked, *, loss: Literal["ce", "kl"] = "ce"
-) -> tuple[Adversary | Several, Paths]:
-    """The attack on the model, which climbs `loss` unless it was told otherwise, and the paths of its two batches."""
-    paths = Paths(model, config.separate_statistics)
-    found = config.attacks or (config.attack,)
-    given = [dataclasses.replace(one, loss=one.loss or loss) if isinstance(one, Ascent) else one for one in found]
-    if len(given) == 1:
-        return Adversary(paths.attacked, given[0], config.warmup), paths
-    if config.combine == "random":
-        return Drawn(paths.attacked, given, config.warmup), paths
-    return Several(paths.attacked, given, config.warmup, combine=config.combine, loss=loss), paths
-
-
-class AttackedObjective(nn.Module):
-    """A model and its adversary: `prepare` attacks the batch, `parts` says what is minimised on it."""
-
-    climbs: Literal["ce", "kl"] = "ce"  # what the attack climbs unless it was told otherwise
-
-    def __init__(self, model: nn.Module, config: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
-        self.adversary, self.paths = make_players(model, config, loss=self.climbs)
-        self.second = self.paths.second
-        self.prepare = self.adversary.prepare
-
-    @property
-    def attacked_in(self) -> Mode:
-        """The mode of the model while its images are attacked; of several attacks `train` if one asks for it."""
-        found = self.config.attacks or (self.config.attack,)
-        return "train" if any(attack.mode == "train" for attack in found) else "eval"
-
-    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities, x_adv from `prepare`."""
-        return self.parts(x, y, self.prepare(x, y)["x_adv"] if x_adv is None else x_adv)
-
-    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
-        raise NotImplementedError
-
-
-def like(values: Tensor, images: Tensor) -> Tensor:
-    """Labels or logits N×… once more for each of the attacked batches that stand one behind the other."""
-    return values.repeat(len(images) // len(values), *[1] * (values.ndim - 1))
+def repeat_for(values: Tensor, attacked: Tensor) -> Tensor:
+    """Labels or logits N×…, repeated for each of the K attacked batches that are concatenated in `attacked` (K·N×…)."""
+    return values.repeat(len(attacked) // len(values), *[1] * (values.ndim - 1))

@@ -1,13 +1,13 @@
-"""Free adversarial training (Shafahi et al. 2019): the pass that moves the weights moves the perturbation too.
+"""Free adversarial training (Shafahi et al. 2019): one backward pass updates the weights and the perturbation.
 
-Every batch is trained on `replays` times in a row, with one perturbation that is carried from replay to replay and
-from batch to batch:
+There are `replays` updates in a row on every batch, with one perturbation that is kept from replay to replay and from
+batch to batch:
 
     x_adv = clip(x + delta),   weights: one optimiser step,   delta ← clip(delta + step · sign(gradient), ±eps).
 
-There is no attack of its own to pay for. An epoch takes `replays` times as many steps, so a recipe gives it that many
-fewer epochs. The perturbation is part of the objective's state; under torchrun every process has one of its own, and
-a continued run begins with the first one's.
+There is no separate attack and no cost for one. An epoch has `replays` times as many steps, so a recipe has that many
+fewer epochs. The perturbation is part of the objective's state; under torchrun every process has its own, and a
+continued run begins with that of the first process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,7 @@ from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.base.registry import objectives
 from hardtack.objectives.adversary import Warmup
+from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.standard import Smoothing, accuracy
 from hardtack.threats import Threat
 
@@ -35,8 +36,8 @@ from hardtack.threats import Threat
     "free", help="adversarial training at the price of standard: batches replayed, one gradient for both"
 )
 @dataclass(frozen=True, kw_only=True)
-class FreeConfig:
-    """`relative_step`: of the perturbation at each replay, in multiples of eps."""
+class FreeConfig(ObjectiveConfig):
+    """`relative_step`: the step of the perturbation at each replay, in multiples of eps."""
 
     threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
     replays: Annotated[int, Field(ge=1)] = 8
@@ -50,27 +51,41 @@ class FreeConfig:
         if not self.relative_step > 0:
             raise UserError(f"relative_step must be positive, found {self.relative_step}")
 
-    def remarks(self, *, epochs: float) -> Iterator[str]:
-        yield from self.warmup.remarks(epochs=epochs)
+    def notes(self, *, epochs: float) -> Iterator[str]:
+        yield from self.warmup.notes(epochs=epochs)
+
+    def threats(self) -> tuple[Threat, ...]:
+        return (self.threat,)
+
+    def attack_steps(self) -> int:
+        return 1
 
     def build(self, model: nn.Module) -> Free:
         return Free(model, self)
 
 
-class Free(nn.Module):
-    attacked_in: ClassVar[Mode] = "train"
+class Free(Objective):
+    config: FreeConfig
 
     def __init__(self, model: nn.Module, config: FreeConfig) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
+        super().__init__(model, config)
         self.replays = config.replays
-        self.delta = torch.zeros(0)  # one perturbation for each place in the batch, whichever image stands there
-        self._parts: list[Tensor] = []  # what the micro-batches of this step were perturbed with
-        self._factor = 1.0  # of the radius, by now
+        self.delta = torch.zeros(0)  # one perturbation for each position in the batch, whichever image is there
+        self._parts: list[Tensor] = []  # the perturbations of the micro-batches of this step
+        self._factor = 1.0  # the fraction of the radius at this time
 
-    def prepare(self, x: Tensor, y: Tensor, *, epoch: float = math.inf, **_: Any) -> dict[str, Tensor]:
-        """The perturbation of this micro-batch: a leaf, so that the backward pass leaves its gradient there."""
+    @property
+    def attack_mode(self) -> Mode:
+        return "train"
+
+    def radius(self, epoch: float) -> dict[str, float]:
+        share = self.config.warmup.factor(epoch)
+        return {"eps_share": share, "eps": share * self.config.threat.radius}
+
+    def prepare(
+        self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
+    ) -> dict[str, Tensor]:
+        """The perturbation of this micro-batch. It is a leaf, so that the backward pass leaves its gradient there."""
         self._factor = self.config.warmup.factor(epoch)
         delta = self._perturbation(x, sum(len(part) for part in self._parts))
         if torch.is_grad_enabled():
@@ -78,14 +93,13 @@ class Free(nn.Module):
         return {"delta": delta}
 
     def _perturbation(self, x: Tensor, start: int) -> Tensor:
-        """Of the places from `start` on, as many as there are images; zero where no batch has been so large."""
+        """The perturbations from position `start` on, one for each image; zero beyond the largest batch so far."""
         kept = self.delta[start : start + len(x)].to(x).reshape(-1, *x.shape[1:])
         fresh = torch.zeros(len(x) - len(kept), *x.shape[1:], dtype=x.dtype, device=x.device)
         radius = self.config.threat.radius * self._factor
         return torch.cat([kept, fresh]).clamp(-radius, radius)
 
     def forward(self, x: Tensor, y: Tensor, delta: Tensor | None = None) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities, delta from `prepare`."""
         if delta is None:
             delta = self._perturbation(x, 0)
         logits = self.model((x + delta).clamp(0, 1))
@@ -93,14 +107,14 @@ class Free(nn.Module):
         return {"loss": loss, "robust_accuracy": accuracy(logits, y)}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Of the perturbation too: a second pass, with displaced weights, is the one that both climb by."""
+        """Also clears the perturbation: with sharpness-aware training the second gradient is the one that counts."""
         super().zero_grad(set_to_none)
         for part in self._parts:
             part.grad = None
 
     @torch.no_grad()
-    def finish(self) -> None:
-        """After the update: climb with the gradient that the same backward pass left at the images."""
+    def finish_step(self) -> None:
+        """Move the perturbation along the gradient that the backward pass of the update left at the images."""
         final = self.config.threat.radius
         length = final * self.config.relative_step * (1.0 if self.config.warmup.step == "final" else self._factor)
         radius = final * self._factor

@@ -1,4 +1,4 @@
-"""MART (Wang et al. 2020): adversarial training that minds most the images that are misclassified when clean.
+"""MART (Wang et al. 2020): adversarial training with more weight on images that are misclassified when clean.
 
     BCE(p(x_adv), y) + beta · KL( p(x) ‖ p(x_adv) ) · (1 − p_y(x)),
     BCE(p, y) = − log p_y − log(1 − max over the other classes of p).
@@ -18,29 +18,40 @@ from torch import Tensor, nn
 
 from hardtack.attacks import Ascent
 from hardtack.base.registry import objectives
-from hardtack.objectives.attacked import AnAttack, Attacked, AttackedObjective, like
+from hardtack.objectives.attacked import AttackChoice, AttackSettings, repeat_for
+from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.standard import accuracy
+from hardtack.objectives.statistics import TwoBatches
 from hardtack.threats import Threat
 
 DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"), start="gaussian")
 
-_ALMOST_ONE = 1.0001  # the authors' constant: log(1 − p) stays finite where the network is sure and wrong
+_ALMOST_ONE = 1.0001  # the authors' constant: log(1 − p) stays finite where the network is certain and wrong
 
 
 @objectives.register("mart", help="boosted cross-entropy on attacked images + KL, weighted by doubt on the clean ones")
 @dataclass(frozen=True, kw_only=True)
-class MARTConfig(Attacked):
-    attack: AnAttack = DEFAULT_ATTACK
+class MARTConfig(AttackSettings, ObjectiveConfig):
+    attack: AttackChoice = DEFAULT_ATTACK
     beta: Annotated[float, Field(ge=0)] = 5.0
 
     def build(self, model: nn.Module) -> MART:
         return MART(model, self)
 
 
-class MART(AttackedObjective):
-    def parts(self, x: Tensor, y: Tensor, x_adv: Tensor) -> dict[str, Tensor]:
-        clean, attacked = self.paths(x, x_adv)
-        clean, target = like(clean, attacked), like(y, attacked)
+class MART(Objective):
+    config: MARTConfig
+
+    def __init__(self, model: nn.Module, config: MARTConfig) -> None:
+        super().__init__(model, config)
+        self.logits = TwoBatches(model, config.separate_statistics)
+        self.second = self.logits.second  # a module: its statistics are part of the state
+        self.adversary = config.make_adversary(self.logits.attacked)
+
+    def forward(self, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> dict[str, Tensor]:
+        x_adv = self.prepare(x, y)["x_adv"] if x_adv is None else x_adv
+        clean, attacked = self.logits(x, x_adv)
+        clean, target = repeat_for(clean, attacked), repeat_for(y, attacked)
         label = target.argmax(dim=1) if target.is_floating_point() else target
         boosted = F.cross_entropy(attacked, target, label_smoothing=self.config.label_smoothing)
         boosted = boosted - (_ALMOST_ONE - most_likely_other(attacked.softmax(dim=1), label)).log().mean()

@@ -1,8 +1,8 @@
 """Training against several attacks at once (Tramèr and Boneh 2019): the strongest, all of them, or one at random.
 
-max      each image is trained on as the attack left it that raised the objective's loss most
-average  all attacked batches are trained on, one after the other in one large batch
-random   each image draws one of the threats; all climb together, so that it costs no more than one attack
+max      trains on each image as the attack changed it that raised the objective's loss most
+average  trains on all attacked batches, concatenated to one large batch
+random   draws one of the threats for each image; one search attacks all images, so that it costs one attack
 """
 
 from __future__ import annotations
@@ -10,77 +10,83 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import Ascent, get_loss
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import Ascent, Mode, get_loss, preserve_state
 from hardtack.attacks.losses import Loss
 from hardtack.base import randomness
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.objectives.adversary import Adversary, Warmup, for_training
+from hardtack.objectives.adversary import Adversary, Warmup, training_attack
 from hardtack.threats import Ball
 
 Combine = Literal["max", "average", "random"]
 
-_DRAW = 0x6E6F726D  # keeps the draw of a norm apart from what else an image's key decides
+_DRAW = 0x6E6F726D  # separates the draw of a threat from other random numbers of the image
 
 
-class Several:
-    """Attacks of which the strongest counts, or all of them; `loss` is what the objective minimises."""
+class CombinedAdversary:
+    """Several attacks, of which training uses the strongest for each image, or all. `loss` measures the strength."""
 
     def __init__(
         self, model: nn.Module, attacks: Sequence[Ascent], warmup: Warmup, *, combine: Combine, loss: str
     ) -> None:
         self.model, self.combine, self.warmup = model, combine, warmup
-        self.players = [Adversary(model, attack, warmup) for attack in attacks]
+        self.adversaries = [Adversary(model, attack, warmup) for attack in attacks]
         self._loss, self._needs_clean = get_loss(loss), loss == "kl"
-        self._severity: Callable[..., Tensor] = severity
+        self._image_losses: Callable[..., Tensor] = image_losses
+
+    @property
+    def mode(self) -> Mode:
+        return "train" if any(adversary.mode == "train" for adversary in self.adversaries) else "eval"
+
+    def radius(self, epoch: float) -> dict[str, float]:
+        return {"eps_share": self.warmup.factor(epoch)}
 
     def accelerate(self, runtime: Runtime) -> None:
-        for player in self.players:
-            player.accelerate(runtime)
-        self._severity = runtime.compiled(severity, fullgraph=True, dynamic=False)
+        for adversary in self.adversaries:
+            adversary.accelerate(runtime)
+        self._image_losses = runtime.compiled(image_losses, fullgraph=True, dynamic=False)
 
     def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
-        found = [player(x, y, keys=keys, epoch=epoch) for player in self.players]
-        return torch.cat(found) if self.combine == "average" else self._strongest(found, x, y)
+        """The attacked batch; with `average` one batch for each attack, concatenated."""
+        batches = [adversary(x, y, keys=keys, epoch=epoch) for adversary in self.adversaries]
+        return torch.cat(batches) if self.combine == "average" else self._strongest(batches, x, y)
 
-    def _strongest(self, found: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
+    def _strongest(self, batches: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
         labels = y.argmax(dim=1) if y.is_floating_point() else y
         with preserve_state(self.model), torch.no_grad():
             clean = self.model(x).float() if self._needs_clean else None
-            losses = [self._severity(self.model, x_adv, labels, clean, loss=self._loss) for x_adv in found]
+            losses = [self._image_losses(self.model, x_adv, labels, clean, loss=self._loss) for x_adv in batches]
         worst = torch.stack(losses).argmax(dim=0)
-        return torch.stack(found)[worst, torch.arange(len(x), device=x.device)]
-
-    def prepare(self, x: Tensor, y: Tensor, **when: Any) -> dict[str, Tensor]:
-        """The attacked batch; with `average` as many batches as there are attacks, one behind the other."""
-        return {"x_adv": self(x, y, **when)}
+        return torch.stack(batches)[worst, torch.arange(len(x), device=x.device)]
 
 
-def severity(model: nn.Module, x_adv: Tensor, y: Tensor, clean: Tensor | None, *, loss: Loss) -> Tensor:
+def image_losses(model: nn.Module, x_adv: Tensor, y: Tensor, clean: Tensor | None, *, loss: Loss) -> Tensor:
     """The loss of each image."""
     return loss(model(x_adv).float(), y, clean)
 
 
-class Drawn(Adversary):
-    """One search in which every image has the threat that its key drew."""
+class RandomAdversary(Adversary):
+    """One search in which every image has the threat that its key draws."""
 
     def __init__(self, model: nn.Module, attacks: Sequence[Ascent], warmup: Warmup) -> None:
         super().__init__(model, attacks[0], warmup)
-        self.attacks = attacks = [for_training(attack) for attack in attacks]
-        self.ball = Mixed([attack.ball for attack in attacks])
+        self.attacks = attacks = [training_attack(attack) for attack in attacks]
+        self.ball = PerImageBall([attack.ball for attack in attacks])
         rest = {"threat": attacks[0].threat, "step": None, "relative_step": None, "dense": False}
         alike = {dataclasses.replace(attack, **rest) for attack in attacks}  # type: ignore[arg-type]
         if len(alike) > 1:
             raise UserError(
-                "combine: random is one search for all images, so its attacks may differ in threat, step and "
-                "relative_step alone; use combine: max or average, or give them the same steps, loss and start"
+                "combine: random is one search for all images, so its attacks may differ only in threat, step and "
+                "relative_step; use combine: max or average, or give them the same steps, loss and start"
             )
+
+    def radius(self, epoch: float) -> dict[str, float]:
+        return {"eps_share": self.warmup.factor(epoch)}
 
     def sizes(self, keys: Tensor, epoch: float) -> tuple[Tensor, Tensor]:
         """A row for each attack, zero for the images that drew another: K×N."""
@@ -91,24 +97,25 @@ class Drawn(Adversary):
         return radii, lengths
 
 
-class Mixed:
-    """Balls of which every image has one: radii and lengths have a row for each, zero where an image has another."""
+class PerImageBall:
+    """A ball for each image: radii and lengths are K×N, one row per ball, and zero where an image has another ball."""
 
     def __init__(self, balls: Sequence[Ball]) -> None:
         self.balls = tuple(balls)
 
     def random_point(self, x: Tensor, eps: Tensor, keys: Tensor) -> Tensor:
-        return _own(x, eps, [ball.random_point(x, row, keys) for ball, row in zip(self.balls, eps, strict=True)])
+        return _select(x, eps, [ball.random_point(x, row, keys) for ball, row in zip(self.balls, eps, strict=True)])
 
     def steepest_step(self, gradient: Tensor, x_adv: Tensor, length: Tensor) -> Tensor:
         steps = [ball.steepest_step(gradient, x_adv, row) for ball, row in zip(self.balls, length, strict=True)]
-        return _own(torch.zeros_like(gradient), length, steps)
+        return _select(torch.zeros_like(gradient), length, steps)
 
     def project(self, z: Tensor, x: Tensor, eps: Tensor) -> Tensor:
-        return _own(x, eps, [ball.project(z, x, row) for ball, row in zip(self.balls, eps, strict=True)])
+        return _select(x, eps, [ball.project(z, x, row) for ball, row in zip(self.balls, eps, strict=True)])
 
 
-def _own(result: Tensor, sizes: Tensor, each: list[Tensor]) -> Tensor:
-    for row, one in zip(sizes, each, strict=True):
-        result = torch.where((row > 0)[:, None, None, None], one, result)
+def _select(result: Tensor, sizes: Tensor, per_ball: list[Tensor]) -> Tensor:
+    """For each image the value of the ball whose size is positive; `result` where none is."""
+    for row, value in zip(sizes, per_ball, strict=True):
+        result = torch.where((row > 0)[:, None, None, None], value, result)
     return result

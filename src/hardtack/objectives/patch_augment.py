@@ -1,7 +1,7 @@
-"""RVT's patch-wise augmentation: every patch of an image is cropped, made noisy and mirrored by itself.
+"""RVT's patch-wise augmentation: every patch of an image is cropped, made noisy and mirrored independently.
 
-Mao et al., "Towards robust vision transformer", 2022. In the published code the loss of images so changed is wiped
-before it can count; here it counts as much as that of the images themselves.
+Mao et al., "Towards robust vision transformer", 2022. In the published code the loss of the augmented images is
+overwritten before it is used; here it has the same weight as that of the original images.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ NOISE = 0.01
 
 
 def augment_patches(x: Tensor, keys: Tensor, *, patch_size: int) -> Tensor:
-    """x N×3×H×W in [0,1], keys N, to the same shape; what happens to a patch follows from its image's key.
+    """x N×3×H×W in [0,1], keys N, to the same shape; the change of a patch depends on the key of its image.
 
-    The part that is cropped is not rounded to whole pixels: of a patch of 4 it would nearly always be all.
+    The crop is not rounded to whole pixels: in a patch of 4 pixels it would nearly always be the whole patch.
     """
     n, channels, height, width = x.shape
     if height % patch_size or width % patch_size:
-        raise UserError(f"images of {height}×{width} cannot be cut into patches of {patch_size}")
+        raise UserError(f"images of {height}×{width} cannot be divided into patches of {patch_size}")
     rows, columns = height // patch_size, width // patch_size
     cut = x.reshape(n, channels, rows, patch_size, columns, patch_size).permute(0, 2, 4, 1, 3, 5)
     number = torch.arange(rows * columns, device=x.device)
@@ -35,7 +35,7 @@ def augment_patches(x: Tensor, keys: Tensor, *, patch_size: int) -> Tensor:
 
 
 def _changed(patches: Tensor, keys: Tensor) -> Tensor:
-    """M×3×size×size, each by its own key."""
+    """M×3×size×size, each changed by its own key."""
     size = patches.shape[-1]
     cropped, noisy, mirrored, area, top, left = randomness.uniform(keys, (6,)).unbind(1)
     side = size * torch.sqrt(SMALLEST_AREA + (1 - SMALLEST_AREA) * area)

@@ -1,9 +1,10 @@
-"""RSPC (Guo, Stutz and Schiele 2023): be right on the clean image, and see the same when a few patches are hidden.
+"""RSPC (Guo, Stutz and Schiele 2023): be right on the clean image, with equal features when patches are hidden.
 
     CE(f(x), y) + weight · A(x, x̂),   A = mean over blocks of the mean squared difference of their outputs,
 
-where x̂ has a `share` of its patches replaced by noise, chosen by an occluder that climbs the same loss: its gradient
-comes with the model's backward pass, the sign turned. Damaged and clean images pass the network as one batch of 2N.
+where x̂ has a `share` of its patches replaced by noise, chosen by an occluder that maximises the same loss: its gradient
+comes from the model's backward pass with the sign reversed. Damaged and clean images pass the network as one batch of
+2N.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import preserve_state
 from hardtack.attacks.patches import cover, grid, pick, stated_patch_size, usual_patch_size
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
@@ -27,9 +28,10 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import objectives
 from hardtack.models import Normalize, Occluder, save_occluder
 from hardtack.models.blocks import class_name
+from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.patch_augment import augment_patches
 from hardtack.objectives.rspc_features import Alignment
-from hardtack.objectives.rspc_occluder import OccluderConfig, Opponent
+from hardtack.objectives.rspc_occluder import OccluderConfig, OccluderPlayer
 from hardtack.objectives.standard import Smoothing, accuracy
 
 _MASK, _NOISE, _PATCHES = 1, 2, 3  # what the random numbers of an image are for
@@ -37,22 +39,22 @@ _MASK, _NOISE, _PATCHES = 1, 2, 3  # what the random numbers of an image are for
 
 @objectives.register("rspc", help="clean cross-entropy + weight × what hidden patches change in the features")
 @dataclass(frozen=True, kw_only=True)
-class RSPCConfig:
+class RSPCConfig(ObjectiveConfig):
     """The settings of objective=rspc.
 
     share               of the patches that are hidden (0.1: 20 of 196, 7 of 64, 2 of 16)
     weight              of the alignment; it rises from 0 over the first `warmup_epochs`
     patch_size          in pixels (None: the model's own where it states one, else the usual one)
-    choose              learned: by an occluder that is trained along; random
+    choose              learned: by an occluder that is trained with the model; random
     damage              occlude: noise in place of the pixels; drop: black
-    noise               pixel: uniform on [0,1]; normalised: uniform on [0,1] in the model's normalised units, as the
-                        published code, which in pixels is from the mean to one deviation above it
+    noise               pixel: uniform on [0,1]; normalised: uniform on [0,1] in the model's normalised units, as in the
+                        published code, which in pixels is from the mean to one standard deviation above it
     on                  clean: cross-entropy of the clean images only; both: the mean of clean and damaged ones
     detach_clean        no gradient from the alignment into the clean branch
-    occluder_objective  alignment: the occluder climbs the loss that the model descends; ce: the cross-entropy of the
-                        damaged images, at the price of one more forward and backward pass of them
-    occluder            how it is moved
-    patch_augment       the whole loss on images with augmented patches too, the mean of both: twice the cost
+    occluder_objective  alignment: the occluder maximises the loss that the model minimises; ce: the cross-entropy of
+                        the damaged images, which costs one more forward and backward pass of them
+    occluder            how the occluder is updated
+    patch_augment       adds the loss of images with augmented patches, the mean of both: twice the cost
     """
 
     share: Number = 0.1
@@ -72,49 +74,49 @@ class RSPCConfig:
     def __post_init__(self) -> None:
         check(self)
         if not 0 < self.share <= 1:
-            raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
+            raise UserError(f"share must be in (0, 1], found {self.share}")
 
-    def remarks(self, *, epochs: float) -> Iterator[str]:
-        """Settings that do not do what they seem to in a run of so many epochs."""
+    def notes(self, *, epochs: float) -> Iterator[str]:
         if self.warmup_epochs >= epochs:
-            yield "is all warm-up: objective.warmup_epochs is no shorter than train.epochs"
+            yield "the whole run is warm-up: objective.warmup_epochs is not below train.epochs"
         if self.choose == "random" and (self.occluder, self.occluder_objective) != (OccluderConfig(), "alignment"):
-            yield "sets its occluder without effect: objective.choose is random"
+            yield "the settings of the occluder have no effect: objective.choose is random"
         if self.damage == "drop" and self.noise != "pixel":
-            yield "sets objective.noise without effect: objective.damage is drop"
+            yield "objective.noise has no effect: objective.damage is drop"
 
     def build(self, model: nn.Module) -> RSPC:
         return RSPC(model, self)
 
 
-class RSPC(nn.Module):
+class RSPC(Objective):
+    config: RSPCConfig
+
     def __init__(self, model: nn.Module, config: RSPCConfig) -> None:
-        super().__init__()
-        self.model = model
-        self.config = config
+        super().__init__(model, config)
         self.alignment = Alignment(model, detach_clean=config.detach_clean)
         if config.weight > 0 and not self.alignment.blocks:
             raise UserError(
-                f"no blocks are known in {class_name(model)}, so there are no features to align; give its blocks a "
-                "method branches(), or train on hidden patches alone: weight=0 on=both"
+                f"{class_name(model)} has no blocks that hardtack recognises, so there are no features to align; give "
+                "its blocks a method branches(), or train without alignment: weight=0 on=both"
             )
         self.normalise = next((part for part in model.modules() if isinstance(part, Normalize)), None)
         self.patch_size = config.patch_size or stated_patch_size(model)
-        self.opponent = self._opponent() if config.choose == "learned" else None
-        # with on=both and no alignment, what the occluder climbs is what the model descends
-        self.climbs_apart = config.occluder_objective == "ce" and not (config.on == "both" and config.weight == 0)
+        self.opponent = self._make_opponent() if config.choose == "learned" else None
+        self.has_masks = self.opponent is not None
+        # with on=both and no alignment, the occluder maximises what the model minimises: one gradient serves both
+        self.own_gradient = config.occluder_objective == "ce" and not (config.on == "both" and config.weight == 0)
 
     @property
     def optimised(self) -> nn.Module:
-        """What the optimiser moves; the occluder moves itself, in `finish`."""
+        """The model alone: the occluder is updated in `finish_step`."""
         return self.model
 
-    def _opponent(self) -> Opponent:
+    def _make_opponent(self) -> OccluderPlayer:
         side = getattr(self.model, "image_size", None)
         if not isinstance(side, int):
             raise UserError(
-                "the occluder must know the size of the images, and this model takes any: load or wrap it with "
-                "image_size=…, or use objective.choose=random"
+                "the occluder needs the size of the images, and this model takes images of any size: load or wrap it "
+                "with image_size=…, or use objective.choose=random"
             )
         size = self._size(torch.empty(1, 3, side, side))
         statistics = {}
@@ -123,21 +125,21 @@ class RSPC(nn.Module):
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
             torch.default_generator.manual_seed(self.config.occluder.seed)
             occluder = Occluder(side, size, self.config.share, **statistics)
-        return Opponent(occluder, self.config.occluder)
+        return OccluderPlayer(occluder, self.config.occluder)
 
     # ------------------------------------------------------------ the loss
 
     def prepare(
         self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
     ) -> dict[str, Tensor]:
-        """The images' keys, the weight at this epoch and, if the occluder climbs something else, that gradient."""
+        """The keys, the weight at this time and, where the occluder has its own objective, the gradient of its mask."""
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
         rising = epoch < self.config.warmup_epochs
         share = epoch / self.config.warmup_epochs if rising else 1.0
         weight = torch.full((), self.config.weight * share, device=x.device)
         prepared = {"keys": keys, "weight": weight}
-        if self.opponent is not None and self.climbs_apart:
-            prepared["climb"] = self._climb(*self._branches(x, y, keys))
+        if self.opponent is not None and self.own_gradient:
+            prepared["mask_gradient"] = self._mask_gradient(*self._branches(x, y, keys))
         return prepared
 
     def forward(
@@ -146,34 +148,33 @@ class RSPC(nn.Module):
         y: Tensor,
         keys: Tensor | None = None,
         weight: Tensor | None = None,
-        climb: Tensor | None = None,
+        mask_gradient: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """x N×3×H×W in [0,1], y N labels or N×C probabilities; the rest from `prepare`."""
         if keys is None or weight is None:
             return self.forward(x, y, **self.prepare(x, y))
         images = len(x)
         x, y, keys = self._branches(x, y, keys)
         mask = self._mask(x, keys)
-        chosen = mask if climb is None else mask.detach()
+        chosen = mask if mask_gradient is None else mask.detach()
         self.alignment.begin()
         damaged, clean = self.model(torch.cat([self._damaged(x, chosen, keys), x])).float().chunk(2)
-        apart = self.alignment.end()
+        distance = self.alignment.end()
         natural = self._cross_entropy(clean, y)
         loss = (natural + self._cross_entropy(damaged, y)) / 2 if self.config.on == "both" else natural
         parts = {"natural_loss": natural.detach()}
-        if apart is not None:
-            loss = loss + weight * apart
-            parts["alignment"] = apart.detach()
-        if climb is not None:  # adds nothing to the loss, and its gradient to the mask
-            towards = (mask * climb).sum()
-            loss = loss + (towards - towards.detach())
+        if distance is not None:
+            loss = loss + weight * distance
+            parts["alignment"] = distance.detach()
+        if mask_gradient is not None:  # adds 0 to the loss, and its gradient to the mask
+            term = (mask * mask_gradient).sum()
+            loss = loss + (term - term.detach())
         parts |= {
             "accuracy": accuracy(clean[:images], y[:images]),
             "damaged_accuracy": accuracy(damaged[:images], y[:images]),
             "hidden_share": mask.detach().mean(),
             "mask_variety": _variety(mask.detach()),
         }
-        if self.opponent is not None:  # of the step before: that of this one is yet to come
+        if self.opponent is not None:  # of the previous step: that of this one is not there yet
             parts["occluder_gradient_norm"] = self.opponent.gradient_norm.clone()
         return {"loss": loss, **parts}
 
@@ -181,14 +182,14 @@ class RSPC(nn.Module):
         return F.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
 
     def _branches(self, x: Tensor, y: Tensor, keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The batch, or with `patch_augment` the batch and its augmented copy: halves count alike in every mean."""
+        """The batch, or with `patch_augment` the batch and its augmented copy, with the same weight in every mean."""
         if not self.config.patch_augment:
             return x, y, keys
         own = randomness.make_keys(keys, _PATCHES)
         changed = augment_patches(x, own, patch_size=self._size(x))
         return torch.cat([x, changed]), torch.cat([y, y]), torch.cat([keys, own])
 
-    # ------------------------------------------------------------ what is hidden
+    # ------------------------------------------------------------ masks
 
     def _mask(self, x: Tensor, keys: Tensor) -> Tensor:
         """1 where a patch is hidden, N×rows×columns."""
@@ -198,9 +199,10 @@ class RSPC(nn.Module):
         count = math.floor(self.config.share * (rows * columns - 1) + 1e-9) + 1
         return pick(randomness.uniform(randomness.make_keys(keys, _MASK), (rows, columns)), count).to(x.dtype)
 
-    def masks(self, x: Tensor) -> Tensor | None:
-        """What the occluder hides of these images, N×rows×columns; None where masks are drawn at random."""
-        return None if self.opponent is None else self.opponent(x) > 0.5
+    def masks(self, x: Tensor) -> Tensor:
+        """The patches that the occluder hides, N×rows×columns; there is none where masks are drawn at random."""
+        assert self.opponent is not None
+        return self.opponent(x) > 0.5
 
     def _damaged(self, x: Tensor, mask: Tensor, keys: Tensor) -> Tensor:
         hidden = cover(mask, self._size(x), x)
@@ -216,20 +218,19 @@ class RSPC(nn.Module):
 
     # ------------------------------------------------------------ the occluder
 
-    def _climb(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
-        """The gradient of the damaged images' cross-entropy in the mask, N×rows×columns, the model left untouched."""
+    def _mask_gradient(self, x: Tensor, y: Tensor, keys: Tensor) -> Tensor:
+        """The gradient of the damaged images' cross-entropy in the mask, N×rows×columns; the model stays as it is."""
         with preserve_state(self.model):
             mask = self._mask(x, keys).detach().requires_grad_()
             loss = self._cross_entropy(self.model(self._damaged(x, mask, keys)).float(), y)
             return torch.autograd.grad(loss, mask)[0]
 
-    def finish(self) -> None:
-        """After every update of the model: the occluder's."""
+    def finish_step(self) -> None:
         if self.opponent is not None:
             self.opponent.step()
 
     def export(self, folder: Path, name: str) -> None:
-        """Beside the weights NAME.safetensors in `folder`: NAME.occluder.safetensors."""
+        """The occluder, as NAME.occluder.safetensors."""
         if self.opponent is not None:
             save_occluder(folder / f"{name}.occluder.safetensors", self.opponent.occluder)
 

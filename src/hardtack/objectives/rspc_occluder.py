@@ -1,8 +1,8 @@
-"""RSPC's other player: an occluder that climbs what the model descends, and takes its own steps.
+"""The occluder of RSPC as a player: it maximises what the model minimises, with an optimiser of its own.
 
-Its gradient comes from the model's backward pass, turned round on the way. The published code never un-scales it under
-mixed precision: it arrives some 65536 times too large, so that nearly every entry is cut to ±1 and the whole to norm 5.
-What then remains is a step of constant length. `normalised` asks for that directly.
+Its gradient comes from the model's backward pass, with the sign reversed. The published code does not undo the loss
+scale of mixed precision: the gradient is about 65536 times too large, so that nearly every entry is clipped to ±1 and
+the whole to norm 5. The result is a step of constant length, which `normalised` asks for directly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LOSS_SCALE = 2.0**16
 
 @dataclass(frozen=True, kw_only=True)
 class OccluderConfig:
-    """SGD with Nesterov's momentum, at a constant rate.
+    """SGD with Nesterov momentum and a constant learning rate.
 
-    gradient  normalised: to norm `norm`; clipped: to at most that, which at true scale hardly moves the occluder;
-              scaled: clipped after being multiplied by 65536, as the published code does under mixed precision
-    seed      of its first weights
+    gradient  normalised: to norm `norm`; clipped: to at most that norm, which at true scale hardly moves the occluder;
+              scaled: multiplied by 65536 and then clipped, as the published code does under mixed precision
+    seed      of the initial weights
     """
 
     lr: Number = 1e-4
@@ -43,8 +43,8 @@ class OccluderConfig:
             raise UserError(f"lr must not be negative, found {self.lr}")
 
 
-class Opponent(nn.Module):
-    """An occluder with its momentum. All of it is in parameters and buffers, so that a run goes on with it."""
+class OccluderPlayer(nn.Module):
+    """An occluder with its momentum, all in parameters and buffers, so that a continued run keeps them."""
 
     gradient_norm: Tensor
 
@@ -57,14 +57,14 @@ class Opponent(nn.Module):
         self.register_buffer("gradient_norm", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """1 where a patch is occluded, N×rows×columns; a gradient that comes back goes on with its sign turned."""
+        """1 where a patch is occluded, N×rows×columns. The backward pass reverses the sign of the gradient."""
         scale = _LOSS_SCALE if self.config.gradient == "scaled" else 1.0
         bits = self.occluder(x)
-        return (1 + scale) * bits.detach() - scale * bits  # the bits themselves, to the last
+        return (1 + scale) * bits.detach() - scale * bits  # the value is exactly `bits`
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move the occluder by the gradients that lie in its parameters; entries that are not finite count as 0."""
+        """Update the occluder by the gradients of its parameters; entries that are not finite count as 0."""
         config = self.config
         named = list(self.occluder.named_parameters())
         gradients = [torch.nan_to_num(p.grad, 0.0, 0.0, 0.0) for _, p in named if p.grad is not None]

@@ -1,8 +1,8 @@
-"""Clean and attacked images with batch-norm statistics of their own (Xie et al. 2020, AdvProp).
+"""Separate batch-norm statistics for clean and attacked images (Xie et al. 2020, AdvProp).
 
-A network sees other means and variances in attacked images than in clean ones; one running average of both fits
-neither. Here each kind is normalised by its own batch and feeds its own running statistics. Scale and shift stay
-shared. The model itself holds one of the two sets, the one it is judged, saved and used with; the other lives here.
+Attacked images have other means and variances inside a network than clean ones; one running average of both fits
+neither. Here each kind is normalised by its own batch and has its own running statistics. Scale and shift stay
+shared. The model itself holds one of the two sets, with which it is evaluated, saved and used; the other set is here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ Separate = Literal["attacked", "clean"]
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-class Paths:
-    """How clean and attacked images pass the network: as one batch, or each with statistics of its own."""
+class TwoBatches:
+    """Logits of a clean and an attacked batch: computed in one pass, or each with its own batch-norm statistics.
+
+    `separate` names the kind of images whose statistics the model itself holds; None is one pass for both.
+    """
 
     def __init__(self, model: nn.Module, separate: Separate | None) -> None:
         self.second = None if separate is None else SecondStatistics(model)
@@ -30,7 +33,7 @@ class Paths:
         self.attacked = self.second if self.second is not None and separate == "clean" else model
 
     def __call__(self, x: Tensor, x_adv: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits of both. Together they are one call, so that batch-norm layers see them as one batch."""
+        """Logits of both batches in fp32. In one pass, batch-norm layers see them as one batch."""
         if self.second is None:
             logits = self.attacked(torch.cat([x, x_adv])).float()
             return logits[: len(x)], logits[len(x) :]
@@ -38,20 +41,21 @@ class Paths:
 
 
 class SecondStatistics(nn.Module):
-    """The same network, with its own copy of the batch-norm statistics."""
+    """The same network with its own copy of the batch-norm statistics."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.names: dict[str, str] = {}
+        self.names: dict[str, str] = {}  # of a statistic in the model: of its buffer here
         for path, module in model.named_modules():
             if isinstance(module, _BatchNorm) and module.track_running_stats:
                 for kind in _STATISTICS:
                     name = f"{path}.{kind}".lstrip(".")
                     self.names[name] = name.replace(".", "/")
-                    self.register_buffer(self.names[name], getattr(module, kind).detach().clone())
+                    self.register_buffer(self.names[name], module.get_buffer(kind).detach().clone())
         if not self.names:
-            raise UserError("separate_statistics is for models with batch norm, and this one has none; leave it out")
+            raise UserError("separate_statistics needs a model with batch norm, and this one has none; leave it out")
 
     def forward(self, x: Tensor) -> Tensor:
-        return functional_call(self.model, {name: getattr(self, mine) for name, mine in self.names.items()}, (x,))
+        own = {name: self.get_buffer(buffer) for name, buffer in self.names.items()}
+        return functional_call(self.model, own, (x,))

@@ -1,4 +1,4 @@
-"""Averages of a model's weights, kept as a second model, which is then the one that is judged and exported."""
+"""Averages of a model's weights, kept as a second model, which is then validated and exported."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _BATCH_NORM = nn.modules.batchnorm._BatchNorm
 class MovingAverage:
     """Exponential moving average over steps; buffers are copied as they are.
 
-    The decay grows as (1 + t)/(10 + t) until it reaches its value, so that early averages forget the start.
+    The decay grows as (1 + t)/(10 + t) until it reaches its value, so that early averages forget the initial weights.
     """
 
     kind = "ema"
     begun = True
-    borrows_statistics = True
+    copies_statistics = True
 
     def __init__(self, average: nn.Module, decay: float) -> None:
         self.model = average.eval().requires_grad_(False)
@@ -34,7 +34,7 @@ class MovingAverage:
             buffer.copy_(new)
 
     def after_epoch(self, source: nn.Module, epoch: int) -> None:
-        """It has seen every step."""
+        """Nothing to do: every step is averaged."""
 
     def state(self) -> dict[str, object]:
         return {"model": self.model.state_dict()}
@@ -46,11 +46,11 @@ class MovingAverage:
 class EpochMean:
     """Stochastic weight averaging (Izmailov et al. 2018): the equal mean of the weights at the ends of epochs.
 
-    Its batch-norm statistics are those of no epoch: they are to be taken anew (`new_statistics`).
+    Its batch-norm statistics belong to none of the epochs and must be computed again (`new_statistics`).
     """
 
     kind = "swa"
-    borrows_statistics = False
+    copies_statistics = False
 
     def __init__(self, average: nn.Module, first_epoch: int) -> None:
         self.model = average.eval().requires_grad_(False)
@@ -62,11 +62,11 @@ class EpochMean:
         return self.count > 0
 
     def after_step(self, source: nn.Module, step: int) -> None:
-        """It sees ends of epochs alone."""
+        """Nothing to do: only the ends of epochs are averaged."""
 
     @torch.no_grad()
     def after_epoch(self, source: nn.Module, epoch: int) -> None:
-        """`epoch` counts the epochs that have ended."""
+        """`epoch` is the number of epochs that have ended."""
         if epoch < self.first_epoch:
             return
         self.count += 1
@@ -103,10 +103,10 @@ def has_statistics(model: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def new_statistics(model: nn.Module, average: nn.Module) -> Iterator[None]:
-    """Inside the block `model` has the average's weights, and its batch norms take plain means of what they see.
+    """Inside the block `model` has the average's weights, and its batch norms average the statistics of what they see.
 
-    The caller passes batches through it; afterwards the average has those statistics, `model` its own state again.
-    Batch norms in eval mode (of frozen parts) keep what they have.
+    The caller passes batches through the model. Afterwards the average has those statistics and `model` its own state.
+    Batch norms in eval mode (of frozen parts) keep their statistics.
     """
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     norms = [module for module in model.modules() if isinstance(module, _BATCH_NORM) and module.training]
@@ -119,7 +119,7 @@ def new_statistics(model: nn.Module, average: nn.Module) -> Iterator[None]:
         norm.momentum = None  # a plain mean over batches
     try:
         yield
-        _agree(norms)
+        _average_over_processes(norms)
         for buffer, new in zip(average.buffers(), model.buffers(), strict=True):
             buffer.copy_(new)
     finally:
@@ -128,8 +128,8 @@ def new_statistics(model: nn.Module, average: nn.Module) -> Iterator[None]:
         model.load_state_dict(kept)
 
 
-def _agree(norms: list) -> None:
-    """Every process saw its own images; all of them go on with the mean of what they saw."""
+def _average_over_processes(norms: list) -> None:
+    """Each process has the statistics of its own images; all continue with their mean."""
     if torch.distributed.is_initialized():
         for norm in norms:
             for statistic in (norm.running_mean, norm.running_var):

@@ -1,56 +1,82 @@
-"""The state of a run between two steps, written whole and renamed into place, read without running code."""
+"""The state of a run between two steps. It is written whole and renamed into place, and read without running code."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hardtack.base.config import flat, plain
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
+from hardtack.objectives.contract import Objective
+from hardtack.training.averaging import Average
 from hardtack.training.sharding import split_like, split_moments, whole
-
-if TYPE_CHECKING:
-    from hardtack.training.trainer import Trainer
+from hardtack.training.tracking import Window
 
 STATE = "checkpoints/state.pt"
 
-# What may differ between a run and its continuation without making it another run.
-_FREE = {"output", "runtime.device", "runtime.compile", "runtime.shard", "data.root", "data.workers", "train.log_every",
-         "train.checkpoint_every_s", "train.tensorboard", "train.checkpoint_blocks"}  # fmt: skip
+# Settings that may change between a run and its continuation.
+_MAY_CHANGE = {
+    "output", "runtime.device", "runtime.compile", "runtime.shard", "data.root", "data.workers", "train.log_every",
+    "train.checkpoint_every_s", "train.tensorboard", "train.checkpoint_blocks",
+}  # fmt: skip
 
 
-def state_of(job: Trainer) -> dict[str, Any]:
-    """All that a run is between two steps, beside its recipe."""
-    return {
-        "recipe": plain(job.recipe),
-        "architecture": plain(getattr(job.model, "architecture", {})),
-        "done": job.done,
-        "best": job.best,
-        "best_epoch": job.best_epoch,
-        "stopped": job.stopped,
-        "history": job.history,
-        "window": job.window.sums,
-        "objective": whole(dict(job.objective.state_dict())),
-        "optimiser": whole(job.optimiser.state_dict()),
-        "average": whole(job.average.state()) if job.average is not None else None,
-    }
+@dataclass
+class Progress:
+    """How far a run is."""
+
+    done: int = 0  # optimiser steps
+    best: float | None = None  # validation score
+    best_epoch: int = 0
+    stopped: bool = False  # before the last epoch, by train.patience
+    history: list[dict[str, float]] = field(default_factory=list)  # the scores of every validation
 
 
-def restore(job: Trainer, state: dict[str, Any]) -> None:
-    job.objective.load_state_dict(split_like(state["objective"], job.objective))
-    job.optimiser.load_state_dict(state["optimiser"])
-    split_moments(job.optimiser)
-    for group in job.optimiser.param_groups:  # the state may come from another device
-        group["fused"] = job.optimiser.defaults["fused"]
-    if job.average is not None:
-        average = state["average"]
-        job.average.load(average | {"model": split_like(average["model"], job.average.model)})
-    job.done, job.best = state["done"], state["best"]
-    job.best_epoch, job.stopped, job.history = state["best_epoch"], state["stopped"], state["history"]
-    job.window.sums = {name: value.to(job.device) for name, value in state["window"].items()}
+@dataclass
+class RunState:
+    """Everything that changes during a run, as one dict of tensors and plain values."""
+
+    recipe: dict[str, Any]
+    architecture: dict[str, Any]
+    progress: Progress
+    window: Window
+    objective: Objective
+    optimiser: torch.optim.Optimizer
+    average: Average | None
+
+    def collect(self) -> dict[str, Any]:
+        """With weights split over processes, every process must call this at the same time."""
+        progress = self.progress
+        return {
+            "recipe": self.recipe,
+            "architecture": self.architecture,
+            "done": progress.done,
+            "best": progress.best,
+            "best_epoch": progress.best_epoch,
+            "stopped": progress.stopped,
+            "history": progress.history,
+            "window": self.window.sums,
+            "objective": whole(dict(self.objective.state_dict())),
+            "optimiser": whole(self.optimiser.state_dict()),
+            "average": whole(self.average.state()) if self.average is not None else None,
+        }
+
+    def restore(self, state: dict[str, Any], device: torch.device) -> None:
+        self.objective.load_state_dict(split_like(state["objective"], self.objective))
+        self.optimiser.load_state_dict(state["optimiser"])
+        split_moments(self.optimiser)
+        for group in self.optimiser.param_groups:  # the state may come from another device
+            group["fused"] = self.optimiser.defaults["fused"]
+        if self.average is not None:
+            average = state["average"]
+            self.average.load(average | {"model": split_like(average["model"], self.average.model)})
+        for name in ("done", "best", "best_epoch", "stopped", "history"):
+            setattr(self.progress, name, state[name])
+        self.window.sums = {name: value.to(device) for name, value in state["window"].items()}
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:
@@ -58,8 +84,8 @@ def save_state(folder: Path, state: dict[str, Any]) -> None:
         torch.save(state, file)
 
 
-def begun_with(folder: Path) -> dict[str, Any]:
-    """The architecture of the model whose state lies in a folder; empty where none does, or none that can be read."""
+def saved_architecture(folder: Path) -> dict[str, Any]:
+    """The architecture of the model whose state is in a folder; empty where there is no readable state."""
     try:
         state = torch.load(folder / STATE, map_location="cpu", weights_only=True, mmap=True)
         return dict(state["architecture"])
@@ -68,7 +94,7 @@ def begun_with(folder: Path) -> dict[str, Any]:
 
 
 def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
-    """The saved state, or None for a fresh start; refuses a state that another recipe wrote."""
+    """The saved state, or None where there is none; refuses a state of another recipe."""
     path = folder / STATE
     if not path.exists():
         return None
@@ -77,9 +103,14 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
         before, now = flat(state["recipe"]), flat(recipe)
     except Exception as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
-    changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _FREE)
+    changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _MAY_CHANGE)
     if changed:
         detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); give output=… another folder")
+        raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); choose another folder with output=…")
     return state
+
+
+def architecture_of(model: Any) -> dict[str, Any]:
+    """How to build the model again; empty for a module that was not built by hardtack."""
+    return plain(getattr(model, "architecture", {}))

@@ -1,4 +1,4 @@
-"""Parts of a model that training leaves alone."""
+"""Parts of a model that are not trained."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hardtack.models.parts import chosen
 
 
 def freeze(model: nn.Module, words: Sequence[str]) -> None:
-    """No gradients for what the words mean; batch norms that lie in it keep their statistics, too.
+    """Switch off the gradients of the parts that the words name, and set batch norms inside them to eval mode.
 
-    Called on a model in train mode: it switches those batch norms to eval.
+    The model is in train mode before. In eval mode batch norms keep their running statistics.
     """
     for parameter in chosen(model, words).values():
         parameter.requires_grad_(False)
@@ -20,20 +20,20 @@ def freeze(model: nn.Module, words: Sequence[str]) -> None:
     for name, module in model.named_modules():
         own = list(module.parameters(recurse=False))
         if isinstance(module, nn.modules.batchnorm._NormBase):
-            # one without scale and shift lies in what holds it, or behind all that is frozen before it
-            frozen = _all_frozen(own) if own else _all_frozen(_holders(model, name)) or _all_frozen(before)
+            # a batch norm without scale and shift is frozen with the module around it, or with all layers before it
+            frozen = _all_frozen(own) if own else _all_frozen(_parameters_around(model, name)) or _all_frozen(before)
             if frozen:
                 module.eval()
         before += own
 
 
-def _holders(model: nn.Module, name: str) -> list[nn.Parameter]:
+def _parameters_around(model: nn.Module, name: str) -> list[nn.Parameter]:
     """The parameters of the smallest module around this one that has any."""
     while name:
         name = name.rpartition(".")[0]
-        found = list(model.get_submodule(name).parameters())
-        if found:
-            return found
+        parameters = list(model.get_submodule(name).parameters())
+        if parameters:
+            return parameters
     return []
 
 

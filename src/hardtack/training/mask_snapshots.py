@@ -1,4 +1,4 @@
-"""What an objective hides, kept to be looked at: its masks on the same few images after every judged epoch."""
+"""The masks of an objective on the same few images after every validated epoch, stored for the report."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from torch import Tensor
 
 from hardtack.base.files import atomic
 from hardtack.data import batches, load_data
+from hardtack.objectives.contract import Objective
 from hardtack.training.recipe import Recipe
 
-SHOWN = 8  # images: a strip that a page has room for
+SHOWN = 8  # images: one row of the page
 
 
-class Exhibits:
-    """The first images of the validation split, or of the training data where nothing is held out."""
+class MaskSnapshots:
+    """Uses the first images of the validation split, or of the training data where there is no validation split."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.x: Tensor | None = None
 
     @torch.no_grad()
-    def write(self, objective: Any, epoch: int) -> None:
+    def write(self, objective: Objective, epoch: int) -> None:
         """masks/epoch_XXXX.npz in the run's folder: images k×H×W×3 uint8, masks k×rows×columns bool.
 
-        Only for an objective whose `masks(x)` gives some. Files of later epochs are from a run that was begun anew.
+        Only for objectives with `masks`. Files of later epochs belong to an earlier run in this folder: they go.
         """
-        masks = objective.masks(self._images()) if hasattr(objective, "masks") else None
-        if masks is None:
+        if not objective.has_masks:
             return
+        masks = objective.masks(self._images())
         folder = self.recipe.folder / "masks"
         for path in folder.glob("epoch_*.npz"):
             if path.stem > _stem(epoch):
@@ -41,7 +42,7 @@ class Exhibits:
 
     def _images(self) -> Tensor:
         if self.x is None:
-            # read anew, as images to be judged are: those of training may be uncut, to be cropped at random
+            # loaded as for validation: training images may have their stored size, for random crops
             data = load_data(self.recipe.data, "validation" if self.recipe.data.validation > 0 else "train")
             self.x = next(batches(data.first(SHOWN), SHOWN, device=self.recipe.runtime.torch_device))[0]
         return self.x

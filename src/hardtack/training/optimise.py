@@ -1,4 +1,4 @@
-"""Optimisers, and the groups of parameters they move at rates of their own."""
+"""Optimisers, and groups of parameters with their own learning rate and weight decay."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.models.parts import depths, head
 from hardtack.training.sharding import is_split
-from hardtack.training.unused_settings import idle
+from hardtack.training.unused_settings import unused_settings
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
-TABLES = ("pos_embed", "cls_token")  # added to the tokens, so no matrices, whatever their shape
-_BELONGS = {**dict.fromkeys(("betas", "eps"), ("adamw",)), **dict.fromkeys(("momentum", "nesterov"), ("sgd",))}
+TABLES = ("pos_embed", "cls_token")  # added to the tokens, so not matrices, whatever their shape
+_USED_BY = {**dict.fromkeys(("betas", "eps"), ("adamw",)), **dict.fromkeys(("momentum", "nesterov"), ("sgd",))}
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
-    """`decay_all: false` spares biases, norms and what the model itself exempts from weight decay.
+    """`decay_all: false` exempts biases, norms and what the model itself exempts from weight decay.
 
-    `layer_decay` multiplies the rate once for every block that lies between a parameter and the head, whose own rate
-    is `head_lr` times the schedule's: the embeddings move slowest.
+    `layer_decay` multiplies the learning rate once for every block between a parameter and the head, so that the
+    embeddings have the smallest rate; the rate of the head itself is `head_lr` times that of the schedule.
     """
 
     name: Literal["adamw", "sgd"] = "adamw"
@@ -44,20 +44,20 @@ class OptimiserConfig:
         if self.lr <= 0:
             raise UserError(f"lr must be positive, found {self.lr}")
 
-    def remarks(self) -> Iterator[str]:
-        yield from idle("optimiser", self, _BELONGS)
+    def notes(self) -> Iterator[str]:
+        yield from unused_settings("optimiser", self, _USED_BY)
         if self.name == "sgd" and self.nesterov and self.momentum == 0:
-            yield "sets optimiser.nesterov without effect: optimiser.momentum is 0"
+            yield "optimiser.nesterov has no effect: optimiser.momentum is 0"
 
     def scales(self, model: nn.Module) -> dict[str, float]:
         return rate_scales(model, layer_decay=self.layer_decay, head_lr=self.head_lr)
 
     def build(self, model: nn.Module, scales: dict[str, float] | None = None) -> torch.optim.Optimizer:
-        """`scales` are those of the model, unless they were taken before something was done to it."""
+        """`scales` are the factors on the learning rate, where they were computed before the model was changed."""
         scales = self.scales(model) if scales is None else scales
         groups = parameter_groups(model, self.weight_decay, decay_all=self.decay_all, scales=scales)
         if not groups:
-            raise UserError("nothing is left to train: train.freeze holds every parameter")
+            raise UserError("no parameter is left to train: train.freeze covers all of them")
         fused = all(parameter.is_cuda and not is_split(parameter) for parameter in model.parameters())
         if self.name == "sgd":
             nesterov = self.nesterov and self.momentum > 0
@@ -76,10 +76,10 @@ def parameter_groups(
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            spare = not decay_all and (parameter.ndim < 2 or name in exempt or name.rpartition(".")[2] in TABLES)
+            exempted = not decay_all and (parameter.ndim < 2 or name in exempt or name.rpartition(".")[2] in TABLES)
             scale = (scales or {}).get(name, 1.0)
-            new = {"params": [], "weight_decay": 0.0 if spare else weight_decay, "scale": scale}
-            groups.setdefault((scale, spare), new)["params"].append(parameter)
+            new = {"params": [], "weight_decay": 0.0 if exempted else weight_decay, "scale": scale}
+            groups.setdefault((scale, exempted), new)["params"].append(parameter)
     return [groups[key] for key in sorted(groups)]
 
 
@@ -87,12 +87,12 @@ def rate_scales(model: nn.Module, *, layer_decay: float = 1.0, head_lr: float = 
     """The factor on the learning rate of each parameter, by name."""
     scales = {name: 1.0 for name, _ in model.named_parameters()}
     if layer_decay != 1:
-        found, top = depths(model)
-        scales = {name: layer_decay ** (top - depth) for name, depth in found.items()}
+        depth_of, top = depths(model)
+        scales = {name: layer_decay ** (top - depth) for name, depth in depth_of.items()}
     if head_lr != 1:
         names = head(model)
         if not names:
-            raise UserError("optimiser.head_lr: no layer of this model gives a number per class; leave it at 1")
+            raise UserError("optimiser.head_lr: this model has no layer with one output per class; leave it at 1")
         scales |= dict.fromkeys(names, head_lr)
     return scales
 

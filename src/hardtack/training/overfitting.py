@@ -1,7 +1,7 @@
-"""Catastrophic overfitting (Wong et al. 2020): the model learns its one-step attack instead of resisting it.
+"""Catastrophic overfitting (Wong et al. 2020): the model becomes robust to its one-step training attack only.
 
-Within an epoch or two accuracy under PGD falls, often to nothing, while accuracy under FGSM goes on rising: the
-network bends its loss so that one step lands nowhere. It shows only where both are measured.
+Within an epoch or two accuracy under PGD falls, often to zero, while accuracy under FGSM keeps rising: the loss becomes
+so curved that a single step does not increase it. Both accuracies must be measured to see this.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hardtack.attacks import Ascent
+from hardtack.objectives.contract import ObjectiveConfig
 
-FEW_STEPS = 2  # of the training attack: with more it has not been seen at the usual radii
-FALL = 0.05  # of accuracy; ordinary ups and downs move both accuracies the same way
+FEW_STEPS = 2  # of the training attack: with more steps it has not been observed at the usual radii
+FALL = 0.05  # of accuracy; ordinary fluctuations move both accuracies in the same direction
 
 OVERFITS = (
     "overfits to its training attack: accuracy under PGD falls while accuracy under FGSM rises. The best checkpoint is "
@@ -21,10 +22,10 @@ OVERFITS = (
 
 
 def first_overfit(history: Sequence[Mapping[str, float]]) -> int | None:
-    """The first of the judgements that shows it; None where none does.
+    """The index of the first validation that shows it; None where none does.
 
-    The rule: `robust_accuracy` lies more than 5 points below the best so far, and `fgsm_accuracy` above what it was
-    then. Judgements without both are passed over.
+    The rule: `robust_accuracy` is more than 5 points below the best so far, and `fgsm_accuracy` is above its value at
+    that best. Validations without both accuracies are skipped.
     """
     best: Mapping[str, float] | None = None
     for number, scores in enumerate(history):
@@ -32,22 +33,17 @@ def first_overfit(history: Sequence[Mapping[str, float]]) -> int | None:
             continue
         if best is None or scores["robust_accuracy"] > best["robust_accuracy"]:
             best = scores
-        fell = best["robust_accuracy"] - scores["robust_accuracy"] > FALL
-        if fell and scores["fgsm_accuracy"] > best["fgsm_accuracy"]:
+        falls = best["robust_accuracy"] - scores["robust_accuracy"] > FALL
+        if falls and scores["fgsm_accuracy"] > best["fgsm_accuracy"]:
             return number
     return None
 
 
-def one_step_judge(objective: Any, judge: Any) -> Ascent | None:
-    """FGSM in the threat that epochs are judged by, where training takes few steps and the judge takes more."""
-    threat, steps = getattr(judge, "threat", None), getattr(judge, "steps", FEW_STEPS + 1)
-    if threat is None or steps <= FEW_STEPS or not trains_on_few_steps(objective):
+def one_step_attack(objective: ObjectiveConfig, attack: Any) -> Ascent | None:
+    """FGSM in the threat of the validation attack, where training takes few steps and validation takes more."""
+    steps = objective.attack_steps()
+    if attack is None or steps is None or steps > FEW_STEPS:
         return None
-    return Ascent(threat=threat, steps=1, relative_step=1.0, start="clean")
-
-
-def trains_on_few_steps(objective: Any) -> bool:
-    if hasattr(objective, "replays"):  # free adversarial training: one step for each update
-        return True
-    given = getattr(objective, "attacks", ()) or (getattr(objective, "attack", None),)
-    return any(getattr(attack, "steps", FEW_STEPS + 1) <= FEW_STEPS for attack in given)
+    if isinstance(attack, Ascent) and attack.steps <= FEW_STEPS:
+        return None
+    return Ascent(threat=attack.threat, steps=1, relative_step=1.0, start="clean")

@@ -1,8 +1,8 @@
 """An l1 penalty on weights: s · Σ|w| is added to the loss, by its subgradient s · sign(w) after the backward pass.
 
-Σ runs over matrices and kernels of the parts named, not over biases and norms. The objective's own `loss` is logged
-without it, the penalty beside it. Displaced weights (`sharpness`) are not penalised: the subgradient is taken at the
-weights themselves.
+The sum is over the matrices and kernels of the named parts, without biases and norms. The log has the objective's own
+`loss` without the penalty, and the penalty beside it. With sharpness-aware training the subgradient is taken at the
+weights themselves, not at the displaced ones.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from hardtack.models.parts import Word, chosen
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltyConfig:
-    """`of`: the parts that pay, by a word (all, conv, qkv, mlp, attention, …) or a pattern of names, or several."""
+    """`of`: the parts that are penalised: a word (all, conv, qkv, mlp, attention, …), a pattern of names, or a list."""
 
     l1: Annotated[float, Field(ge=0)] = 0.0
     of: Word | tuple[Word, ...] = "all"
 
-    def remarks(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
         if self.l1 == 0 and self.of != "all":
-            yield "sets penalty.of without effect: penalty.l1 is 0"
+            yield "penalty.of has no effect: penalty.l1 is 0"
 
     def build(self, model: nn.Module) -> Penalty | None:
         if self.l1 == 0:
             return None
         words = listed(self.of)
-        found = [name for name, weight in chosen(model, words).items() if weight.ndim > 1 and weight.requires_grad]
-        if not found:
-            raise UserError(f"penalty.of: {', '.join(words)} holds no matrix or kernel that is trained")
-        return Penalty(model, found, self.l1)
+        names = [name for name, weight in chosen(model, words).items() if weight.ndim > 1 and weight.requires_grad]
+        if not names:
+            raise UserError(f"penalty.of: {', '.join(words)} has no matrix or kernel that is trained")
+        return Penalty(model, names, self.l1)
 
 
 class Penalty:
@@ -48,7 +48,7 @@ class Penalty:
 
     @torch.no_grad()
     def add(self) -> Tensor:
-        """Adds the subgradient to the gradients of the weights; returns the penalty."""
+        """Add the subgradient to the gradients of the weights; returns the penalty."""
         weights = [self.model.get_parameter(name) for name in self.names]
         total = torch.stack([weight.abs().sum() for weight in weights]).sum()
         for weight in weights:

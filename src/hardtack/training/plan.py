@@ -104,7 +104,7 @@ def plan_training(recipe: Recipe, *, make_validator: Callable[[Recipe], Validate
     data = load_training(recipe.data, recipe.augment)
     train = dataclasses.replace(recipe.train, patience=None)
     job = Trainer(dataclasses.replace(recipe, train=train), fresh_model(recipe, data), data, quiet=True)
-    job.done = (recipe.train.epochs - 1) * job.steps_per_epoch
+    job.progress.done = (recipe.train.epochs - 1) * job.steps_per_epoch
     with torch.random.fork_rng([job.device.index] if job.device.type == "cuda" else []):
         attack, update, step_s, tried, memory_mb = _try_out(job)
     judgements, judged, judgement_s = _validation(recipe, job.model, make_validator)
@@ -135,7 +135,7 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
         if job.device.type != "cuda":  # a GPU is built for the whole batch; elsewhere a part of a large one must do
             affordable = int(BUDGET_S / 4 / small_s) // share * share
             width = min(width, max(affordable, len(few.x)))
-        job._wrap()
+        job.accelerate()
         stream = _forever(job)
         end = time.monotonic() + BUDGET_S
         warm = WARM_STEPS if job.runtime.compiles else 1
@@ -154,7 +154,7 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
 
 
 def _forever(job: Trainer) -> Iterator[Batch]:
-    return itertools.chain.from_iterable(job._batches(epoch) for epoch in itertools.count())
+    return itertools.chain.from_iterable(job.batches(epoch) for epoch in itertools.count())
 
 
 def _first(batch: Batch, count: int) -> Batch:

@@ -18,7 +18,6 @@ from hardtack.data import AugmentConfig, DataConfig
 from hardtack.models import ModelConfig
 from hardtack.models.parts import Word
 from hardtack.objectives import StandardConfig
-from hardtack.threats import Threat
 from hardtack.training.optimise import OptimiserConfig
 from hardtack.training.penalty import PenaltyConfig
 from hardtack.training.schedule import ScheduleConfig
@@ -31,9 +30,9 @@ Count = Annotated[int, Field(ge=1)]
 class TrainConfig:
     """`batch_size` is the number of images per optimiser step over all processes and micro-steps.
 
-    `ema` averages the weights over steps, `swa_from` over the ends of epochs from that one on. `patience` ends the run
-    when so many epochs brought no better validation score. `freeze` names parts that are not trained (see
-    models/parts.py); `checkpoint_blocks` spends time to save memory.
+    `ema` averages the weights over steps, `swa_from` over the ends of epochs from that epoch on. `patience` ends the
+    run after that many epochs without a better validation score. `freeze` names parts that are not trained (see
+    models/parts.py); `checkpoint_blocks` saves memory at the cost of time.
     """
 
     epochs: Count = 10
@@ -51,16 +50,16 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         if self.ema is not None and self.swa_from is not None:
-            raise UserError("ema and swa_from are two averages, and a run exports one; give one of them")
+            raise UserError("ema and swa_from are two kinds of average, and a run exports one: set only one of them")
         if self.swa_from is not None and self.swa_from > self.epochs:
-            raise UserError(f"swa_from {self.swa_from} lies after the last of {self.epochs} epochs")
+            raise UserError(f"swa_from {self.swa_from} is after the last of {self.epochs} epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationConfig:
-    """Measured on the validation split after every `every` epochs; the best checkpoint is chosen by it.
+    """Measures the validation split every `every` epochs; the best checkpoint is chosen by the score.
 
-    The score is robust accuracy under `attack` when one is given, clean accuracy otherwise.
+    The score is robust accuracy under `attack`, or clean accuracy where nothing is attacked.
     """
 
     every: Count = 1
@@ -99,15 +98,8 @@ def read_recipe(path: str | Path | None = None, words: Iterable[str] = (), **val
 
 
 def validation_attack(recipe: Recipe) -> Ascent | None:
-    """The attack that judges epochs: the recipe's own, or ten steps of PGD in the (first) threat trained against."""
+    """The attack of validation: the recipe's own, or ten steps of PGD in the (first) threat that is trained against."""
     if recipe.validation.attack is not None:
         return recipe.validation.attack
-    threats = trained_threats(recipe.objective)
+    threats = recipe.objective.threats()
     return Ascent(threat=threats[0], steps=10) if threats else None
-
-
-def trained_threats(objective: Any) -> tuple[Threat, ...]:
-    """What an objective trains against; nothing, where it attacks nothing."""
-    given = getattr(objective, "attacks", ()) or (getattr(objective, "attack", None), objective)
-    found = [getattr(one, "threat", None) for one in given]
-    return tuple(dict.fromkeys(threat for threat in found if threat is not None))

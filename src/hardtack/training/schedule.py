@@ -1,4 +1,4 @@
-"""Learning-rate schedules. A schedule is a function of the step: nothing of it is saved."""
+"""Learning-rate schedules. A schedule is a function of the step, so it has no state to save."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hardtack.base.config import SEVERAL, Number
-from hardtack.training.unused_settings import idle
+from hardtack.training.unused_settings import unused_settings
 
-_WARMED = ("cosine", "step", "constant")
-_BELONGS = {
-    **dict.fromkeys(("warmup_epochs", "warmup_lr"), _WARMED),
+_WITH_WARMUP = ("cosine", "step", "constant")
+_USED_BY = {
+    **dict.fromkeys(("warmup_epochs", "warmup_lr"), _WITH_WARMUP),
     **dict.fromkeys(("final_lr", "cooldown_epochs", "cosine_epochs"), ("cosine",)),
     **dict.fromkeys(("milestones", "gamma"), ("step",)),
     **dict.fromkeys(("rise", "cycle_momentum"), ("onecycle",)),
@@ -44,21 +44,21 @@ class ScheduleConfig:
     cycle_momentum: tuple[float, float] | None = (0.85, 0.95)
     per_epoch: bool = False
 
-    def remarks(self, *, lr: float, epochs: float) -> Iterator[str]:
-        """What is odd about it in a run of so many epochs at this rate; sentences whose subject is the run."""
-        yield from idle("schedule", self, _BELONGS)
-        warms_up = self.warmup_epochs > 0 and self.name in _WARMED
+    def notes(self, *, lr: float, epochs: float) -> Iterator[str]:
+        """A sentence for every setting that has no effect, or an unexpected one, at this rate and length."""
+        yield from unused_settings("schedule", self, _USED_BY)
+        warms_up = self.warmup_epochs > 0 and self.name in _WITH_WARMUP
         if warms_up and self.warmup_epochs >= epochs:
-            yield "is all warm-up: schedule.warmup_epochs is no shorter than train.epochs"
+            yield "the whole run is warm-up: schedule.warmup_epochs is not below train.epochs"
         if warms_up and self.warmup_lr > lr:
-            yield f"starts faster than it goes on: schedule.warmup_lr {self.warmup_lr:g} is above optimiser.lr {lr:g}"
+            yield f"the rate falls during warm-up: schedule.warmup_lr {self.warmup_lr:g} is above optimiser.lr {lr:g}"
         if self.name == "cosine" and self.final_lr > lr:
-            yield f"ends faster than it starts: schedule.final_lr {self.final_lr:g} is above optimiser.lr {lr:g}"
+            yield f"the rate rises: schedule.final_lr {self.final_lr:g} is above optimiser.lr {lr:g}"
         if self.name == "step" and not self.milestones:
-            yield "keeps its rate: schedule.name is step, and schedule.milestones names no epoch"
+            yield "the rate stays constant: schedule.name is step, and schedule.milestones is empty"
         late = ", ".join(f"{milestone:g}" for milestone in self.milestones if milestone >= epochs)
         if self.name == "step" and late:
-            yield f"ends before a milestone: schedule.milestones has {late}, train.epochs is {epochs:g}"
+            yield f"the run ends before a milestone: schedule.milestones has {late}, train.epochs is {epochs:g}"
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Weights, gradients and optimiser state split over the processes of torchrun (FSDP2), for models that fill a GPU.
 
-A block's weights come together for as long as it computes. What is judged, exported and saved is whole: files are the
-same as those of one process, and a run may go on with another number of them. Statistics of batch norm are those of
-the first process.
+The weights of a block are gathered while it computes. Validation, export and saved states use whole weights: files are
+the same as those of one process, and a run may continue with another number of processes. Statistics of batch norm are
+those of the first process.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from hardtack.models import find_blocks
 
 
 def shard(model: nn.Module, runtime: Runtime) -> None:
-    """Splits the parameters of the model, block by block. Blocks are compiled by themselves where the run compiles."""
-    # torch's own room for this takes most of a second to import, and few runs need it
+    """Split the parameters of the model, block by block. Where the run compiles, each block is compiled separately."""
+    # this part of torch takes most of a second to import, and few runs need it
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -39,7 +39,7 @@ def is_split(value: Any) -> bool:
 
 
 def whole(value: Any) -> Any:
-    """Nested tensors with nothing split: every process must ask at the same time."""
+    """Nested tensors with every split one gathered; every process must call this at the same time."""
     if is_split(value):
         return value.full_tensor()
     if isinstance(value, dict):
@@ -48,13 +48,13 @@ def whole(value: Any) -> Any:
 
 
 def split_like(state: dict[str, Tensor], module: nn.Module) -> dict[str, Any]:
-    """A whole state, split as the state of the module is."""
+    """A whole state, split in the same way as the state of the module."""
     mine = module.state_dict()
     return {name: _split(value, mine[name]) if name in mine else value for name, value in state.items()}
 
 
 def split_moments(optimiser: torch.optim.Optimizer) -> None:
-    """After a whole state was loaded: what belongs to a split parameter is split as that is."""
+    """After a whole state was loaded: split the moments of every split parameter in the same way."""
     for parameter, moments in optimiser.state.items():
         for name, value in moments.items():
             if isinstance(value, Tensor) and value.shape == parameter.shape:
@@ -71,7 +71,7 @@ def _split(value: Tensor, like: Any) -> Tensor:
 
 @torch.no_grad()
 def fill(copy: nn.Module, source: nn.Module) -> nn.Module:
-    """The whole weights of a split model, in a copy that is not split; buffers of the first process for all."""
+    """Copy the whole weights of a split model into a model that is not split, with the buffers of the first process."""
     for mine, split in zip(copy.parameters(), source.parameters(), strict=True):
         mine.copy_(whole(split.detach()))
     for buffer, theirs in zip(copy.buffers(), source.buffers(), strict=True):
@@ -80,8 +80,8 @@ def fill(copy: nn.Module, source: nn.Module) -> nn.Module:
     return copy
 
 
-def agree(flags: Sequence[bool], device: torch.device) -> tuple[bool, ...]:
-    """Each flag as soon as one process has raised it: every process must ask at the same time."""
+def any_process(flags: Sequence[bool], device: torch.device) -> tuple[bool, ...]:
+    """Each flag is true if it is true on any process; every process must call this at the same time."""
     votes = torch.tensor([int(flag) for flag in flags], device=device)
     torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MAX)
     return tuple(bool(vote) for vote in votes)

@@ -1,7 +1,7 @@
-"""Minimising the loss of a neighbourhood of the weights rather than of a point: SAM and AWP.
+"""Minimising the largest loss in a neighbourhood of the weights: SAM and AWP.
 
-Both take the gradient twice. The first moves the weights to where the loss is higher; the second is taken there, on
-the same images, and applied to the weights as they were.
+Both take the gradient twice. The first one displaces the weights to where the loss is higher; the second is taken
+there, on the same images, and applied to the original weights.
 
     SAM (Foret et al. 2021)             e = rho · g / ‖g‖                        over all weights together
     adaptive SAM (Kwon et al. 2021)     e = rho · w² g / ‖|w| g‖                 the same, in units of each weight
@@ -28,9 +28,9 @@ MicroBatch = tuple[Tensor, Tensor, dict[str, Any]]  # x, y and what the objectiv
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessConfig:
-    """`rho` is the length of the displacement: 0.05 for `sam` unless given; for `awp`, relative to each layer, 0.005.
+    """`rho` is the length of the displacement: 0.05 for `sam` by default, and 0.005 relative to each layer for `awp`.
 
-    Before `from_epoch` the gradient is taken once, as without.
+    Before `from_epoch` the gradient is taken once, as with `none`.
     """
 
     name: Literal["none", "sam", "awp"] = "none"
@@ -40,20 +40,20 @@ class SharpnessConfig:
 
     def __post_init__(self) -> None:
         if self.adaptive and self.name != "sam":
-            raise UserError(f"adaptive belongs to sam; {self.name} has no such thing")
+            raise UserError(f"adaptive is a setting of sam, and sharpness.name is {self.name}; leave it out")
         if self.name == "none" and (self.rho is not None or self.from_epoch > 0):
-            raise UserError("rho and from_epoch belong to sam and awp: name one, sharpness.name=sam, or leave them out")
+            raise UserError("rho and from_epoch are settings of sam and awp: set sharpness.name=sam, or leave them out")
 
-    def remarks(self, *, epochs: float) -> Iterator[str]:
+    def notes(self, *, epochs: float) -> Iterator[str]:
         if self.name != "none" and self.from_epoch >= epochs:
-            yield f"never comes to {self.name}: sharpness.from_epoch {self.from_epoch:g} lies at its end or after it"
+            yield f"{self.name} has no effect: sharpness.from_epoch {self.from_epoch:g} is not below train.epochs"
 
-    def due(self, epoch: float) -> bool:
+    def is_active(self, epoch: float) -> bool:
         return self.name != "none" and epoch >= self.from_epoch
 
     @torch.no_grad()
     def displacement(self, weights: list[Tensor], gradients: list[Tensor]) -> Sequence[Tensor]:
-        """What is added to each of the weights. All of them at once: a network has hundreds of small ones."""
+        """What is added to each of the weights; computed for all at once, because there are hundreds of small ones."""
         rho = _RHO[self.name] if self.rho is None else self.rho
         if self.name == "awp":
             return _along_layers(weights, gradients, rho)
@@ -65,9 +65,9 @@ class SharpnessConfig:
 
     @contextlib.contextmanager
     def displaced(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-        """Inside the block the weights stand displaced along their gradients; afterwards where they were, to the bit.
+        """Inside the block the weights are displaced along their gradients; afterwards they are restored to the bit.
 
-        The gradients are used up on entry: they may lie in memory that the next backward pass overwrites.
+        Gradients are read on entry only: the next backward pass may overwrite their memory.
         """
         weights: list[Tensor] = [parameter for parameter in parameters if parameter.grad is not None]
         before = [weight.detach().clone() for weight in weights]
@@ -95,15 +95,15 @@ def _length(tensors: Sequence[Tensor]) -> Tensor:
     return torch.nn.utils.get_total_norm(tensors)
 
 
-def keep(micro_batch: MicroBatch) -> MicroBatch:
-    """What was prepared, in memory of its own: that of a graph's replay lasts until the next one."""
+def copy_prepared(micro_batch: MicroBatch) -> MicroBatch:
+    """The micro-batch with copies of what was prepared: the next replay of a CUDA graph overwrites the original."""
     x, y, prepared = micro_batch
     return x, y, {name: value.clone() if isinstance(value, Tensor) else value for name, value in prepared.items()}
 
 
 @contextlib.contextmanager
-def unwritten(module: nn.Module) -> Iterator[None]:
-    """What the block writes to the buffers (statistics of batch norm) is taken back: one batch counts once."""
+def buffers_restored(module: nn.Module) -> Iterator[None]:
+    """Undoes what the block writes to buffers, so that a batch counts once in the statistics of batch norm."""
     kept = [(buffer, buffer.clone()) for buffer in module.buffers()]
     try:
         yield

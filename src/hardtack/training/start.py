@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hardtack.data import Dataset, load_training
 from hardtack.models import Classifier, load_model
-from hardtack.training.checkpoint import begun_with
+from hardtack.training.checkpoint import saved_architecture
 from hardtack.training.recipe import Recipe
 from hardtack.training.trainer import Trainer, Validate
 
@@ -28,7 +28,7 @@ def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
 
 def _without_start(recipe: Recipe) -> Recipe:
     """A resumed run has all weights in its saved state; the file that it started from may be missing or changed."""
-    stored = begun_with(recipe.folder) if recipe.model.weights or recipe.model.pretrained else {}
+    stored = saved_architecture(recipe.folder) if recipe.model.weights or recipe.model.pretrained else {}
     if not stored:
         return recipe
     mean, std = tuple(stored["mean"]), tuple(stored["std"])  # which those weights may have brought along

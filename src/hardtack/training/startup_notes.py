@@ -1,92 +1,102 @@
-"""What a run says before its first step: where it begins, and what its settings will not do.
+"""What a run says before its first step: where it starts, and which settings have no effect or an unexpected one.
 
-A configuration says in `remarks` which of its settings have no effect or an odd one, in sentences whose subject is the
-run. What contradicts itself outright is refused where it is read.
+Every configuration lists such settings in `notes`. Settings that contradict each other are refused where they are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import preserve_state
 from hardtack.base.errors import UserError
 from hardtack.data import Dataset
+from hardtack.objectives.contract import Objective
+from hardtack.training.checkpoint import Progress
 from hardtack.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    from hardtack.training.trainer import Trainer
 
 
 def check_classes(model: nn.Module, data: Dataset) -> None:
-    """A label beyond the model's last class would be an index out of range in the first loss."""
-    classes = getattr(model, "num_classes", None)
-    if isinstance(classes, int) and classes < data.num_classes:
+    """Refuse a model with fewer classes than the data: the first loss would fail with an index out of range."""
+    classes = _num_classes(model)
+    if classes is not None and classes < data.num_classes:
         raise UserError(
-            f"the model tells {classes} classes apart and {data.name} has {data.num_classes}; "
-            "leave model.num_classes out, or set it to as many"
+            f"the model has {classes} classes and {data.name} has {data.num_classes}; "
+            "leave model.num_classes out, or set it to the number of classes in the data"
         )
 
 
-def opening(job: Trainer) -> Iterator[str]:
-    """The lines, each without the run's name, which stands before it."""
-    total = job.config.epochs * job.steps_per_epoch
-    if job.done >= total or job.stopped:
-        yield "has been trained to its end already"
-    elif job.done:
-        yield f"goes on at step {job.done} of {total}"
+def startup_notes(
+    recipe: Recipe, progress: Progress, *, total: int, model: nn.Module, objective: Objective, data: Dataset
+) -> Iterator[str]:
+    """The lines to print. `total` is the number of steps of the whole run; `model` is not split over processes."""
+    if progress.done >= total or progress.stopped:
+        yield "already finished"
+    elif progress.done:
+        yield f"continues at step {progress.done} of {total}"
     else:
-        yield from remarks(job.recipe)
-        yield from _climb(job)
-        yield from _more_classes(job.model, job.data)
-        yield from _start(job.recipe, getattr(job.model, "fitted", None))
+        yield from recipe_notes(recipe)
+        yield from _input_gradient(recipe, model, objective, data)
+        yield from _more_classes(model, data)
+        yield from _start(recipe, model)
 
 
-def _climb(job: Trainer) -> Iterator[str]:
-    """Refuses a model that hides its images from an objective that attacks them; says it where that may pass."""
-    mode = getattr(job.objective, "attacked_in", None)
-    if mode is None:
+def recipe_notes(recipe: Recipe) -> Iterator[str]:
+    """A sentence for every setting of the recipe that has no effect or an unexpected one."""
+    epochs = recipe.train.epochs
+    yield from recipe.optimiser.notes()
+    yield from recipe.schedule.notes(lr=recipe.optimiser.lr, epochs=epochs)
+    yield from recipe.sharpness.notes(epochs=epochs)
+    yield from recipe.penalty.notes()
+    yield from recipe.objective.notes(epochs=epochs)
+
+
+def _input_gradient(recipe: Recipe, model: nn.Module, objective: Objective, data: Dataset) -> Iterator[str]:
+    """Refuse a model without an input gradient where images are attacked; say so where the gradient is zero."""
+    if objective.attack_mode is None:
         return
-    # a split one would be compiled for these few images
-    model = job.model if job.unsplit is None else job.unsplit
-    x = torch.full((2, *job.data.image_shape), 0.5, device=job.device, requires_grad=True)
-    with preserve_state(model, mode=mode), job.runtime.arithmetic():
-        logits = model(x + torch.linspace(-0.5, 0.5, x.numel(), device=job.device).view_as(x))
-        climbed = logits.float().square().sum()
-        gradient = torch.autograd.grad(climbed, x, allow_unused=True)[0] if climbed.requires_grad else None
+    device = recipe.runtime.torch_device
+    x = torch.full((2, *data.image_shape), 0.5, device=device, requires_grad=True)
+    with preserve_state(model, mode=objective.attack_mode), recipe.runtime.arithmetic():
+        logits = model(x + torch.linspace(-0.5, 0.5, x.numel(), device=device).view_as(x))
+        total = logits.float().square().sum()
+        gradient = torch.autograd.grad(total, x, allow_unused=True)[0] if total.requires_grad else None
     if gradient is None:
         raise UserError(
-            "the model passes no gradient to its input (no_grad, or detach), so there is none for the training "
-            "attack to follow: use objective=standard, or let it pass"
+            "the model passes no gradient to its input (no_grad, or detach), so the training attack cannot work: use "
+            "objective=standard, or change the model"
         )
     if not bool(gradient.any()):
-        yield "begins without a gradient at the images: the head starts at zero, or else no attack will move them"
-
-
-def remarks(recipe: Recipe) -> Iterator[str]:
-    """Settings of the recipe that do not do what they seem to."""
-    epochs = recipe.train.epochs
-    yield from recipe.optimiser.remarks()
-    yield from recipe.schedule.remarks(lr=recipe.optimiser.lr, epochs=epochs)
-    yield from recipe.sharpness.remarks(epochs=epochs)
-    yield from recipe.penalty.remarks()
-    if hasattr(recipe.objective, "remarks"):
-        yield from recipe.objective.remarks(epochs=epochs)
+        yield (
+            "the gradient at the images is zero at the start: either the last layer starts at zero, or the training "
+            "attack cannot change the images"
+        )
 
 
 def _more_classes(model: nn.Module, data: Dataset) -> Iterator[str]:
-    classes = getattr(model, "num_classes", None)
-    if isinstance(classes, int) and classes > data.num_classes:
-        yield f"has outputs that no image is labelled with: {classes} classes, of which the data has {data.num_classes}"
+    classes = _num_classes(model)
+    if classes is not None and classes > data.num_classes:
+        yield f"the model has {classes} classes, but the data has {data.num_classes}: some outputs have no images"
 
 
-def _start(recipe: Recipe, fitted: Any) -> Iterator[str]:
-    if fitted is not None:
-        yield f"starts from adapted weights: {fitted.summary()}"
+def _start(recipe: Recipe, model: nn.Module) -> Iterator[str]:
+    adaptation = adapted_weights(model)
+    if adaptation is not None:
+        yield f"starts from adapted weights: {adaptation.summary()}"
     elif recipe.model.weights is not None:
         yield f"starts from the weights in {recipe.model.weights}"
     elif recipe.model.pretrained:
         yield f"starts from the published weights of {recipe.model.name}"
+
+
+def adapted_weights(model: nn.Module) -> Any:
+    """How the weights were adapted to this model, if they were. Only a `Classifier` says so."""
+    return getattr(model, "fitted", None)
+
+
+def _num_classes(model: nn.Module) -> int | None:
+    classes = getattr(model, "num_classes", None)  # any module of the user's may be trained
+    return classes if isinstance(classes, int) else None

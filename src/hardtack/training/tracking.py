@@ -1,4 +1,4 @@
-"""What happened, while it happens: metrics as JSON lines (always) and TensorBoard (if asked)."""
+"""The log of a run: lines on the console, metrics as JSON lines (always) and in TensorBoard (optional)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
+from hardtack.base.progress import Meter
 
 
 class Tracker:
@@ -38,6 +39,27 @@ class Tracker:
             self._board.close()
 
 
+class RunLog:
+    """Lines on the console and metrics in files; only the first process writes files."""
+
+    def __init__(self, name: str, tracker: Tracker | None, meter: Meter) -> None:
+        self.name, self.tracker, self.meter = name, tracker, meter
+
+    def say(self, text: str) -> None:
+        self.meter.say(f"{self.name} {text}")
+
+    def note(self, sentence: str) -> None:
+        self.meter.say(f"{self.name}: {sentence}")
+
+    def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
+        if self.tracker is not None:
+            self.tracker.write(kind, step=step, epoch=epoch, **values)
+
+    def close(self) -> None:
+        if self.tracker is not None:
+            self.tracker.close()
+
+
 class Window:
     """Means of what the steps report, kept on the device until they are logged."""
 
@@ -49,7 +71,7 @@ class Window:
         self.sums = {name: self.sums.get(name, 0) + value for name, value in counted.items()}
 
     def flush(self, world_size: int = 1) -> tuple[int, dict[str, float]]:
-        """The number of steps seen and the mean of each part over all processes; starts again."""
+        """The number of steps since the last flush, and the mean of each part over them and all processes."""
         names, totals = list(self.sums), torch.stack(list(self.sums.values()))
         if world_size > 1:
             torch.distributed.all_reduce(totals)
@@ -57,17 +79,6 @@ class Window:
         sums = dict(zip(names, totals.tolist(), strict=True))
         steps = sums.pop("steps")
         return round(steps / world_size), {name: value / steps for name, value in sums.items()}
-
-
-def radius_of(objective: Any, epoch: float) -> dict[str, float]:
-    """How far a training attack may go by now: a share of its radius, and in pixels where it has one radius."""
-    adversary = getattr(objective, "adversary", None) or getattr(objective, "config", None)
-    several, warmup = hasattr(adversary, "attacks"), getattr(adversary, "warmup", None)
-    attack = None if several else getattr(adversary, "attack", None)
-    if warmup is None:
-        return {}
-    share, threat = warmup.factor(epoch), getattr(attack or adversary, "threat", None)
-    return {"eps_share": share} | ({"eps": share * threat.radius} if threat is not None else {})
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

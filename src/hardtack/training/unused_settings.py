@@ -1,4 +1,4 @@
-"""Settings that are given and never read: those of one kind in a section that names another."""
+"""Settings that have no effect: those of one kind in a section that names another kind."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
-def idle(section: str, config: Any, belongs: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """A sentence for each setting that differs from its default and belongs to other kinds than `config.name`."""
+def unused_settings(section: str, config: Any, kinds_of: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """A sentence for each setting that differs from its default and that `config.name` does not use.
+
+    `kinds_of` says for some settings which kinds use them.
+    """
     defaults = {item.name: item.default for item in dataclasses.fields(config)}
-    for name, kinds in belongs.items():
-        if getattr(config, name) != defaults[name] and config.name not in kinds:
-            whose = " and ".join(kinds)
-            yield f"sets {section}.{name} without effect: it belongs to {whose}, and this is {config.name}"
+    for setting, kinds in kinds_of.items():
+        if getattr(config, setting) != defaults[setting] and config.name not in kinds:
+            users = " and ".join(kinds)
+            yield f"{section}.{setting} has no effect: it is for {users}, and {section}.name is {config.name}"

@@ -56,15 +56,13 @@ def test_one_graph_gives_the_same_loss_and_gradient(words):
     for compiled in (False, True):
         objective = config.build(Normed().train())
         if compiled:
-            if hasattr(objective, "adversary"):
-                objective.adversary.accelerate(Eager())
+            objective.accelerate(Eager())
             objective.compile(backend="eager", fullgraph=True, dynamic=False)
         for _ in range(2):
             objective.zero_grad()
             loss = objective(x, y, **objective.prepare(x, y, epoch=1.0))["loss"]
             loss.backward()
-            if hasattr(objective, "finish"):
-                objective.finish()
+            objective.finish_step()
         gradient = objective.model.linear.head.weight.grad.clone()
         found.append((loss.item(), gradient, dict(objective.named_buffers())))
     (plain, slow, before), (fast, quick, after) = found

@@ -43,7 +43,7 @@ def test_two_replays_by_hand():
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter -= 0.5 * parameter.grad
-        objective.finish()
+        objective.finish_step()
         objective.zero_grad()
         assert torch.allclose(objective.delta, delta, atol=1e-6)
         assert torch.allclose(model.head.weight, weight, atol=1e-5)
@@ -58,8 +58,8 @@ def test_micro_batches_have_places_of_their_own():
         prepared = [parts.prepare(x[i : i + 4], y[i : i + 4]) for i in (0, 4, 8)]  # all before the first backward
         for i, given in zip((0, 4, 8), prepared, strict=True):
             (parts(x[i : i + 4], y[i : i + 4], **given)["loss"] / 3).backward()
-        whole.finish()
-        parts.finish()
+        whole.finish_step()
+        parts.finish_step()
     assert torch.allclose(whole.delta, parts.delta, atol=1e-7) and whole.delta.abs().amax() == pytest.approx(0.1)
 
 
@@ -69,7 +69,7 @@ def test_warm_up_holds_the_perturbation_down():
     for epoch, most in ((0.0, 0.0), (1.0, 0.025), (2.0, 0.05), (9.0, 0.1)):
         for _ in range(2):
             objective(x, y, **objective.prepare(x, y, epoch=epoch))["loss"].backward()
-            objective.finish()
+            objective.finish_step()
         assert objective.delta.abs().amax().item() == pytest.approx(most), epoch
 
 
@@ -78,7 +78,7 @@ def test_measuring_the_loss_moves_nothing():
     with torch.no_grad():
         objective(images(), labels(), **objective.prepare(images(), labels()))
     objective(images(), labels())["loss"].backward()
-    objective.finish()
+    objective.finish_step()
     assert objective.delta.numel() == 0
 
 
@@ -107,7 +107,7 @@ def test_every_batch_is_trained_on_three_times_in_a_row(tmp_path):
     step = job.step
     job.step = lambda batch: seen.append(batch.index.tolist()) or step(batch)
     job.fit()
-    assert job.done == len(seen) == 24
+    assert job.progress.done == len(seen) == 24
     assert all(seen[i] == seen[i + 1] == seen[i + 2] for i in range(0, 24, 3))
     first, second = ({index for batch in seen[i : i + 12] for index in batch} for i in (0, 12))
     assert first == second and len(first) == 32 and seen[0] != seen[12]
@@ -125,7 +125,7 @@ def test_a_run_stopped_between_replays_goes_on_to_the_bit(tmp_path):
     step = first.step
 
     def until(batch):
-        if first.done == 16:  # the second replay of an epoch's second batch is next
+        if first.progress.done == 16:  # the second replay of an epoch's second batch is next
             first._save()
             raise Stop
         return step(batch)
@@ -143,7 +143,7 @@ def test_a_run_stopped_between_replays_goes_on_to_the_bit(tmp_path):
 def test_weights_displaced_by_sam_leave_the_perturbation_a_gradient(tmp_path):
     data = write_data(tmp_path / "data.npz")
     job = trainer(tmp_path / "run", data, wrap(Linear(), num_classes=4), sharpness={"name": "sam"})
-    job.step(next(job._batches(0)))
+    job.step(next(job.batches(0)))
     assert job.objective.delta.shape == (8, 3, 8, 8) and job.objective.delta.abs().amax() == pytest.approx(0.1)
 
 
@@ -151,7 +151,7 @@ def test_the_perturbation_climbs_by_the_gradient_at_the_displaced_weights(tmp_pa
     data = write_data(tmp_path / "data.npz")
     sharpness = {"name": "sam", "rho": 2.0}  # so far that the gradient at many pixels turns
     job = trainer(tmp_path / "run", data, wrap(Linear(), num_classes=4), sharpness=sharpness)
-    batch = next(job._batches(0))
+    batch = next(job.batches(0))
     x, y, _ = job.augmented(*batch, torch.zeros((), dtype=torch.int64))
     objective = copy.deepcopy(job.objective)
 
@@ -181,4 +181,4 @@ def test_the_perturbed_images_stay_in_the_box():
     objective = FreeConfig(threat=Threat.parse("linf:0.5")).build(Box())
     for _ in range(3):
         objective(images(), labels(), **objective.prepare(images(), labels()))["loss"].backward()
-        objective.finish()
+        objective.finish_step()

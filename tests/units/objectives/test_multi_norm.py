@@ -152,7 +152,7 @@ def test_a_list_of_attacks_is_read_and_written_back():
     [
         ({"attacks": [{"name": "pdg", "threat": "l2:1"}]}, r"attacks\[0\].*did you mean 'pgd'"),
         ({"attacks": WRITTEN, "attack": {"name": "fgsm", "threat": "l2:1"}}, "attack or attacks, not both"),
-        ({"attack": None}, "nothing to train against"),
+        ({"attack": None}, "no attack to train against"),
         ({"attacks": WRITTEN, "combine": "mean"}, "combine"),
         ({"attacks": "pgd"}, r"attacks\[0\]\.threat"),
     ],

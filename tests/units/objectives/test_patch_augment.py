@@ -63,7 +63,7 @@ def test_what_happens_to_an_image_does_not_depend_on_its_batch():
 
 
 def test_patches_must_fit():
-    with pytest.raises(UserError, match="cannot be cut"):
+    with pytest.raises(UserError, match="cannot be divided"):
         augment_patches(images(1), torch.arange(1), patch_size=3)
 
 

@@ -196,13 +196,13 @@ def test_hooks_are_silent_outside_the_loss_and_copied_with_the_model_at_no_cost(
     before = objective(images(), labels())["alignment"]
     for model in (objective.model, twin):
         model(images(7))
-        assert objective.alignment.heard is None
+        assert objective.alignment.distances is None
     assert torch.equal(objective(images(), labels())["alignment"], before)
 
 
 def test_a_model_without_blocks_can_only_be_trained_on_damaged_images():
     model = wrap(Linear(), image_size=8, num_classes=CLASSES)
-    with pytest.raises(UserError, match="no blocks are known in Linear"):
+    with pytest.raises(UserError, match="Linear has no blocks that hardtack recognises"):
         build(model)
     out = build(model, weight=0.0, on="both")(images(), labels())
     assert out["loss"].isfinite() and "alignment" not in out

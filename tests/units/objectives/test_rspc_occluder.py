@@ -77,7 +77,7 @@ def test_its_steps_are_those_of_torch_s_sgd(gradient):
         for parameter, own in zip(theirs, found, strict=True):
             parameter.grad = own * factor
         sgd.step()
-        objective.finish()
+        objective.finish_step()
         assert objective.opponent.gradient_norm.item() == pytest.approx(norm.item(), rel=1e-5)
         objective.zero_grad()
         for parameter, wanted in zip(objective.opponent.occluder.parameters(), theirs, strict=True):
@@ -112,7 +112,7 @@ def test_gradients_that_are_not_finite_count_as_nothing():
     convolution.grad = torch.full_like(convolution, torch.inf)
     linear.grad = torch.zeros_like(linear)
     linear.grad[0, :2] = torch.tensor([3.0, torch.nan])
-    objective.finish()
+    objective.finish_step()
     assert torch.equal(convolution, before[0])
     moved = before[1] - linear
     assert moved[0, 0].item() == pytest.approx(5.0, rel=1e-5) and moved.abs().sum().item() == pytest.approx(
@@ -120,7 +120,7 @@ def test_gradients_that_are_not_finite_count_as_nothing():
     )
     for parameter in (convolution, linear):
         parameter.grad.fill_(0.0)
-    objective.finish()
+    objective.finish_step()
     assert all(parameter.isfinite().all() for parameter in (convolution, linear)), "0/0 is no step"
 
 
@@ -145,7 +145,7 @@ def test_the_occluder_learns_to_hide_what_matters():
         x, y = images(32, seed=step), labels(32, seed=step)
         shares.append(objective.opponent.occluder(x)[:, 1, 2].mean().item())
         objective(x, y, **objective.prepare(x, y, keys=torch.arange(32) + 1000 * step))["loss"].backward()
-        objective.finish()
+        objective.finish_step()
         objective.zero_grad()
     assert shares[0] < 0.5 and min(shares[-5:]) > 0.95
     assert objective.optimised is model

@@ -30,7 +30,7 @@ def trained(tmp_path, data, *, accumulate=1, objective=RSPC, steps=3):
     split = load_data(recipe.data, "train")
     job = Trainer(recipe, load_model(recipe.model, num_classes=4, image_size=8, seed=0), split, quiet=True)
     stream = batches(split, 8, device="cpu", shuffle_seed=3, drop_last=True)
-    job.done = job.steps_per_epoch  # beyond the warm-up
+    job.progress.done = job.steps_per_epoch  # beyond the warm-up
     parts = [job.step(next(stream)) for _ in range(steps)]
     return job.objective, parts
 
@@ -81,7 +81,7 @@ def test_a_run_that_was_killed_ends_with_the_same_model_and_occluder(tmp_path, d
                 step = Trainer.step
 
                 def failing(self, batch, step=step):
-                    if self.done == 5:
+                    if self.progress.done == 5:
                         raise Interrupted
                     return step(self, batch)
 

@@ -33,9 +33,9 @@ class Interrupted(Exception):
 
 def recording(job, epochs):
     """Has the job keep its weights at the end of each epoch."""
-    judge = job._judge
-    job._judge = lambda epoch, *rest: (
-        epochs.update({epoch: [p.detach().clone() for p in job.model.parameters()]}) or judge(epoch, *rest)
+    finish = job._finish_epoch
+    job._finish_epoch = lambda epoch, *rest: (
+        epochs.update({epoch: [p.detach().clone() for p in job.model.parameters()]}) or finish(epoch, *rest)
     )
 
 
@@ -79,7 +79,7 @@ def test_averaged_weights_get_statistics_of_their_own(tmp_path, data):
     )  # fmt: skip
     job.fit()
     average = job.average.model.body
-    seen = [average.linear(batch.x) for batch in job._batches(epoch=2)]
+    seen = [average.linear(batch.x) for batch in job.batches(epoch=2)]
     assert len(seen) == 4
     assert torch.allclose(average.norm.running_mean, torch.stack([s.mean(dim=0) for s in seen]).mean(dim=0), atol=1e-5)
     assert torch.allclose(average.norm.running_var, torch.stack([s.var(dim=0) for s in seen]).mean(dim=0), atol=1e-5)

@@ -11,7 +11,7 @@ from hardtack.data import load_data
 from hardtack.models import load_model, read_metadata
 from hardtack.objectives import StandardConfig
 from hardtack.training import Trainer, read_recipe, validation_attack
-from hardtack.training.overfitting import first_overfit, one_step_judge
+from hardtack.training.overfitting import first_overfit, one_step_attack
 from tiny_runs import tiny_recipe, write_data
 
 
@@ -52,7 +52,7 @@ def test_judgements_without_both_numbers_are_passed_over():
 )
 def test_only_few_steps_are_watched(objective, watched):
     recipe = read_recipe(None, objective=objective)
-    quick = one_step_judge(recipe.objective, validation_attack(recipe))
+    quick = one_step_attack(recipe.objective, validation_attack(recipe))
     assert (quick is not None) == watched
     if quick is not None:
         assert str(quick.threat) == "linf:0.1" and (quick.steps, quick.relative_step, quick.start) == (1, 1.0, "clean")
@@ -60,7 +60,7 @@ def test_only_few_steps_are_watched(objective, watched):
 
 def test_a_judge_that_is_itself_fgsm_tells_nothing():
     fgsm = choose(objectives, {"name": "adversarial", "attack": {"name": "fgsm", "threat": "linf:0.1"}})
-    assert one_step_judge(fgsm, fgsm.attack) is None and one_step_judge(StandardConfig(), None) is None
+    assert one_step_attack(fgsm, fgsm.attack) is None and one_step_attack(StandardConfig(), None) is None
 
 
 # ---------------------------------------------------------------- in a run
@@ -99,14 +99,14 @@ def test_a_continued_run_remembers_what_it_was_judged_by(tmp_path):
     """Stopped after the best epoch: the fall is measured from it, though another process saw it."""
     data = write_data(tmp_path / "data.npz")
     first = trainer(tmp_path, data)
-    judge = first._judge
+    finish = first._finish_epoch
 
-    def twice(epoch, tracker, meter):
-        judge(epoch, tracker, meter)
+    def twice(epoch, log):
+        finish(epoch, log)
         if epoch == 2:
             raise KeyboardInterrupt
 
-    first._judge = twice
+    first._finish_epoch = twice
     with pytest.raises(KeyboardInterrupt):
         first.fit()
     trainer(tmp_path, data, first=2).fit()

@@ -194,7 +194,7 @@ def test_batch_norms_without_parameters_lie_where_what_is_around_them_lies(tmp_p
 
 
 def test_freezing_everything_is_refused(tmp_path, data):
-    with pytest.raises(UserError, match=r"nothing is left.*train\.freeze"):
+    with pytest.raises(UserError, match=r"no parameter is left.*train\.freeze"):
         trainer(tmp_path, data, train={"batch_size": 8, "freeze": ["all"]})
 
 

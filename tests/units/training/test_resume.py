@@ -16,6 +16,7 @@ import torch
 import hardtack as ht
 from hardtack.models import load_model, save_weights
 from hardtack.training import Trainer
+from hardtack.training.validation import Validation
 from tiny_runs import settings, tiny_recipe, write_data
 
 STEPS = 10  # two epochs of five
@@ -166,15 +167,15 @@ def test_many_crashes_are_no_worse_than_one(home, uninterrupted, monkeypatch):
 def test_a_crash_while_judging_repeats_the_judgement_once(home, uninterrupted, monkeypatch):
     """The validation line was written, the state was not: the line must not appear twice."""
     with monkeypatch.context() as patch:
-        export, calls = Trainer._export, []
+        export, calls = Validation.export, []
 
-        def failing(self, name, epoch, scores):
+        def failing(self, name, model, epoch, *rest, **named):
             calls.append(name)
             if name == "last" and epoch == 2:
                 raise Interrupted
-            export(self, name, epoch, scores)
+            export(self, name, model, epoch, *rest, **named)
 
-        patch.setattr(Trainer, "_export", failing)
+        patch.setattr(Validation, "export", failing)
         with pytest.raises(Interrupted):
             ht.train(recipe(home), quiet=True)
     ht.train(recipe(home), quiet=True)

@@ -202,7 +202,7 @@ def test_a_gradient_of_nan_leaves_the_weights_as_they_were(tmp_path, data):
 @pytest.mark.parametrize(
     "settings, told",
     [
-        ({"name": "awp", "adaptive": True}, "adaptive belongs to sam"),
+        ({"name": "awp", "adaptive": True}, "adaptive is a setting of sam"),
         ({"name": "sma"}, "sharpness"),
         ({"name": "sam", "rho": -1}, "rho"),
     ],

@@ -8,7 +8,6 @@ from hardtack.base.errors import UserError
 from hardtack.data import batches, load_data
 from hardtack.models import load_model, wrap
 from hardtack.training import Trainer
-from hardtack.training.tracking import radius_of
 from tiny_runs import MODEL, Linear, tiny_recipe, write_data
 
 PLAIN = {"augment": {}, "objective": "standard", "schedule": {"name": "constant"}}
@@ -160,7 +159,7 @@ def test_augmentation_and_attack_differ_from_epoch_to_epoch_and_seed_to_seed(tmp
         batch, seen = some_batches(trainer(tmp_path, data), 1)[0], []
         prepare = job.objective.prepare
         job.objective.prepare = lambda x, y, **k: seen.append((x, prepare(x, y, **k)["x_adv"])) or prepare(x, y, **k)
-        job.done = epoch * job.steps_per_epoch
+        job.progress.done = epoch * job.steps_per_epoch
         job.step(batch)
         return seen[0][0], seen[0][1] - seen[0][0]
 
@@ -178,9 +177,9 @@ def test_augmentation_and_attack_differ_from_epoch_to_epoch_and_seed_to_seed(tmp
         ({"name": "free", "threat": "linf:0.1", "warmup": {"epochs": 2}}, {"eps_share": 0.5, "eps": 0.05}),
     ],
 )
-def test_the_radius_of_an_epoch_is_told(tmp_path, data, objective, radius):
+def test_the_radius_at_an_epoch_is_logged(tmp_path, data, objective, radius):
     job = trainer(tmp_path, data, objective=objective)
-    assert radius_of(job.objective, 1.0) == pytest.approx(radius)
+    assert job.objective.radius(1.0) == pytest.approx(radius)
 
 
 # ---------------------------------------------------------------- numbers that are none

@@ -60,7 +60,7 @@ def test_a_killed_run_ends_with_the_same_masks_and_one_begun_anew_keeps_none_of_
     step = Trainer.step
 
     def failing(self, batch):
-        if self.done == 8:
+        if self.progress.done == 8:
             raise Interrupted
         return step(self, batch)
 

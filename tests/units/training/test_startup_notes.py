@@ -1,4 +1,4 @@
-"""What a run says before its first step: where it begins, and which of its settings do nothing or something odd."""
+"""What a run says before its first step: where it starts, and which settings have no effect or an unexpected one."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.models import load_model
 from hardtack.training import Trainer, read_recipe
-from hardtack.training.startup_notes import opening, remarks
+from hardtack.training.startup_notes import recipe_notes, startup_notes
 from tiny_runs import settings, tiny_recipe, write_data
 
 RECIPES = Path(__file__).parents[3] / "recipes"
@@ -36,24 +36,31 @@ def said(recipe, capsys):
 
 def test_too_few_classes_are_refused_before_the_first_step(tmp_path, data):
     model = {**settings(tmp_path, data)["model"], "num_classes": 3}
-    with pytest.raises(UserError, match=r"tells 3 classes apart and .* has 4; leave model.num_classes out"):
+    with pytest.raises(UserError, match=r"the model has 3 classes and .* has 4; leave model.num_classes out"):
         ht.train(short(tmp_path / "run", data, model=model), quiet=True)
 
 
 def test_more_classes_than_the_data_has_are_said(tmp_path, data, capsys):
     model = {**settings(tmp_path, data)["model"], "num_classes": 6}
-    assert "6 classes, of which the data has 4" in said(short(tmp_path / "run", data, model=model), capsys)
+    assert "the model has 6 classes, but the data has 4" in said(short(tmp_path / "run", data, model=model), capsys)
 
 
 def test_a_run_says_whose_weights_it_starts_from(tmp_path, data, capsys):
     first = ht.train(short(tmp_path / "first", data), quiet=True)
     model = {**settings(tmp_path, data)["model"], "weights": str(first)}
-    assert f"tiny starts from the weights in {first}" in said(short(tmp_path / "run", data, model=model), capsys)
+    assert f"tiny: starts from the weights in {first}" in said(short(tmp_path / "run", data, model=model), capsys)
 
 
 def test_an_ordinary_run_says_nothing_of_the_kind(tmp_path, data, capsys):
     text = said(short(tmp_path / "run", data), capsys)
     assert text.startswith("tiny epoch 1/1"), text
+
+
+def notes(job):
+    """The startup notes of a trainer, as `fit` prints them."""
+    total = job.config.epochs * job.steps_per_epoch
+    named = {"model": job.model, "objective": job.objective, "data": job.data}
+    return list(startup_notes(job.recipe, job.progress, total=total, **named))
 
 
 def fit_blind(folder, data, see, objective):
@@ -107,48 +114,60 @@ def test_the_gradient_is_looked_for_in_the_mode_of_the_attack(tmp_path, data, ob
         job = Trainer(recipe, model, split, quiet=True)
         if when:
             with pytest.raises(UserError, match="passes no gradient to its input"):
-                list(opening(job))
+                notes(job)
         else:
-            assert not list(opening(job))
+            assert not notes(job)
 
 
 def test_a_gradient_of_zero_is_said(tmp_path, data, capsys):
     fit_blind(tmp_path / "rounded", data, torch.round, "adversarial")
-    assert "begins without a gradient at the images" in " ".join(capsys.readouterr().err.split())
+    assert "the gradient at the images is zero at the start" in " ".join(capsys.readouterr().err.split())
     fit_blind(tmp_path / "clean", data, torch.Tensor.detach, "standard")
     fit_blind(tmp_path / "seen", data, torch.Tensor.clone, "adversarial")
     assert "gradient" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    "words, note",
     [
-        ("schedule.warmup_epochs=10", "is all warm-up: schedule.warmup_epochs"),
+        ("schedule.warmup_epochs=10", "the whole run is warm-up: schedule.warmup_epochs"),
         ("optimiser.lr=1e-7", "final_lr 1e-06 is above optimiser.lr 1e-07"),
         ("optimiser.lr=1e-3 schedule.warmup_epochs=1 schedule.warmup_lr=0.1", "warmup_lr 0.1 is above optimiser.lr"),
-        ("schedule.milestones=3", "schedule.milestones without effect: it belongs to step, and this is cosine"),
-        ("schedule=onecycle schedule.warmup_epochs=1", "warmup_epochs without effect: it belongs to cosine and step"),
-        ("schedule=step", "keeps its rate: .*milestones names no epoch"),
-        ("schedule=step schedule.milestones=3,40", "ends before a milestone: schedule.milestones has 40, train"),
-        ("optimiser=sgd optimiser.nesterov=true optimiser.momentum=0", "nesterov without effect: optimiser.momentum"),
-        ("optimiser.momentum=0.8", "momentum without effect: it belongs to sgd, and this is adamw"),
-        ("sharpness=sam sharpness.from_epoch=10", "never comes to sam: sharpness.from_epoch 10"),
-        ("penalty.of=conv", "penalty.of without effect: penalty.l1 is 0"),
-        ("objective=adversarial objective.combine=random", "objective.combine without effect"),
-        ("objective=trades objective.warmup.epochs=10", "is all warm-up: .*objective.warmup"),
-        ("objective=free objective.warmup.clean=4 objective.warmup.epochs=6", "is all warm-up: .*objective.warmup"),
-        ("objective=rspc objective.warmup_epochs=20", "is all warm-up: objective.warmup_epochs"),
-        ("objective=rspc objective.choose=random objective.occluder.lr=1e-3", "occluder without effect"),
-        ("objective=rspc objective.choose=random objective.occluder_objective=ce", "occluder without effect"),
-        ("objective=rspc objective.damage=drop objective.noise=normalised", "objective.noise without effect"),
+        ("schedule.milestones=3", "schedule.milestones has no effect: it is for step, .* is cosine"),
+        ("schedule=onecycle schedule.warmup_epochs=1", "warmup_epochs has no effect: it is for cosine"),
+        ("schedule=step", "the rate stays constant: .*milestones is empty"),
+        (
+            "schedule=step schedule.milestones=3,40",
+            "ends before a milestone: schedule.milestones has 40, train",
+        ),
+        ("optimiser=sgd optimiser.nesterov=true optimiser.momentum=0", "nesterov has no effect"),
+        ("optimiser.momentum=0.8", "momentum has no effect: it is for sgd"),
+        ("sharpness=sam sharpness.from_epoch=10", "sam has no effect: sharpness.from_epoch 10"),
+        ("penalty.of=conv", "penalty.of has no effect: penalty.l1 is 0"),
+        ("objective=adversarial objective.combine=random", "objective.combine has no effect"),
+        ("objective=trades objective.warmup.epochs=10", "whole run is warm-up: objective.warmup"),
+        (
+            "objective=free objective.warmup.clean=4 objective.warmup.epochs=6",
+            "whole run is warm-up: objective.warmup",
+        ),
+        ("objective=rspc objective.warmup_epochs=20", "the whole run is warm-up: objective.warmup_epochs"),
+        (
+            "objective=rspc objective.choose=random objective.occluder.lr=1e-3",
+            "occluder have no effect",
+        ),
+        (
+            "objective=rspc objective.choose=random objective.occluder_objective=ce",
+            "occluder have no effect",
+        ),
+        ("objective=rspc objective.damage=drop objective.noise=normalised", "objective.noise has no effect"),
     ],
 )
-def test_settings_without_effect_or_with_an_odd_one_are_remarked_upon(words, told):
-    found = list(remarks(read_recipe(None, words.split())))
-    assert len(found) == 1 and re.search(told, found[0]), found
+def test_settings_without_effect_or_with_an_unexpected_one_are_noted(words, note):
+    found = list(recipe_notes(read_recipe(None, words.split())))
+    assert len(found) == 1 and re.search(note, found[0]), found
 
 
-def test_no_recipe_of_ours_needs_a_remark():
+def test_no_recipe_of_ours_needs_a_note():
     files = [file for file in sorted(RECIPES.rglob("*.yaml")) if not file.name.startswith("_")]
-    found = {str(file.relative_to(RECIPES)): list(remarks(read_recipe(file))) for file in files}
+    found = {str(file.relative_to(RECIPES)): list(recipe_notes(read_recipe(file))) for file in files}
     assert found and not {name: lines for name, lines in found.items() if lines}
