@@ -1,4 +1,4 @@
-"""The job behind `hardtack analyze`: which model and images, which analyses, and where what they find is kept."""
+"""Analyses of a run folder or a named model, by the words of `hardtack analyze`."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "bat
 
 
 def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Finding]:
-    """`[RUN] ANALYSIS… [KEY=VALUE]…`: settings of one analysis stand under its name, `jacobian.top=3`.
+    """`[RUN] ANALYSIS… [KEY=VALUE]…`; settings of one analysis are written with its name, `jacobian.top=3`.
 
-    Mistakes are said at once. Findings come one by one; what the model cannot be asked is said after all others.
+    Mistakes in the words are raised at once. Findings are yielded one by one; if an analysis cannot be made of this
+    model, the others are made first and the error is raised at the end.
     """
-    given = list(words)
-    run, names = _named([word for word in given if "=" not in word])
-    values = parse_words([word for word in given if "=" in word])
-    wanted = {name: _analysis(name, values) for name in names}
+    words = list(words)
+    run, names = _split_names([word for word in words if "=" not in word])
+    values = parse_words([word for word in words if "=" in word])
+    chosen = {name: _analysis(name, values) for name in names}
     _check_keys(values, names)
     shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
-    target, config = _target(run, shared, wanted.values())
-    return _findings(wanted, values, target, config, quiet=quiet)
+    target, config = _target(run, shared, chosen.values())
+    return _findings(chosen, values, target, config, quiet=quiet)
 
 
 def _findings(
-    wanted: dict[str, Any], values: dict[str, Any], target: Target, config: TargetConfig, *, quiet: bool
+    chosen: dict[str, Any], values: dict[str, Any], target: Target, config: TargetConfig, *, quiet: bool
 ) -> Iterator[Finding]:
     refused: list[str] = []
     fault: Exception | None = None
-    for name, analysis in wanted.items():
+    for name, analysis in chosen.items():
         provenance = dataclasses.replace(target.provenance, words=_words(name, values))
         try:
             yield analyze(
@@ -46,11 +47,11 @@ def _findings(
                 provenance=provenance,
             )  # fmt: skip
         except UserError as error:
-            refused.append(f"{name}: {error}" if len(wanted) > 1 else str(error))
-        except OSError:  # a full disk is full for all
+            refused.append(f"{name}: {error}" if len(chosen) > 1 else str(error))
+        except OSError:  # a full disk stops the other analyses too
             raise
         except Exception as error:
-            if len(wanted) == 1:
+            if len(chosen) == 1:
                 raise
             refused.append(f"{name}: {type(error).__name__}: {error}")
             fault = fault or error
@@ -60,30 +61,29 @@ def _findings(
         raise UserError("; ".join(refused))
 
 
-def _named(bare: list[str]) -> tuple[str | None, list[str]]:
-    """The run, if one is named, and the analyses."""
-    known = analyses.names()
-    names = [word for word in dict.fromkeys(bare) if word in known]
-    others = [word for word in bare if word not in known]
+def _split_names(bare: list[str]) -> tuple[str | None, list[str]]:
+    """The run folder, if one is named, and the names of the analyses."""
+    names = [word for word in dict.fromkeys(bare) if word in analyses]
+    others = [word for word in bare if word not in analyses]
     runs = [word for word in others if Path(word).expanduser().exists()]
     for word in others:
-        is_path = word in runs or "/" in word  # of a missing run one hears later
+        is_path = word in runs or "/" in word  # a run folder that is missing is reported later
         if not is_path and (runs or word != bare[0] or not names):
-            analyses.get(word)  # a misspelt one is refused with the nearest right name
+            analyses.get(word)  # raises an error with the nearest right name
     if len(others) > 1:
-        raise UserError(f"one run at a time: found {' and '.join(others)}")
+        raise UserError(f"analyze takes one run folder at a time, found {' and '.join(others)}")
     if not names:
-        raise UserError(f"name an analysis: {', '.join(known)} (hardtack analyze runs/x {known[0]})")
+        raise UserError(f"name an analysis: {', '.join(analyses.names())} (hardtack analyze runs/x jacobian)")
     return (others[0] if others else None), names
 
 
 def _analysis(name: str, values: dict[str, Any]) -> Any:
-    """The analysis with its own settings, and of the shared ones those it has: `n`, `batch_size`."""
+    """The analysis with its own settings, and with `n` and `batch_size` if it has them."""
     fields = {item.name for item in dataclasses.fields(analyses.get(name).make)}  # type: ignore[arg-type]
     shared = {key: values[key] for key in ("n", "batch_size") if key in values and key in fields}
     own = values.get(name, {})
     if not isinstance(own, dict):
-        raise UserError(f"'{name}' is an analysis: its settings are written {name}.KEY={own}")
+        raise UserError(f"'{name}' is an analysis; write its settings as {name}.KEY={own}")
     return choose(analyses, {"name": name, **shared, **own}, path=name)
 
 
@@ -91,19 +91,21 @@ def _check_keys(values: dict[str, Any], names: list[str]) -> None:
     fields = {name: {field.name for field in dataclasses.fields(analyses.get(name).make)} for name in names}  # type: ignore[arg-type]
     for key in values:
         if key in ("n", "batch_size") and not any(key in known for known in fields.values()):
-            raise UserError(f"'{key}' says how many images to look at, and {' and '.join(names)} looks at none")
+            raise UserError(f"'{key}' has no effect: {' and '.join(names)} uses no images; leave it out")
         if key in SHARED or key in names:
             continue
         if key in analyses:
-            raise UserError(f"'{key}.…' is a setting of an analysis that was not asked for; add the word {key}")
+            raise UserError(
+                f"'{key}.…' is a setting of the analysis {key}, which is not among those named; add the word {key}"
+            )
         takers = [name for name in names if key in fields[name]]
         hint = f"; did you mean {takers[0]}.{key}?" if takers else did_you_mean(key, [*SHARED, *names])
-        raise UserError(f"'{key}' is no setting of analyze{hint}")
+        raise UserError(f"analyze has no setting '{key}'{hint}")
 
 
-def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> tuple[Target, TargetConfig]:
-    """The model, and the images that the analyses look at; where none looks at images, no data need be named."""
-    sizes = [analysis.n for analysis in wanted if analysis.takes_images]
+def _target(run: str | None, values: dict[str, Any], chosen: Iterable[Any]) -> tuple[Target, TargetConfig]:
+    """The model and the images. If no analysis uses images, none are loaded and no data need be named."""
+    sizes = [analysis.n for analysis in chosen if analysis.takes_images]
     if sizes:
         config = build(TargetConfig, complete(run, {**values, "n": max(sizes)}))
     else:
@@ -112,9 +114,9 @@ def _target(run: str | None, values: dict[str, Any], wanted: Iterable[Any]) -> t
 
 
 def _words(name: str, values: dict[str, Any]) -> tuple[str, ...]:
-    """What asks for this analysis again: one that looks at no images refuses `n`."""
+    """The words that would repeat this analysis."""
     own = {field.name for field in dataclasses.fields(analyses.get(name).make)}  # type: ignore[arg-type]
     kept = ({*SHARED} - {"output"} - ({"n", "batch_size"} - own)) | {name}
     taken = {key: value for key, value in plain(values).items() if key in kept}
-    said = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat(taken).items())
-    return (name, *said)
+    settings = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in flat(taken).items())
+    return (name, *settings)

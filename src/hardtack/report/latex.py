@@ -22,7 +22,7 @@ def latex_text(runs: Sequence[Run]) -> str:
     """Protocols first, then a table for each group of numbers that may be compared; a row for each checkpoint."""
     tables = [*map(_latex_protocol, protocol_tables(runs)), *map(_latex_table, leaderboard(runs))]
     if not tables:
-        raise UserError("there is nothing to put into a table: these runs have not been evaluated")
+        raise UserError("these runs have no results to put into a table; evaluate them first: hardtack evaluate RUN")
     return "\n".join(["% needs \\usepackage{booktabs}", *tables]) + "\n"
 
 
@@ -50,7 +50,7 @@ def _latex_table(table: Table) -> str:
 def _tabular(
     heads: Sequence[str], rows: Sequence[tuple[Row | ProtocolRow, list[Result | None]]], title: str, about: list[str]
 ) -> str:
-    """`about`: what is said of the numbers in the caption; red flags become daggers."""
+    """`about`: what the caption says about the numbers; rows with red flags are marked with a dagger."""
     several = len({row.run for row, _ in rows}) < len(rows)
     body, codes = [], set()
     for row, cells in rows:
@@ -59,10 +59,10 @@ def _tabular(
         codes |= red
         mark = r"$^\dagger$" if red else ""
         body.append(" & ".join([escaped(name) + mark, *map(_latex_cell, cells)]) + r" \\")
-    found = [cell for _, cells in rows for cell in cells if cell and cell.low is not None]
-    parts = [*about, *(f"small: {cell.interval}" for cell in found)]
+    with_interval = [cell for _, cells in rows for cell in cells if cell and cell.low is not None]
+    parts = [*about, *(f"small: {cell.interval}" for cell in with_interval)]
     listed = escaped(", ".join(sorted(codes)))
-    flagged = rf" $\dagger$: not to be quoted before this is understood: {listed}." if codes else ""
+    flagged = rf" $\dagger$: flagged as unreliable: {listed}." if codes else ""
     caption = f"{title}: {'; '.join(escaped(part) for part in dict.fromkeys(parts) if part)}.{flagged}"
     lines = [
         r"\begin{table}", r"  \centering", f"  \\caption{{{caption}}}",
@@ -73,7 +73,7 @@ def _tabular(
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX prints as it stands."""
+    """Text in which LaTeX's special characters are escaped."""
     return "".join(_ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
 
 

@@ -1,7 +1,8 @@
-"""`hardtack compare A B`: which numbers of two runs truly differ, image by image.
+"""Which numbers of two runs differ by more than chance, image by image (`hardtack compare A B`).
 
-Only numbers that were measured the same way on the same images are compared. Right or wrong: McNemar's exact test. A
-mean of several per image: signs of the differences are turned at random, as if it did not matter which model is which.
+Only numbers that were measured in the same way on the same images are compared. Verdicts (correct or not) are compared
+by McNemar's exact test; means of several values per image by a permutation test, which flips the signs of the
+differences at random, as if the two models were exchanged.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from hardtack.results import (
 from hardtack.results.leaderboard import CLEAN
 from hardtack.results.record import INCIDENTAL_SETTINGS
 
-ONE_OF_MANY = (ONE_VIEW, "flip_probability")  # types and severities, whose means are compared
-TURNS = 2000
-_NARROW = 64  # turns at a time, so that ten thousand images do not fill the memory
+SINGLE_VIEWS = (ONE_VIEW, "flip_probability")  # of one type and severity; their means are compared
+FLIPS = 2000
+_FLIPS_AT_ONCE = 64  # limits the memory that ten thousand images need
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """One number of two runs: `value` is the first's less the second's, with its 95 % bootstrap interval."""
+    """One number of two runs: `value` is the first minus the second, with its 95 % bootstrap interval."""
 
     about: str
     first: float
@@ -47,11 +48,11 @@ class Difference:
     high: float
     p_value: float
     n: int
-    share: bool = True  # reads best as a percentage
+    share: bool = True  # it is printed as a percentage
 
     def __str__(self) -> str:
         kind = ".2%" if self.share else ".4g"
-        first, second, value = (f"{one:{kind}}" for one in (self.first, self.second, self.value))
+        first, second, value = (f"{number:{kind}}" for number in (self.first, self.second, self.value))
         value = value if value.startswith("-") else f"+{value}"
         numbers = f"{first:>8} {second:>8} {value:>8}  [{self.low:+{kind}}, {self.high:+{kind}}]"
         return f"{numbers}  {_p(self.p_value):<10} n={self.n:<6} {self.about}"
@@ -64,42 +65,44 @@ class Comparison:
     differences: tuple[Difference, ...]
 
     def __str__(self) -> str:
-        head = [f"{self.first} less {self.second}", f"{'first':>8} {'second':>8} {'differ':>8}  95 % interval"]
+        head = [f"{self.first} minus {self.second}", f"{'first':>8} {'second':>8} {'differ':>8}  95 % interval"]
         return "\n".join([*head, *map(str, self.differences)])
 
 
 def compare(first: str | Path, second: str | Path, *, metric: str | None = None) -> Comparison:
-    """All comparable numbers of two run folders; `metric` keeps one kind, and shows single views too."""
+    """All comparable numbers of two run folders; `metric` keeps one metric, single views included."""
     runs = [read_run(first), read_run(second)]
     tables = [_newest(run, metric) for run in runs]
-    shared = _once({key: tables[0][key] for key in tables[0] if key in tables[1]})
+    shared = _without_repeats({key: tables[0][key] for key in tables[0] if key in tables[1]})
     if not shared:
         raise UserError(_nothing(runs, metric))
     labels = _labels([tables[0][key] for key in shared])
     pairs = [[table[key] for table in tables] for key in shared]
-    found = [_difference(runs, pair, label) for pair, label in zip(pairs, labels, strict=True)]
-    differences = [one for one in found if one is not None]
+    tested = [_difference(runs, pair, label) for pair, label in zip(pairs, labels, strict=True)]
+    differences = [difference for difference in tested if difference is not None]
     if not differences:
-        raise UserError(f"{runs[0].label} and {runs[1].label} have numbers in common, but not on the same images")
+        raise UserError(
+            f"{runs[0].label} and {runs[1].label} have numbers in common, but they were not measured on the same images"
+        )
     return Comparison(runs[0].label, runs[1].label, tuple(differences))
 
 
 def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
-    wanted = [r for r in run.results if r.metric == metric or (metric is None and r.metric not in ONE_OF_MANY)]
-    # of several checkpoints the best stands for the run, and of several measurements the newest
-    order = sorted(wanted, key=lambda one: (one.checkpoint == "best", one.created))
+    wanted = [r for r in run.results if r.metric == metric or (metric is None and r.metric not in SINGLE_VIEWS)]
+    # of several checkpoints the best represents the run, and of several measurements the newest
+    order = sorted(wanted, key=lambda result: (result.checkpoint == "best", result.created))
     return {_key(result): result for result in order if result.verdicts}
 
 
 def _key(result: Result) -> tuple[object, ...]:
-    """A clean accuracy does not depend on the suite it was measured in, and is compared once."""
+    """What must agree. Clean accuracy does not depend on the suite that measured it, and is compared once."""
     if result.metric == CLEAN and not result.protocol:
         return CLEAN, result.data, result.n, result.data_description
     return *comparable(result), result.extra.get("column")
 
 
-def _once(shared: dict[tuple[object, ...], Result]) -> list[tuple[object, ...]]:
-    """A number that a protocol has a column for stands there alone, and not under its suite as well."""
+def _without_repeats(shared: dict[tuple[object, ...], Result]) -> list[tuple[object, ...]]:
+    """Numbers that are also columns of a protocol are listed once, as columns."""
 
     def measured(result: Result) -> tuple[object, ...]:
         return comparable(dataclasses.replace(result, suite="", protocol=""))
@@ -109,24 +112,26 @@ def _once(shared: dict[tuple[object, ...], Result]) -> list[tuple[object, ...]]:
 
 
 def _nothing(runs: list[Run], metric: str | None) -> str:
-    known = {result.metric for run in runs for result in run.results}
-    if metric is not None and metric not in known:
-        return f"neither run has a '{metric}'{did_you_mean(metric, known) or '; they have ' + ', '.join(sorted(known))}"
+    metrics = {result.metric for run in runs for result in run.results}
+    if metric is not None and metric not in metrics:
+        hint = did_you_mean(metric, metrics) or f"; their metrics: {', '.join(sorted(metrics))}"
+        return f"neither run has the metric '{metric}'{hint}"
     return (
-        f"{runs[0].label} and {runs[1].label} have no number in common: only what was measured with the same settings, "
-        "on the same data and as many images, can be compared"
+        f"{runs[0].label} and {runs[1].label} have no number in common: numbers can be compared if they were measured "
+        "with the same settings, on the same data and the same number of images"
     )
 
 
 def _labels(results: list[Result]) -> list[str]:
-    """What each number is of; where that is the same, the settings that tell them apart."""
+    """What each number is about; where several agree in that, the settings that distinguish them are added."""
     labels = [_label(result) for result in results]
-    alike: dict[str, list[int]] = {}
+    same_label: dict[str, list[int]] = {}
     for place, label in enumerate(labels):
-        alike.setdefault(label, []).append(place)
-    for label, places in alike.items():
-        for place, apart in zip(places, distinguish([_settings(results[place]) for place in places]), strict=True):
-            labels[place] = f"{label} {apart}".rstrip()
+        same_label.setdefault(label, []).append(place)
+    for label, places in same_label.items():
+        differing = distinguish([_settings(results[place]) for place in places])
+        for place, settings in zip(places, differing, strict=True):
+            labels[place] = f"{label} {settings}".rstrip()
     return labels
 
 
@@ -139,7 +144,7 @@ def _label(result: Result) -> str:
 
 
 def _settings(result: Result) -> dict[str, object]:
-    """What else makes a number another one; how many images there are has a column, and clean ones have no settings."""
+    """Further settings that distinguish numbers; the number of images has a column of its own."""
     if result.metric == CLEAN:
         return {}
     settings = {key: value for key, value in result.attack_settings.items() if key not in ("n", *INCIDENTAL_SETTINGS)}
@@ -156,8 +161,8 @@ def _difference(runs: list[Run], results: list[Result], label: str) -> Differenc
     binary = bool(np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all())
     return Difference(
         about=label, first=float(a.mean()), second=float(b.mean()),
-        value=float((a - b).mean()), low=low, high=high, n=len(images),
-        p_value=paired(a > 0.5, b > 0.5).p_value if binary else turned(a - b), share=is_share(results[0].metric),
+        value=float((a - b).mean()), low=low, high=high, n=len(images), share=is_share(results[0].metric),
+        p_value=paired(a > 0.5, b > 0.5).p_value if binary else sign_flip_test(a - b),
     )  # fmt: skip
 
 
@@ -170,18 +175,18 @@ def _rows(run: Run, result: Result) -> dict[int, float] | None:
     return None if vector is None else dict(zip(columns["index"].tolist(), vector.tolist(), strict=True))
 
 
-def turned(difference: np.ndarray) -> float:
-    """Two-sided p-value of a mean difference per image under random signs; never below one in `TURNS` + 1."""
-    generator, seen = np.random.default_rng(0), abs(difference.sum())
+def sign_flip_test(difference: np.ndarray) -> float:
+    """Two-sided p-value of a mean difference per image under random signs; never below 1 / (`FLIPS` + 1)."""
+    generator, observed = np.random.default_rng(0), abs(difference.sum())
     tolerance = 1e-9 * np.abs(difference).sum()
     beyond = 0
-    for start in range(0, TURNS, _NARROW):
-        signs = generator.integers(0, 2, (min(_NARROW, TURNS - start), len(difference))) * 2 - 1
-        beyond += int((np.abs(signs @ difference) >= seen - tolerance).sum())
-    return (beyond + 1) / (TURNS + 1)
+    for start in range(0, FLIPS, _FLIPS_AT_ONCE):
+        signs = generator.integers(0, 2, (min(_FLIPS_AT_ONCE, FLIPS - start), len(difference))) * 2 - 1
+        beyond += int((np.abs(signs @ difference) >= observed - tolerance).sum())
+    return (beyond + 1) / (FLIPS + 1)
 
 
 def _p(value: float) -> str:
     if value < 1e-4:
         return "p < 0.0001"
-    return f"p ≤ {value:.2g}" if value == 1 / (TURNS + 1) else f"p = {value:.2g}"
+    return f"p ≤ {value:.2g}" if value == 1 / (FLIPS + 1) else f"p = {value:.2g}"

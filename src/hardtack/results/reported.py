@@ -1,7 +1,6 @@
-"""`hardtack import`: what others report of their models, from RobustBench's model info, as run folders.
+"""Numbers that others report, read from RobustBench's model info and kept as run folders (`hardtack import`).
 
-Such results stand in tables of their own, say that they were not measured here, and have neither an interval nor a
-number of images.
+Such results are marked as reported, get tables of their own, and have neither an interval nor a number of images.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ SUMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportJob:
-    """The words of `import`. `norm` is for files outside RobustBench's folders, whose names would say it."""
+class ImportConfig:
+    """The settings of `import`. `norm` is for files outside of RobustBench's folders, whose names state the norm."""
 
     output: str = "runs/reported"
     norm: Literal["linf", "l2", "corruptions"] | None = None
 
 
 def import_reported(paths: Iterable[str | Path], words: Mapping[str, Any] | None = None) -> list[Path]:
-    """Write a run folder for every model, with what its files report; a file that cannot be read stops all of them."""
-    job: ImportJob = build(ImportJob, words or {})
-    read = [_reported(file, job.norm) for file in _info_files(paths)]
+    """Write a run folder for every model with its reported numbers; nothing is written if a file cannot be read."""
+    config: ImportConfig = build(ImportConfig, words or {})
+    read = [_reported(file, config.norm) for file in _info_files(paths)]
     folders = []
     for results in read:
-        folders.append(Path(job.output).expanduser() / results[0].run)
+        folders.append(Path(config.output).expanduser() / results[0].run)
         append_results(folders[-1], results)
     return list(dict.fromkeys(folders))
 
@@ -53,12 +52,12 @@ def _info_files(paths: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
     for path in (Path(path).expanduser() for path in paths):
         if not path.exists():
-            near = did_you_mean(path.name, [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else [])
-            raise UserError(f"there is no file or folder {path}{near}")
-        found = sorted(path.rglob("*.json")) if path.is_dir() else [path]
-        if not found:
-            raise UserError(f"{path} holds no .json file; RobustBench's lie in its folder model_info")
-        files += found
+            names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise UserError(f"there is no file or folder {path}{did_you_mean(path.name, names)}")
+        inside = sorted(path.rglob("*.json")) if path.is_dir() else [path]
+        if not inside:
+            raise UserError(f"{path} holds no .json file; RobustBench's files are in its folder model_info")
+        files += inside
     if not files:
         raise UserError("name files or folders of RobustBench's model info: hardtack import model_info/cifar10/Linf")
     return list(dict.fromkeys(files))
@@ -83,17 +82,15 @@ def _reported(file: Path, norm: str | None) -> list[Result]:
         "extra": {"source": REPORTED, "paper": facts},
     }  # fmt: skip
     results = [Result(metric="clean_accuracy", value=_share(file, info, "clean_acc"), **shared)]
-    for key, words in ATTACKS.items() if board != CORRUPTIONS else ():
+    for key, attack in ATTACKS.items() if board != CORRUPTIONS else ():
         if _is_number(info.get(key)):
             value = _share(file, info, key)
-            results.append(Result(metric="robust_accuracy", value=value, threat=threat, attack=words, **shared))
-    for key, (metric, words) in SUMS.items() if board == CORRUPTIONS else ():
+            results.append(Result(metric="robust_accuracy", value=value, threat=threat, attack=attack, **shared))
+    for key, (metric, attack) in SUMS.items() if board == CORRUPTIONS else ():
         if _is_number(info.get(key)):
-            results.append(Result(metric=metric, value=_share(file, info, key), attack=words, **shared))
+            results.append(Result(metric=metric, value=_share(file, info, key), attack=attack, **shared))
     if len(results) == 1:
-        raise UserError(
-            f"{file} reports nothing but clean accuracy: is it a model info file of the {board} leaderboard?"
-        )
+        raise UserError(f"{file} reports only clean accuracy; check that it belongs to the {board} leaderboard")
     return results
 
 
@@ -103,21 +100,19 @@ def _read(file: Path) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{file} is not valid JSON: {' '.join(str(error).split())}") from None
     if not isinstance(info, dict) or "clean_acc" not in info:
-        raise UserError(f"{file} is no model info of RobustBench's: it has no clean_acc")
+        raise UserError(f"{file} is not RobustBench's model info: it has no clean_acc")
     return info
 
 
 def _board(file: Path, norm: str | None) -> str:
-    asked = norm or file.resolve().parent.name.lower()
-    if asked not in (*BOARDS, CORRUPTIONS):
-        raise UserError(
-            f"which leaderboard is {file} from? Its folder does not say it: give norm=linf, l2 or corruptions"
-        )
-    return asked
+    board = norm or file.resolve().parent.name.lower()
+    if board not in (*BOARDS, CORRUPTIONS):
+        raise UserError(f"the folder of {file} does not name a leaderboard: give norm=linf, l2 or corruptions")
+    return board
 
 
 def _listed_data(file: Path, info: dict[str, Any]) -> str:
-    """The folder's word goes before the file's: some files were copied from another leaderboard and still name it."""
+    """The folder is believed before the file: some files were copied from another leaderboard and still name it."""
     folder = file.resolve().parent.parent.name
     return folder if folder in IMAGES else str(info.get("dataset") or _missing(file, "dataset"))
 
@@ -136,5 +131,5 @@ def _is_number(value: Any) -> bool:
 def _share(file: Path, info: dict[str, Any], key: str) -> float:
     value = info.get(key)
     if not _is_number(value) or (float(str(value)) > 100 and "mce" not in key):
-        raise UserError(f"{file}: {key} is a percentage, found {value!r}")
+        raise UserError(f"{file}: {key} should be a percentage, found {value!r}")
     return round(float(str(value)) / 100, 6)

@@ -1,9 +1,9 @@
-"""RobustBench's model info, a JSON file for each model and leaderboard, from what was measured here.
+"""RobustBench's model info, a JSON file for each model and leaderboard, written from results measured with hardtack.
 
     model_info/cifar10/Linf/NAME.json      clean_acc, autoattack_acc at eps
     model_info/cifar10/corruptions/NAME.json      clean_acc, corruptions_acc (imagenet: corruptions_mce too)
 
-Numbers are per cent, as text. The folder says which norm a file is about; nothing inside it does.
+Numbers are percentages, as text. Only the folder says which norm a file is about.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from hardtack.base.files import write_text
 from hardtack.results.record import Result
 from hardtack.results.runs import Run, parse_threat
 
-IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # that its leaderboards look at
+IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # images of its leaderboards
 BOARDS = {"linf": "Linf", "l2": "L2"}
 CORRUPTIONS = "corruptions"
-TIERS = ("exact", "verified")  # whose verdicts are those of the official implementation
+TIERS = ("exact", "verified")  # their verdicts agree with the official implementation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """What RobustBench asks and no measurement knows; `threat` and `checkpoint` choose among several results."""
+    """Facts that RobustBench asks for and the user gives; `threat` and `checkpoint` select among several results."""
 
     name: str = ""  # the paper's title
     authors: str = ""
@@ -65,40 +65,42 @@ def model_infos(runs: Sequence[Run], paper: Paper) -> dict[Path, str]:
     infos: dict[Path, str] = {}
     without = []
     for run in runs:
-        found = _entries(run, paper)
-        without += [] if found else [run.label]
-        for board, results in found.items():
+        entries = _entries(run, paper)
+        without += [] if entries else [run.label]
+        for board, results in entries.items():
             info = _info(run, board, results, paper)
             infos[Path(info["dataset"]) / board / f"{_file_name(run.label)}.json"] = (
                 json.dumps(info, indent=2, ensure_ascii=False) + "\n"
             )
     if not infos:
         raise UserError(
-            f"no number of {', '.join(without)} is one that RobustBench lists: suite=autoattack version=standard with "
-            f"tier=exact or verified at {paper.threat or 'an linf or l2 threat'}, or suite=corruptions of all 15 "
-            f"common types and 5 severities with files=FOLDER (official files); measure that first"
+            f"{', '.join(without)}: no result that RobustBench lists. Measure suite=autoattack version=standard with "
+            f"tier=exact or verified at {paper.threat or 'an linf or l2 threat'}, or suite=corruptions with "
+            f"files=FOLDER (the official files) and all 15 common types and 5 severities"
         )
     if without:
-        warnings.warn(f"left out, as they have no number that RobustBench lists: {', '.join(without)}")
+        warnings.warn(f"these runs have no result that RobustBench lists and were left out: {', '.join(without)}")
     return infos
 
 
 def _entries(run: Run, paper: Paper) -> dict[str, list[Result]]:
-    """The results for each leaderboard, the newest last; the first of each is the robust accuracy."""
+    """The results for each leaderboard; the first is the robust accuracy, or the mean corrupted accuracy."""
     boards: dict[str, list[Result]] = {}
-    for result in sorted(run.results, key=lambda one: (_tier(one) == "exact", one.created)):
+    for result in sorted(run.results, key=lambda result: (_tier(result) == "exact", result.created)):
         if paper.checkpoint not in (None, result.checkpoint):
             continue
         if _is_autoattack(result) and paper.threat in (None, result.threat):
             board = BOARDS[parse_threat(str(result.threat))[0]]
-            others = {one.threat for one in boards.get(board, ())} - {result.threat}
+            others = {other.threat for other in boards.get(board, ())} - {result.threat}
             if others:
-                raise UserError(f"{run.label} has AutoAttack at {others.pop()} and {result.threat}: choose by threat=…")
+                raise UserError(
+                    f"{run.label} has AutoAttack results at {others.pop()} and {result.threat}: select one by threat=…"
+                )
             boards[board] = [result]
         elif _is_benchmark(result) and paper.threat in (None, CORRUPTIONS):
             kept = boards.get(CORRUPTIONS, [])
-            same = [one for one in kept if one.evaluation == result.evaluation and one.metric != result.metric]
-            boards[CORRUPTIONS] = sorted([*same, result], key=lambda one: one.metric, reverse=True)
+            same = [other for other in kept if other.evaluation == result.evaluation and other.metric != result.metric]
+            boards[CORRUPTIONS] = sorted([*same, result], key=lambda other: other.metric, reverse=True)
     return boards
 
 
@@ -118,7 +120,7 @@ def _is_autoattack(result: Result) -> bool:
 
 
 def _is_benchmark(result: Result) -> bool:
-    """A sum over the whole benchmark, from its official files: regenerated images are near them, and not the same."""
+    """A mean over the whole benchmark, from its official files; regenerated images are similar but not the same."""
     how = result.attack_settings
     return (
         result.suite == CORRUPTIONS
@@ -131,10 +133,11 @@ def _is_benchmark(result: Result) -> bool:
 
 def _info(run: Run, board: str, results: list[Result], paper: Paper) -> dict[str, Any]:
     first = results[0]
-    clean = [one for one in run.results if one.evaluation == first.evaluation and one.metric == "clean_accuracy"]
+    measured_with = [result for result in run.results if result.evaluation == first.evaluation]
+    clean = [result for result in measured_with if result.metric == "clean_accuracy"]
     if board == CORRUPTIONS:
         fields = {"mean_corrupted_accuracy": "corruptions_acc", "mean_corruption_error": "corruptions_mce"}
-        numbers = {fields[one.metric]: _per_cent(one.value) for one in results}
+        numbers = {fields[result.metric]: _per_cent(result.value) for result in results}
     else:
         numbers = {"autoattack_acc": _per_cent(first.value)}
     red = sorted({flag["code"] for flag in first.flags if flag["level"] == "red"})
@@ -160,9 +163,9 @@ def _dataset(result: Result, paper: Paper) -> str:
     name = paper.dataset or re.split("[/:]", result.data)[0]
     if name not in IMAGES:
         hint = did_you_mean(name, IMAGES) or f", one of {', '.join(IMAGES)}"
-        raise UserError(f"RobustBench has no data '{name}'; say which of its sets {result.data} is: dataset=NAME{hint}")
+        raise UserError(f"RobustBench has no data set '{name}'; name the one that {result.data} is: dataset=NAME{hint}")
     if result.n < IMAGES[name]:
-        warnings.warn(f"{result.run}: measured on {result.n:,} images; RobustBench looks at {IMAGES[name]:,}")
+        warnings.warn(f"{result.run}: measured on {result.n:,} images; RobustBench uses {IMAGES[name]:,}")
     return name
 
 

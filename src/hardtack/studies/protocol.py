@@ -1,7 +1,7 @@
 """A protocol: columns in order, each an evaluation and which of its numbers is meant.
 
-One YAML file each. Its version goes up with every change that could move a number, and results carry it: numbers of two
-versions never stand in one table.
+Each protocol is one YAML file. Its version is raised with every change that could change a number. Results carry the
+version, and numbers of different versions are never put into one table.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _OF_COLUMN = ("metric", "of", "data", "official", "worst_of")
 class Column:
     """One number of a row.
 
-    settings   of the evaluation, as words of `evaluate` would have them
-    metric     which of its results; `of`: the one whose attack begins so
-    data       measured on other images than the rest: a key of the protocol's folders
-    official   files that are taken where they are at hand: a key of the protocol's folders
-    worst_of   no evaluation of its own: images that stand in all of these columns
+    settings   settings of the evaluation, as for `hardtack evaluate`
+    metric     which of its results is the number
+    of         the result whose attack name begins with this text, where a metric has several results
+    data       the column has images of its own: a key of the protocol's folders
+    official   official files that are used if they are present: a key of the protocol's folders
+    worst_of   not an evaluation: the share of images that are correct in all of these columns
     """
 
     name: str
@@ -41,7 +42,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """`threat` and `n` are defaults that the user may replace; what a column states itself is fixed."""
+    """`threat` and `n` are defaults that the user may change; the settings of a column are fixed."""
 
     name: str
     version: int
@@ -56,13 +57,13 @@ class Protocol:
 
 
 def list_protocols() -> dict[str, str]:
-    """Names such as `architectures/cifar`, and what the first line of the file says of each."""
+    """Names such as `architectures/cifar`, each with the comment in the first line of its file."""
     files = sorted(FOLDER.rglob("*.yaml"))
     return {path.relative_to(FOLDER).with_suffix("").as_posix(): _first_comment(path) for path in files}
 
 
 def read_protocol(name: str | Path) -> Protocol:
-    """A protocol by its name, or by the path of a YAML file of the user's."""
+    """A protocol by its name, or by the path of the user's own YAML file."""
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return _parse(path.stem, read_yaml(path))
@@ -74,24 +75,26 @@ def read_protocol(name: str | Path) -> Protocol:
 
 
 def _parse(name: str, values: dict[str, Any]) -> Protocol:
-    given = values.pop("columns", None)
-    if not isinstance(given, Mapping) or not given:
-        raise UserError(f"protocol '{name}' needs columns: a mapping from names to settings")
-    columns = tuple(_column(name, str(title), dict(settings)) for title, settings in given.items())
+    listed = values.pop("columns", None)
+    if not isinstance(listed, Mapping) or not listed:
+        raise UserError(f"protocol '{name}' has no columns; it needs `columns:`, a mapping from names to settings")
+    columns = tuple(_column(name, str(title), dict(settings)) for title, settings in listed.items())
     protocol: Protocol = build(Protocol, {"name": name, "version": 1, "columns": (), **values})
     _check(name, columns, protocol.folders)
     return Protocol(**{**vars(protocol), "columns": columns})
 
 
-def _column(protocol: str, name: str, given: dict[str, Any]) -> Column:
-    about = {key: given.pop(key) for key in _OF_COLUMN if key in given}
-    column: Column = build(Column, {"name": name, "settings": given, **about}, path=f"columns.{name}")
-    if bool(given) == bool(column.worst_of):
-        raise UserError(f"protocol '{protocol}': column '{name}' is an evaluation (suite: …) or a worst_of others")
-    if given:
+def _column(protocol: str, name: str, settings: dict[str, Any]) -> Column:
+    about = {key: settings.pop(key) for key in _OF_COLUMN if key in settings}
+    column: Column = build(Column, {"name": name, "settings": settings, **about}, path=f"columns.{name}")
+    if bool(settings) == bool(column.worst_of):
+        raise UserError(
+            f"protocol '{protocol}': column '{name}' needs the settings of an evaluation (suite: …), or worst_of"
+        )
+    if settings:
         from hardtack.evaluation.settings import EvaluationConfig  # late: listing protocols needs no torch
 
-        build(EvaluationConfig, given, path=f"columns.{name}")  # a misspelt key or suite is found before all else
+        build(EvaluationConfig, settings, path=f"columns.{name}")  # misspelt keys and suites are reported first
     return column
 
 
@@ -101,10 +104,14 @@ def _check(name: str, columns: tuple[Column, ...], folders: Mapping[str, str]) -
         for other in column.worst_of:
             if other not in names[:place]:
                 hint = did_you_mean(other, names[:place])
-                raise UserError(f"protocol '{name}': no column '{other}' stands before '{column.name}'{hint}")
+                raise UserError(
+                    f"protocol '{name}': worst_of of '{column.name}' names '{other}', no column before it{hint}"
+                )
         for key in (column.data, column.official):
             if key is not None and key not in folders:
-                raise UserError(f"protocol '{name}': '{key}' of column '{column.name}' is not among its folders")
+                raise UserError(
+                    f"protocol '{name}': column '{column.name}' names '{key}', which is not listed under `folders:`"
+                )
 
 
 def _first_comment(path: Path) -> str:

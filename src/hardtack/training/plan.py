@@ -1,8 +1,8 @@
-"""`hardtack plan RECIPE`: what a training run will cost, before it is paid for.
+"""What a training run will cost (`hardtack plan RECIPE`).
 
-Steps and images follow from the recipe. How often an image passes the model in a step is counted in a real one, and
-how long a step takes, data and attack included, is tried out in a few: those of the last epoch, when attacks have
-their full radius and whatever starts late has started. An upper bound, then, for runs that begin gently.
+The numbers of steps and images follow from the recipe. A few steps are run to count how often an image passes the model
+and to measure how long a step takes, with data loading and attack. They are steps of the last epoch, when attacks have
+their full radius and everything that starts late has started; for runs with a warm-up the plan is an upper bound.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from hardtack.training.trainer import Trainer, Validate
 BUDGET_S = 6.0
 WARM_STEPS = 5  # after which compiled steps are recorded and replayed
 STEPS = 20
-JUDGED_IMAGES = 64
+VALIDATION_IMAGES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What is known beforehand. Passes are those of one image in one step."""
+    """The cost of a training run. Passes are those of one image in one step."""
 
     title: str
     parameters: int
@@ -53,9 +53,9 @@ class TrainingPlan:
     memory_mb: float
     device: str
     precision: str
-    judgements: int
-    judged_images: int
-    judgement_s: float
+    validations: int
+    validation_images: int
+    one_validation_s: float
     disk_mb: float
     on_gpu: bool
 
@@ -65,7 +65,7 @@ class TrainingPlan:
 
     @property
     def validation_s(self) -> float:
-        return self.judgements * self.judgement_s
+        return self.validations * self.one_validation_s
 
     @property
     def total_s(self) -> float:
@@ -77,17 +77,17 @@ class TrainingPlan:
         millions += f", {self.trained / 1e6:.2f} M trained" if self.trained < self.parameters else ""
         lines = [
             f"plan: {self.title} ({millions}), {self.images:,} images {size}, {self.classes} classes",
-            f"  {self.device}, {self.precision}, batch {self.batch_size}{split}: {self.tried_steps} steps tried out, "
+            f"  {self.device}, {self.precision}, batch {self.batch_size}{split}: {self.tried_steps} steps measured, "
             f"{self.step_s:.3g} s each, {self.batch_size / self.step_s:,.0f} images/s, "
-            f"about {self.memory_mb:,.0f} MB at the peak",
+            f"about {self.memory_mb:,.0f} MB peak memory",
         ]
-        passes = [("in a step, an image passes", "forwards", "backwards")]
+        passes = [("passes of an image per step", "forwards", "backwards")]
         passes += [(name, f"{cost.forwards:,}", f"{cost.backwards:,}") for name, cost in self._costs()]
         seen = f"{self.steps * self.batch_size:,}"
-        bill = [("in all", "steps", "images", "time")]
+        bill = [("total", "steps", "images", "time")]
         bill.append((f"{self.epochs} epochs", f"{self.steps:,}", seen, duration(self.training_s)))
-        if self.judgements:
-            each = f"{self.judgements} × {self.judged_images:,}"
+        if self.validations:
+            each = f"{self.validations} × {self.validation_images:,}"
             bill.append(("validation", "", each, duration(self.validation_s)))
             bill.append(("sum", "", "", duration(self.total_s)))
         hours = [f"  GPU-hours: {self.total_s / 3600:,.2g}"] if self.on_gpu else []
@@ -107,7 +107,7 @@ def plan_training(recipe: Recipe, *, make_validator: Callable[[Recipe], Validate
     job.progress.done = (recipe.train.epochs - 1) * job.steps_per_epoch
     with torch.random.fork_rng([job.device.index] if job.device.type == "cuda" else []):
         attack, update, step_s, tried, memory_mb = _try_out(job)
-    judgements, judged, judgement_s = _validation(recipe, job.model, make_validator)
+    validations, images_validated, one_validation_s = _validation(recipe, job.model, make_validator)
     weights = sum(parameter.numel() for parameter in job.model.parameters())
     trained = sum(parameter.numel() for parameter in job.parameters)
     moments = {"adamw": 2, "sgd": 1}[recipe.optimiser.name]
@@ -118,8 +118,8 @@ def plan_training(recipe: Recipe, *, make_validator: Callable[[Recipe], Validate
         steps=recipe.train.epochs * job.steps_per_epoch, batch_size=recipe.train.batch_size,
         accumulate=recipe.train.accumulate, attack=attack, update=update, step_s=step_s, tried_steps=tried,
         memory_mb=memory_mb, device=device_name(recipe.runtime), precision=recipe.runtime.precision,
-        judgements=judgements, judged_images=judged, judgement_s=judgement_s, disk_mb=floats * 4 / 2**20,
-        on_gpu=job.device.type == "cuda",
+        validations=validations, validation_images=images_validated, one_validation_s=one_validation_s,
+        disk_mb=floats * 4 / 2**20, on_gpu=job.device.type == "cuda",
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
             small_s = timed(lambda: job.step(few), 1) / len(few.x)
         attack, update = (Cost(*(count // len(few.x) for count in pair)) for pair in passes)
         width, share = job.config.batch_size, job.config.accumulate
-        if job.device.type != "cuda":  # a GPU is built for the whole batch; elsewhere a part of a large one must do
+        if job.device.type != "cuda":  # a CPU may take only a part of a large batch in the time there is
             affordable = int(BUDGET_S / 4 / small_s) // share * share
             width = min(width, max(affordable, len(few.x)))
         job.accelerate()
@@ -147,7 +147,7 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
     except torch.OutOfMemoryError:
         size = job.config.batch_size // job.config.accumulate
         raise UserError(
-            f"a batch of {size} images does not fit; raise train.accumulate, or train.checkpoint_blocks=true"
+            f"a batch of {size} images does not fit; raise train.accumulate or set train.checkpoint_blocks=true"
         ) from None
     factor = job.config.batch_size / width
     return attack, update, sorted(times)[len(times) // 2] * factor, len(times), memory.peak_mb(factor)
@@ -163,14 +163,14 @@ def _first(batch: Batch, count: int) -> Batch:
 
 @contextlib.contextmanager
 def _counted(model: nn.Module) -> Iterator[tuple[list[int], list[int]]]:
-    """Images that pass inside the block, [forwards, backwards]: those of attacks, those that weights learn from."""
+    """Counts of images that pass the model, [forwards, backwards]: in the attack, and in the update of the weights."""
     attack, update = [0, 0], [0, 0]
 
     def count(module: nn.Module, given: Any, out: Any) -> None:
         learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())
-        one = update if learns else attack
-        one[0] += len(given[0])
-        one[1] += len(given[0]) if learns or (torch.is_grad_enabled() and given[0].requires_grad) else 0
+        counts = update if learns else attack
+        counts[0] += len(given[0])
+        counts[1] += len(given[0]) if learns or (torch.is_grad_enabled() and given[0].requires_grad) else 0
 
     handle = model.register_forward_hook(count)
     try:
@@ -182,14 +182,14 @@ def _counted(model: nn.Module) -> Iterator[tuple[list[int], list[int]]]:
 def _validation(
     recipe: Recipe, model: nn.Module, make_validator: Callable[[Recipe], Validate | None]
 ) -> tuple[int, int, float]:
-    """How often epochs are judged, on how many images, and the seconds of one judgement."""
+    """The number of validations, the images of each, and its seconds."""
     if recipe.data.validation == 0:
         return 0, 0, 0.0
     images = min(len(load_data(recipe.data, "validation")), recipe.validation.limit or 2**62)
-    few = min(images, JUDGED_IMAGES)
+    few = min(images, VALIDATION_IMAGES)
     short = dataclasses.replace(recipe, validation=dataclasses.replace(recipe.validation, limit=few))
-    judge = make_validator(short)
-    assert judge is not None
-    judge(model)  # whatever the first call sets up
-    seconds = timed(lambda: judge(model), 1) / few
+    validate = make_validator(short)
+    assert validate is not None
+    validate(model)  # the first call sets things up
+    seconds = timed(lambda: validate(model), 1) / few
     return -(-recipe.train.epochs // recipe.validation.every), images, seconds * images

@@ -244,12 +244,12 @@ def test_settings_of_analyses_are_listed(capsys):
         (["model=vit_digits", "sparsity", "threshold=1"], "did you mean sparsity.threshold"),
         (["model=vit_digits", "sparsity", "sparsity.treshold=1"], "sparsity.treshold"),
         (["model=vit_digits", "sparsity", "sparsity=1"], "sparsity.KEY"),
-        (["model=vit_digits", "sparsity", "n=3"], "looks at none"),
+        (["model=vit_digits", "sparsity", "n=3"], "uses no images"),
         (["nowhere", "sparsity"], "nowhere"),
         (["sparsity"], "name a run folder or a model"),
         (["sparsity", "nowhere"], "there is no analysis 'nowhere'"),
         (["runs/nowhere", "sparsty"], "did you mean 'sparsity'"),
-        (["a", "sparsity", "b"], "one run at a time: found a and b"),
+        (["a", "sparsity", "b"], "one run folder at a time, found a and b"),
     ],
 )
 def test_mistakes_are_one_line(words, said, capsys, tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def test_a_threat_may_be_chosen_only_where_the_protocol_leaves_it_open(tmp_path)
     )
     assert row.results[-1].threat == "linf:0.01"
     assert row.results[-1].attack_settings["stages"][0]["restarts"] == 5
-    with pytest.raises(UserError, match="has threats of its own"):
+    with pytest.raises(UserError, match="fixes its threats"):
         measure_protocol(protocol="architectures/cifar", threat="linf:0.01", **FEW)
 
 
@@ -85,11 +85,11 @@ def test_a_threat_may_be_chosen_only_where_the_protocol_leaves_it_open(tmp_path)
     "words, message",
     [
         ({"protocol": "architectures/cifr"}, "did you mean 'architectures/cifar'"),
-        ({"protocol": "architectures/cifar", "tier": "fast"}, "'tier' is settled by protocol architectures/cifar 1"),
+        ({"protocol": "architectures/cifar", "tier": "fast"}, "protocol architectures/cifar 1 fixes 'tier'"),
         ({"protocol": "architectures/cifar", "chekpoint": "last"}, "did you mean 'checkpoint'"),
-        ({"protocol": "rspc/cifar", "folders.cifar_d": "x"}, "knows no folder 'cifar_d'; it has cifar_c"),
+        ({"protocol": "rspc/cifar", "folders.cifar_d": "x"}, "has no folder 'cifar_d'; its folders: cifar_c"),
         ({"protocol": "rspc/cifar", "folders.cifar_c": "nowhere"}, "there is no file or folder 'nowhere'"),
-        ({"protocol": "rspc/cifar", "folders": "x"}, "say which folder is meant: folders.cifar_c=PATH"),
+        ({"protocol": "rspc/cifar", "folders": "x"}, "name the folder by its key: folders.cifar_c=PATH"),
     ],
 )
 def test_mistakes_are_said_before_anything_is_measured(words, message, tmp_path):
@@ -101,13 +101,13 @@ def test_mistakes_are_said_before_anything_is_measured(words, message, tmp_path)
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("version: 1", "needs columns"),
+        ("version: 1", "has no columns"),
         ("columns: {a: {suite: clan}}", "did you mean 'clean'"),
         ("columns: {a: {suite: pgd, threat: linf:1, metrc: b}}", "metrc"),
-        ("columns: {a: {worst_of: [b]}}", "no column 'b' stands before 'a'"),
-        ("columns: {a: {metric: b}}", "an evaluation .suite: …. or a worst_of"),
-        ("columns: {a: {suite: clean, data: x}}", "'x' of column 'a' is not among its folders"),
-        ("colums: {}", "needs columns"),
+        ("columns: {a: {worst_of: [b]}}", "worst_of of 'a' names 'b', no column before it"),
+        ("columns: {a: {metric: b}}", "the settings of an evaluation .suite: …., or worst_of"),
+        ("columns: {a: {suite: clean, data: x}}", "column 'a' names 'x', which is not listed"),
+        ("colums: {}", "has no columns"),
     ],
 )
 def test_a_protocol_of_the_users_own_is_checked(text, message, tmp_path):
@@ -140,9 +140,12 @@ def test_what_is_not_there_is_named_and_the_rest_is_measured(tmp_path):
     )
     row = measure_protocol(protocol=protocol, output=str(tmp_path / "run"), quiet=True, **FEW)
     assert [result.extra["column"] for result in row.results] == ["clean"]
-    assert "say where it is with folders.imagenet_a=PATH" in row.missing["A"] and row.missing["both"] == "needs A"
+    assert (
+        "give its path as folders.imagenet_a=PATH" in row.missing["A"]
+        and row.missing["both"] == "it needs the columns A"
+    )
     assert "not measured" in str(row)
-    with pytest.raises(UserError, match="say where it is"):
+    with pytest.raises(UserError, match="give its path"):
         row.value("A")
 
 
@@ -211,4 +214,4 @@ def test_a_plan_names_what_it_leaves_out(tmp_path, capsys):
         " A: {suite: clean, metric: clean_accuracy, data: imagenet_a}}",
     )
     assert main(["plan", "model=vit_digits", "data=digits", "n=6", f"protocol={protocol}"]) == 0
-    assert "plan: A is left out: there is no folder imagenet-a" in capsys.readouterr().out
+    assert "plan: column A cannot be measured: there is no folder imagenet-a" in capsys.readouterr().out

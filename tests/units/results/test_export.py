@@ -201,7 +201,7 @@ REFUSED = {
 def test_other_numbers_are_refused(name, capsys):
     append_results("runs/vit", REFUSED[name])
     assert main(["export", "runs/vit", "format=robustbench"]) == 2
-    assert "no number of vit is one that RobustBench lists" in capsys.readouterr().err
+    assert "vit: no result that RobustBench lists" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -222,12 +222,12 @@ def test_mistakes(words, said, capsys):
 def test_two_radii_of_a_norm_are_told_apart_by_threat(capsys):
     append_results("runs/vit", attacked() + attacked(0.5, threat="linf:4/255", evaluation="autoattack-2"))
     assert main(["export", "runs", "format=robustbench"]) == 2
-    assert "choose by threat=" in capsys.readouterr().err
+    assert "select one by threat=" in capsys.readouterr().err
     info = json.loads(exported(capsys, "runs", "format=robustbench", "threat=linf:4/255"))
     assert (info["eps"], info["autoattack_acc"]) == ("4/255", "50.00")
 
 
 def test_fewer_images_than_the_leaderboard_are_said(capsys):
     append_results("runs/vit", attacked(n=1000))
-    with pytest.warns(UserWarning, match="1,000 images; RobustBench looks at 10,000"):
+    with pytest.warns(UserWarning, match="1,000 images; RobustBench uses 10,000"):
         assert main(["--debug", "export", "runs", "format=robustbench"]) == 0

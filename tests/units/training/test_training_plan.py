@@ -20,12 +20,12 @@ def planned(tmp_path, **sections):
     return plan_training(recipe, make_validator=validator_of)
 
 
-def test_steps_images_and_judgements_follow_from_the_recipe(tmp_path):
-    """32 of 40 images are trained on, 8 judge."""
+def test_steps_images_and_validations_follow_from_the_recipe(tmp_path):
+    """32 of 40 images are trained on, 8 validate."""
     found = planned(tmp_path, train={"epochs": 5, "batch_size": 6, "accumulate": 2}, validation={"every": 2})
-    assert (found.images, found.steps, found.batch_size, found.judgements) == (32, 25, 6, 3)
-    assert found.judged_images == 8 and found.classes == 4 and found.shape == (3, 8, 8)
-    assert found.total_s == found.steps * found.step_s + 3 * found.judgement_s > 0
+    assert (found.images, found.steps, found.batch_size, found.validations) == (32, 25, 6, 3)
+    assert found.validation_images == 8 and found.classes == 4 and found.shape == (3, 8, 8)
+    assert found.total_s == found.steps * found.step_s + 3 * found.one_validation_s > 0
     assert found.memory_mb > 0 and not found.on_gpu
     text = str(found)
     assert "25" in text and "3 × 8" in text and "in 2 parts" in text and "GPU-hours" not in text
@@ -82,4 +82,4 @@ def test_settings_that_train_need_no_recipe(tmp_path):
     data = write_data(tmp_path / "data.npz")
     model = [f"model.{key}={value}" for key, value in (("name", "vit_digits"), ("image_size", 8))]
     words = [f"data=npz:{data}", *model, "train.batch_size=8", "train.epochs=1", "runtime.device=cpu"]
-    assert "in a step, an image passes" in str(plan(None, [*words, f"output={tmp_path}/run"]))
+    assert "passes of an image per step" in str(plan(None, [*words, f"output={tmp_path}/run"]))

@@ -146,7 +146,7 @@ MISTAKES = {
     "a wrong norm": (["import", "loose.json", "norm=l3"], "'norm'"),
     "not JSON": (["import", "text.json"], "not valid JSON"),
     "something else": (["import", "other.json"], "no clean_acc"),
-    "a share for a percentage": (["import", "big.json", "norm=linf"], "is a percentage, found '6276'"),
+    "a share for a percentage": (["import", "big.json", "norm=linf"], "should be a percentage, found '6276'"),
     "an empty folder": (["import", "empty"], "holds no .json file"),
     "a wrong word": (["import", "Linf", "ouput=x"], "did you mean 'output'"),
     "nothing": (["import"], "FILES"),

@@ -11,7 +11,7 @@ from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
 from hardtack.evaluation import Provenance
 from hardtack.results import append_results, distinguish, paired, read_results, read_verdicts, write_verdicts
-from hardtack.results.compare import _p, compare, turned
+from hardtack.results.compare import _p, compare, sign_flip_test
 
 
 @pytest.fixture(scope="module")
@@ -110,12 +110,12 @@ def test_a_run_does_not_differ_from_itself(runs):
         assert one.value == one.low == one.high == 0 and one.p_value == 1
 
 
-def test_signs_turned_at_random_agree_with_an_exact_count():
+def test_signs_sign_flip_test_at_random_agree_with_an_exact_count():
     difference = np.array([0.5, 0.5, 0.5, 0.5])
-    assert turned(difference) == pytest.approx(2 / 16, abs=0.03)  # all signs alike: two of sixteen
-    assert turned(np.zeros(5)) == 1.0
-    assert turned(np.full(60, 0.1)) < 1e-3
-    assert _p(turned(np.full(60, 0.1))).startswith("p ≤ ") and _p(0.0003) == "p = 0.0003"  # the latter is exact
+    assert sign_flip_test(difference) == pytest.approx(2 / 16, abs=0.03)  # all signs alike: two of sixteen
+    assert sign_flip_test(np.zeros(5)) == 1.0
+    assert sign_flip_test(np.full(60, 0.1)) < 1e-3
+    assert _p(sign_flip_test(np.full(60, 0.1))).startswith("p ≤ ") and _p(0.0003) == "p = 0.0003"  # the latter is exact
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,6 @@ def test_mistakes(runs, words, message, capsys):
 def test_the_command(runs, capsys):
     assert main(["compare", str(runs / "a"), str(runs / "b")]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("a less b") and "p " in out and "n=20" in out
+    assert out.startswith("a minus b") and "p " in out and "n=20" in out
     with pytest.raises(UserError):
         compare(runs / "a", runs / "c")
