@@ -31,11 +31,11 @@ from torch import Tensor, nn
 import hardtack as ht
 from hardtack.attacks import APGD
 from hardtack.attacks import preserve_state as preserve_state
-from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.attempts import AttackInputs
 from hardtack.attacks.pool.fast_copy import compile_blocks, search_model
 from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.queue import Round
-from hardtack.attacks.pool.search import Try
+from hardtack.attacks.pool.search import PlannedAttempt
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.config import build
 from hardtack.data import batches
@@ -96,11 +96,13 @@ def ceiling(search: nn.Module, x: Tensor, y: Tensor) -> dict[str, float]:
     return {"forwards_per_s": replayed(forward), "gradients_per_s": replayed(gradient)}
 
 
-def pool_share(search: nn.Module, verifier: Verifier, images: Images, threat: Threat, most: float) -> dict[str, float]:
+def pool_share(
+    search: nn.Module, verifier: Verifier, images: AttackInputs, threat: Threat, most: float
+) -> dict[str, float]:
     """Gradients/s of the pool on images that stand, over the ceiling."""
     attack = APGD(threat=threat, loss="margin", schedule="cosine", steps=50)
     pool = Pool(search, verifier.runtime, SLOTS, verifier, "fp32")
-    rounds = [Round(tuple(Try(rank, 0, 50) for rank in range(9)))]
+    rounds = [Round(tuple(PlannedAttempt(rank, 0, 50) for rank in range(9)))]
     _, seconds = timed(lambda: pool.run(attack, images, rounds))
     rate = pool.spent.backwards / seconds
     return {"items": 9 * len(images.x), "gradients_per_s": rate, "pool_share": rate / most}
@@ -192,7 +194,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     with preserve_state(model):
         standing = robust.nonzero()[:, 0]  # of the tier that came last
         verifier = Verifier(model, runtime)
-        images = Images(x, y, torch.arange(len(y), device="cuda"), verifier.logits(x)).of(standing)
+        images = AttackInputs(x, y, torch.arange(len(y), device="cuda"), verifier.logits(x)).of(standing)
         say(pool=pool_share(search, verifier, images, threat, found["ceiling"]["gradients_per_s"]))
         if arguments.compiled:
             compile_blocks(search)

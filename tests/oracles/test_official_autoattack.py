@@ -6,7 +6,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.attacks import APGD
-from hardtack.attacks.pool.search import Work
+from hardtack.attacks.pool.search import NewItems
 from hardtack.evaluation.plan import OFFICIAL
 from hardtack.threats import Threat
 
@@ -65,11 +65,12 @@ def test_apgd_takes_the_official_steps(model, threat, loss):
     attack = APGD(threat=threat, steps=25, loss=loss, official=True)
     yes, number = torch.ones_like(y, dtype=torch.bool), torch.full_like(y, 25)
     state = attack.begin(
-        Work(x=x, y=y, target=torch.full_like(y, -1), keys=y, steps=number, clean=model(x).detach(), start=start,
+        NewItems(x=x, y=y, target=torch.full_like(y, -1), keys=y, image_keys=y, steps=number,
+             clean=model(x).detach(), start=start,
              warm=yes, restart=torch.zeros_like(y))
     )  # fmt: skip
     for _ in range(26):
-        state = {**state, **attack.step(model, state)}
+        state = {**state, **attack.advance(model, state)}
     assert torch.allclose(state["best_loss"], expected, rtol=1e-3)
 
 

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from hardtack.analysis.analysis import AnalysisContext
-from hardtack.attacks import Ascent, call
+from hardtack.attacks import Ascent, as_attack
+from hardtack.attacks.contract import settings_of
 from hardtack.base import randomness
 from hardtack.base.config import choose
 from hardtack.base.errors import UserError
@@ -26,7 +26,7 @@ def make_adversary(given: Any, threat: Threat, *, steps: int = 20, reach: float 
     Unless told, it is PGD of `steps` steps which together are `reach` times the radius long.
     """
     if not isinstance(given, Mapping | str):
-        if not dataclasses.is_dataclass(given) or not hasattr(given, "threat"):
+        if "threat" not in settings_of(given):
             raise UserError("'attack' is a name, settings, or an attack that has a threat")
         return _under(given, threat)
     settings = {"name": "pgd", **({"name": given} if isinstance(given, str) else given)}
@@ -51,10 +51,7 @@ def moved(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, se
 
 def attacked(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """The same, and for which images the gradient at the start was zero, so that the attack had nothing to follow."""
-    keys = randomness.make_keys(index, seed)
-    if not hasattr(attack, "run"):  # one of the user's
-        return call(attack, model, x, y, keys=keys).detach(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    outcome = attack.run(model, x, y, keys=keys)
+    outcome = as_attack(attack).run(model, x, y, keys=randomness.make_keys(index, seed))
     return outcome.x_adv.detach(), outcome.zero_gradient
 
 

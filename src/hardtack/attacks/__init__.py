@@ -1,15 +1,16 @@
-"""What an adversary does."""
+"""Attacks: the contract, one file per attack, and the pool that runs many searches at once."""
 
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.carlini_wagner import CarliniWagner
+from hardtack.attacks.contract import Attack, as_attack
 from hardtack.attacks.fab import FAB
 from hardtack.attacks.losses import LOSSES, get_loss
 from hardtack.attacks.minimum_norm import MinimumNorm
 from hardtack.attacks.occlusion import Occlusion
-from hardtack.attacks.outcome import Outcome
+from hardtack.attacks.outcome import AttackOutcome
 from hardtack.attacks.patch_fool import PatchFool
-from hardtack.attacks.preserve_state import Mode, call, preserve_state
+from hardtack.attacks.preserve_state import Mode, preserve_state
 from hardtack.attacks.square import Square
 from hardtack.attacks.transfer import Transfer
 
@@ -18,16 +19,17 @@ __all__ = [
     "FAB",
     "LOSSES",
     "Ascent",
+    "Attack",
+    "AttackOutcome",
     "CarliniWagner",
     "MinimumNorm",
     "Mode",
     "Occlusion",
-    "Outcome",
     "PatchFool",
     "Square",
     "Transfer",
+    "as_attack",
     "ascent_step",
-    "call",
     "get_loss",
     "preserve_state",
 ]

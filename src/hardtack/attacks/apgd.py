@@ -1,12 +1,12 @@
 """APGD (Croce and Hein 2020), linf and l2, and its l1 form ("Mind the box", 2021): ascent that needs no tuning.
 
-The step starts at twice eps (l1: eps) with momentum. At checkpoints that come ever closer together, images whose
-loss rose too rarely, or whose best loss stands still, halve their step and go back to their best point. In l1 the
-step moves as many pixels as the sparsity of the best point suggests.
+The step size starts at twice eps (l1: eps), with momentum. There are checkpoints at decreasing distances. At each of
+them, images whose loss rose in too few steps, or whose best loss has not changed, halve their step size and return to
+their best point. In l1 a step changes as many pixels as the sparsity of the best point suggests.
 
-`official=True` repeats the published implementation where it departs from its paper: the first comparison of
-losses is with zero, and l2 points are scaled to the ball, then clipped. Every row carries its own pass counter, so
-that all that depends on time is looked up in tables.
+`official=True` repeats the published implementation where it departs from its paper: the first comparison of losses is
+with zero, and l2 points are scaled to the ball, then clipped. Every row counts its own passes, so everything that
+depends on time is looked up in tables.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.ascent import input_gradient
-from hardtack.attacks.contract import Called
+from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import get_loss, target_loss
-from hardtack.attacks.pool.search import Cost, State, Work, averaged, common, pick, watch
-from hardtack.attacks.standalone import Pooled
+from hardtack.attacks.pool.search import NewItems, State, averaged, common_entries, observe, pick
+from hardtack.attacks.standalone import search_alone
 from hardtack.base import randomness
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
@@ -35,7 +35,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True)
 class Timetable:
-    """What happens at each pass (row: plan, column: pass). A plan is the number of steps an item may take."""
+    """What happens at each pass (row: plan, column: pass). A plan is the number of steps that an item may take."""
 
     radius: Tensor  # of the ball, in multiples of eps
     opens: Tensor  # the first pass of a phase
@@ -47,7 +47,7 @@ class Timetable:
 
 
 def _checkpoints(steps: int, norm: str) -> list[int]:
-    """Steps after which the progress is judged, as the gap to the one before; 0 elsewhere."""
+    """For each step: the distance to the previous checkpoint where it is one, else 0."""
     gaps, taken = [0] * (steps + 1), 0
     if norm == "l1":
         gap = shortest = max(int(0.04 * steps), 1)
@@ -92,12 +92,13 @@ def _timetable(plans: tuple[int, ...], norm: str, widened: bool, device: torch.d
 @attacks.register("apgd_dlr", help="APGD on the difference of logits ratio", loss="dlr")
 @attacks.register("apgd_ce", help="APGD on cross-entropy", loss="ce")
 @dataclass(frozen=True, kw_only=True)
-class APGD(Pooled, Called):
+class APGD(Attack):
     """Auto-PGD.
 
-    `targets`: so many likeliest wrong classes are headed for one after the other (0: away from the label only).
-    `widened` searches in 3 eps, 2 eps and eps in turn (the l1 form of AutoAttack). `schedule` cosine lets the step
-    fall along a cosine instead of halving it. `eot` averages so many passes of a random model.
+    `targets`: so many of the likeliest wrong classes are aimed at one after the other (0: away from the label only).
+    `widened` searches in 3 eps, 2 eps and eps in turn (the l1 form of AutoAttack). `schedule` cosine decreases the
+    step size along a cosine instead of halving it. `eot` averages so many passes of a random model. `plans` are the
+    numbers of steps that attempts may have, where they differ.
     """
 
     threat: Threat
@@ -127,32 +128,40 @@ class APGD(Pooled, Called):
         if self.widened and self.steps < 5:
             raise UserError("widened needs at least 5 steps")
 
-    # ------------------------------------------------------------ what the pool asks
+    search = search_alone
+
+    @property
+    def name(self) -> str:
+        """The registered name; forms that are not registered are named after their loss: apgd_pm."""
+        return "apgd_t" if self.targets else attacks.name_of(self) or f"apgd_{self.loss}"
+
+    # ------------------------------------------------------------ what the pool needs
+
+    @property
+    def pooled(self) -> bool:
+        return True
 
     def length(self, steps: int) -> int:
         """Passes of an item: one per step and one for the start of every phase."""
         return steps + (3 if self.widened else 1)
 
-    def cost(self, classes: int) -> Cost:
-        return Cost(self.eot, self.eot)
-
-    def begin(self, work: Work) -> State:
+    def begin(self, items: NewItems) -> State:
         radius = self.threat.radius * (3 if self.widened else 1)
-        point = pick(work.warm, work.start, self._start(work.x, radius, work.keys)).clamp(0, 1)
+        point = pick(items.warm, items.start, self._start(items.x, radius, items.keys)).clamp(0, 1)
         n, zeros = len(point), torch.zeros(len(point), dtype=point.dtype, device=point.device)
-        state = common(work) | {
+        state = common_entries(items) | {
             "point": point, "previous": point, "best": point, "best_gradient": torch.zeros_like(point),
             "loss": zeros, "best_loss": zeros, "checked_loss": zeros, "rises": zeros,
             "reduced": torch.ones(n, dtype=torch.bool, device=point.device), "length": zeros,
         }  # fmt: skip
         if self.threat.norm == "l1":
-            state |= {"moved": zeros, "dense": zeros, "warm": work.warm | self.widened}
+            state |= {"moved": zeros, "dense": zeros, "warm": items.warm | self.widened}
         return state
 
-    def step(self, model: nn.Module, state: State) -> State:
+    def advance(self, model: nn.Module, state: State) -> State:
         at = self._now(state)
         gradient, loss, logits = self._evaluate(model, state)
-        entries = watch(
+        entries = observe(
             state, state["point"], logits, reach=self.reach, counts=at["final"], loss=loss, gradient=gradient
         )
         gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
@@ -167,7 +176,7 @@ class APGD(Pooled, Called):
         rises = torch.where(opens, 0.0, state["rises"] + (loss > before))
         state = state | {"best": best, "best_loss": best_loss, "rises": rises}
 
-        back, changes = self._judge(state, at, loss)
+        back, changes = self._checkpoint(state, at, loss)
         point = pick(back, best, state["point"])
         gradient = pick(back, best_gradient, gradient)
         moved = self._move(point, state["previous"], gradient, state["x"], changes, at)
@@ -185,11 +194,11 @@ class APGD(Pooled, Called):
         plans = tuple(sorted(set(self.plans or (self.steps,))))
         table = _timetable(plans, self.threat.norm, self.widened, state["x"].device)
         steps, t = state["steps"], state["t"].clamp(max=table.radius.shape[1] - 1)
-        plan = sum((steps > known).long() for known in plans[:-1]) if len(plans) > 1 else torch.zeros_like(steps)
-        nextly = (t + 1).clamp(max=table.radius.shape[1] - 1)
+        plan = sum((steps > shorter).long() for shorter in plans[:-1]) if len(plans) > 1 else torch.zeros_like(steps)
+        following = (t + 1).clamp(max=table.radius.shape[1] - 1)
         return {
             "radius": table.radius[plan, t].to(state["x"].dtype), "opens": table.opens[plan, t],
-            "next_radius": table.radius[plan, nextly].to(state["x"].dtype),
+            "next_radius": table.radius[plan, following].to(state["x"].dtype),
             "closes": table.closes[plan, t], "gap": table.gap[plan, t], "final": table.final[plan, t],
             "second": table.opens[plan, (t - 1).clamp(min=0)] & (t > 0), "last": table.last[plan],
             "cosine": table.cosine[plan, t].to(state["x"].dtype),
@@ -212,19 +221,19 @@ class APGD(Pooled, Called):
 
         return averaged(self.eot, once)
 
-    def _judge(self, state: State, at: dict[str, Tensor], loss: Tensor) -> tuple[Tensor, State]:
-        """Which rows go back to their best point, and the step lengths (l1: and densities) from here on."""
+    def _checkpoint(self, state: State, at: dict[str, Tensor], loss: Tensor) -> tuple[Tensor, State]:
+        """Which rows return to their best point, and the step sizes (l1: and densities) from here on."""
         opens, due = at["opens"], at["gap"] > 0
         eps = self.threat.radius * at["radius"]
         if self.threat.norm == "l1":
-            return self._judge_sparsity(state, opens, due, eps)
+            return self._sparsity_checkpoint(state, opens, due, eps)
         first = eps * (2.0 if self.relative_step is None else self.relative_step)
         if self.schedule == "cosine":
             never = torch.zeros_like(due)
             return never, {"rises": state["rises"], "length": first * at["cosine"]}
-        wavers = state["rises"] <= self.rho * at["gap"]
-        stands_still = ~state["reduced"] & (state["checked_loss"] >= state["best_loss"])
-        halve = due & (wavers | stands_still)
+        rose_rarely = state["rises"] <= self.rho * at["gap"]
+        unchanged = ~state["reduced"] & (state["checked_loss"] >= state["best_loss"])
+        halve = due & (rose_rarely | unchanged)
         length = torch.where(opens, first, state["length"])
         return halve, {
             "length": torch.where(halve, length / 2, length),
@@ -233,7 +242,7 @@ class APGD(Pooled, Called):
             "rises": torch.where(due, 0.0, state["rises"]),
         }
 
-    def _judge_sparsity(self, state: State, opens: Tensor, due: Tensor, eps: Tensor) -> tuple[Tensor, State]:
+    def _sparsity_checkpoint(self, state: State, opens: Tensor, due: Tensor, eps: Tensor) -> tuple[Tensor, State]:
         pixels, warm = state["x"][0].numel(), state["warm"]
         moved = _moved(state["best"], state["x"])  # where a phase opens, the best point is its first
         density = moved / pixels / 1.5
@@ -253,9 +262,9 @@ class APGD(Pooled, Called):
     ) -> Tensor:
         eps, ball = self.threat.radius * at["radius"], self.threat.ball
         if self.threat.norm == "l1":
-            if not self.official:  # pixels that a face of the box holds would take their share of the step for nothing
-                held = ((gradient > 0) & (point >= 1)) | ((gradient < 0) & (point <= 0))
-                gradient = gradient.masked_fill(held, 0)
+            if not self.official:  # pixels that cannot move because of the box would waste their share of the step
+                blocked = ((gradient > 0) & (point >= 1)) | ((gradient < 0) & (point <= 0))
+                gradient = gradient.masked_fill(blocked, 0)
             return self._project(point + _sparse_step(gradient, now["dense"], now["length"]), x, eps)
         z = self._project(point + ball.steepest_step(gradient, point, now["length"]), x, eps)
         share = torch.where(at["opens"], 1.0, self.momentum).reshape(-1, *[1] * (x.dim() - 1))

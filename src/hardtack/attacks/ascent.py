@@ -15,9 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.contract import Called
+from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import Loss, get_loss
-from hardtack.attacks.outcome import Outcome, Step, better, choose_target, nothing_yet, succeeds
+from hardtack.attacks.outcome import AttackOutcome, Step, better, nothing_yet, succeeds
+from hardtack.attacks.targets import TargetChoice, choose_target
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
@@ -79,7 +80,7 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
 @attacks.register("fgsm", steps=1, relative_step=1.0, start="clean", help="one gradient step of length eps")
 @attacks.register("pgd", help="projected gradient ascent from a random start")
 @dataclass(frozen=True, kw_only=True)
-class Ascent(Called):
+class Ascent(Attack):
     """Projected gradient ascent.
 
     `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep`:
@@ -100,7 +101,7 @@ class Ascent(Called):
     restarts: int = 1
     momentum: float = 0.0
     loss: Literal["ce", "margin", "dlr", "pm", "kl"] | None = None
-    target: Literal["random", "least_likely", "runner_up"] | None = None
+    target: TargetChoice | None = None
     keep: Literal["best", "last"] | None = None
     mode: Literal["eval", "train"] = "eval"
     eot: int = 1
@@ -141,7 +142,7 @@ class Ascent(Called):
         ball: Any = None,
         step: Callable[..., Step] = ascent_step,
         verdict: bool = False,
-    ) -> Outcome:
+    ) -> AttackOutcome:
         """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`.
 
         `eps` overrides the threat's radius (warm-up), `length` that of a step, `ball` the threat's geometry; `step`

@@ -1,11 +1,12 @@
-"""The attack of Carlini and Wagner (2017), l2: the nearest wrong answer as a smooth problem without constraints.
+"""The attack of Carlini and Wagner (2017), l2: the nearest misclassified image as a smooth unconstrained problem.
 
     minimise over w:  ‖x' − x‖² + c · max(−margin(x'), −confidence),   x' = ½ + (½ + hair) · tanh w
 
-Adam does the minimising. Three known faults of published code are absent: the label's logit is masked by −inf, not
-by 0, which is the largest where all logits are negative; the last update is looked at; and pixels that are exactly
-0 or 1 can move. tanh never reaches ±1, so these would begin at infinity. Here tanh spans a hair more than the
-pixels' box and w ends where the box does: every image starts as itself, and no pixel where the slope is zero.
+It is minimised by Adam. Three known faults of published code are avoided. The label's logit is masked by −inf; by 0 it
+would become the largest where all logits are negative. The result of the last update is evaluated. Pixels that are
+exactly 0 or 1 can move: tanh never reaches ±1, so they would start at infinity. Here tanh spans slightly more than
+[0,1] and w is limited to where the pixels leave it: every image starts as itself, and no pixel starts with a zero
+slope.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.contract import Called
-from hardtack.attacks.minimum_norm import Nearest, glance, look, verifier
-from hardtack.attacks.outcome import Outcome, aim, succeeds
+from hardtack.attacks.contract import Attack
+from hardtack.attacks.minimum_norm import Nearest, fit_to_threat, margin_at, margin_gradient
+from hardtack.attacks.outcome import AttackOutcome, succeeds
+from hardtack.attacks.targets import TargetChoice, aim
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.threats import BALLS, Threat
 
 ANYWHERE = Threat.parse("linf:1")
-# The thinner, the longer a pixel takes to leave a face of the box: with 1e-6 it moves by 3e-6 in fifty steps.
+# The smaller, the slower a pixel leaves 0 or 1: with 1e-6 it moves by 3e-6 in fifty steps.
 HAIR = 0.01
 _SPAN = 0.5 + HAIR
 _FACE = math.atanh(0.5 / _SPAN)  # |w| of a pixel that is exactly 0 or 1
@@ -44,13 +46,14 @@ def from_pixels(x: Tensor) -> Tensor:
 @attacks.register("cw_search", steps=200, searches=9, help="Carlini and Wagner's l2 attack, c searched per image")
 @attacks.register("cw", help="Carlini and Wagner's l2 attack with one fixed c")
 @dataclass(frozen=True, kw_only=True)
-class CarliniWagner(Called):
+class CarliniWagner(Attack):
     """Carlini and Wagner's l2 attack.
 
-    `c` weighs the wrong answer against the distance. With `searches` beyond one it is searched for each image:
-    ten times larger while nothing fools, then halfway between what fooled and what did not. `confidence` is
-    the margin in logits that a success must have. The nearest success in l2 is kept, and of those first the ones
-    in the ball of `threat`, which decides what counts as fooled; the default is all of the pixels' box.
+    `c` weighs misclassification against the distance. With more than one of `searches` it is searched for each image:
+    ten times larger while no success is found, then halfway between the last success and the last failure.
+    `confidence` is the margin in logits that a success must have. The nearest success in l2 is kept, with preference
+    for those in the ball of `threat`, which decides what counts as fooled; by default any pixel may take any value in
+    [0,1].
     """
 
     threat: Threat = ANYWHERE
@@ -59,7 +62,7 @@ class CarliniWagner(Called):
     c: Number = 1.0
     confidence: Number = 0.0
     searches: int = 1
-    target: Literal["random", "least_likely", "runner_up"] | None = None
+    target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
@@ -82,37 +85,37 @@ class CarliniWagner(Called):
         keys: Tensor | None = None,
         target: Tensor | None = None,
         verdict: bool = True,
-    ) -> Outcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`."""
+    ) -> AttackOutcome:
+        """The loop alone, without host synchronisation; the caller has put the model into `preserve_state`."""
         goal, sign = aim(model, x, y, keys, self.seed, target, self.target)
         nearest = Nearest.nothing(x)
         c = torch.full((len(x),), self.c, device=x.device)
         low, high = torch.zeros_like(c), torch.full_like(c, torch.inf)
         for number in range(self.searches):
-            nearest, fell = self._descend(model, x, goal, sign, c, nearest, number * self.steps)
-            low, high = torch.where(fell, low, c), torch.where(fell, c, high)
+            nearest, fooled = self._descend(model, x, goal, sign, c, nearest, number * self.steps)
+            low, high = torch.where(fooled, low, c), torch.where(fooled, c, high)
             c = torch.where(high.isinf(), 10 * c, (low + high) / 2)
         steps = self.searches * self.steps
-        return verifier(nearest.found, self.threat, model, x, goal, sign, steps=steps, verdict=verdict)
+        return fit_to_threat(nearest.found, self.threat, model, x, goal, sign, steps=steps, verdict=verdict)
 
     def _descend(
         self, model: nn.Module, x: Tensor, goal: Tensor, sign: float, c: Tensor, nearest: Nearest, before: int
     ) -> tuple[Nearest, Tensor]:
-        """One descent with one weight per image; which images it fooled."""
+        """One descent with one weight per image; returns also which images it fooled."""
         far = BALLS["l2"].size(torch.ones_like(x))
-        fell = torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        fooled = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         image, w = x, from_pixels(x)
         mean, square = torch.zeros_like(x), torch.zeros_like(x)
         for taken in range(self.steps + 1):
             if taken < self.steps:
-                gradient, at = look(model, image, goal, sign)
+                gradient, at = margin_gradient(model, image, goal, sign)
             else:
-                at = glance(model, image, goal, sign)
+                at = margin_at(model, image, goal, sign)
             hit = succeeds(at.logits, goal, sign) & (at.value >= self.confidence)
             inside = self.threat.contains(image, x)
-            # a success outside the ball comes after every one inside
+            # every success inside the ball is preferred to one outside
             distance = BALLS["l2"].size(image - x) + torch.where(inside, 0, far)
-            nearest, fell = nearest.after(at, hit, distance, inside, before + taken), fell | hit
+            nearest, fooled = nearest.after(at, hit, distance, inside, before + taken), fooled | hit
             if taken == self.steps:
                 break
 
@@ -124,4 +127,4 @@ class CarliniWagner(Called):
             size = (square / (1 - _SQUARE_DECAY ** (taken + 1))).sqrt() + _CALM
             w = (w - self.lr * mean / (1 - _DECAY ** (taken + 1)) / size).clamp(-_FACE, _FACE)
             image = to_pixels(w)
-        return nearest, fell
+        return nearest, fooled

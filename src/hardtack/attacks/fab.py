@@ -1,10 +1,10 @@
-"""FAB (Croce and Hein 2020): walks along the decision boundary towards the point of it that is nearest to the image.
+"""FAB (Croce and Hein 2020): moves along the decision boundary towards its point that is nearest to the image.
 
-    linearise at the iterate → shortest ways to the boundary, from the iterate and from the image → a blend of both,
-    a little too far → where that fools the model, back towards the image
+    linearise at the iterate → project the iterate and the image onto the linearised boundary → a convex combination
+    of both, with a little overshoot → where that fools the model, a step back towards the image
 
-An iteration asks the model twice: for the linearisation (forward and backward), then for the label of the new point
-(forward). One pass could serve both were points not pulled back; but near a smooth boundary nearly all of them are.
+An iteration calls the model twice: for the linearisation (forward and backward), then for the label of the new point
+(forward). One pass could serve both if points were not pulled back, but near a smooth boundary nearly all of them are.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.ascent import input_gradient
-from hardtack.attacks.contract import Called
+from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import target_loss
-from hardtack.attacks.pool.search import Cost, State, Work, common, pick, success_margin, watch
-from hardtack.attacks.standalone import Pooled
+from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, observe, pick, success_margin
+from hardtack.attacks.standalone import search_alone
 from hardtack.base import randomness
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
@@ -34,17 +34,17 @@ _MOST_CLASSES, _CANDIDATES = 20, 10
 @attacks.register("fab", help="FAB: the nearest point of the decision boundary, by linearising all classes", targets=0)
 @attacks.register("fab_t", help="FAB towards the nine likeliest wrong classes in turn", targets=9)
 @dataclass(frozen=True, kw_only=True)
-class FAB(Pooled, Called):
-    """Fast adaptive boundary attack: eps decides only what counts as found (and the size of random starts).
+class FAB(Attack):
+    """Fast adaptive boundary attack: eps decides only what counts as a success (and the size of random starts).
 
-    `targets`: so many likeliest wrong classes are headed for one after the other. With 0 each step linearises
-    towards the `candidates` likeliest wrong classes, a backward pass for each, and heads for the nearest; by default
-    towards all of them or, with more than 20 classes, the 10 likeliest. `steps` are iterations. `alpha_max` bounds the
-    weight of the way that starts at the image, `overshoot` stretches both ways, `beta` pulls back what fools the model.
-    `fused` is not in the paper: it linearises where it asks for the label, before the pull back, so that one pass per
-    iteration is enough; what it finds is no farther away. The first restart begins at the image, later ones at noise
-    of half the ball's size. The state's `size` is that of the smallest perturbation that fooled the model, inside the
-    ball or not; inf where there was none.
+    `targets`: so many of the likeliest wrong classes are aimed at one after the other. With 0 each step linearises
+    towards the `candidates` likeliest wrong classes, with a backward pass for each, and moves to the nearest boundary;
+    by default all wrong classes or, with more than 20 classes, the 10 likeliest. `steps` are iterations. `alpha_max`
+    bounds the weight of the projection of the image, `overshoot` extends both projections, `beta` pulls misclassified
+    points back. `fused` is not in the paper: it linearises at the point whose label it computes, before the pull back,
+    so that one pass per iteration is enough; its perturbations are no larger. The first restart starts at the image,
+    later ones at noise of half the ball's size. The state's `size` is that of the smallest perturbation that fooled
+    the model, inside the ball or not; inf where there was none.
     """
 
     threat: Threat
@@ -70,42 +70,54 @@ class FAB(Pooled, Called):
         if not self.overshoot >= 1:
             raise UserError(f"overshoot must be at least 1, found {self.overshoot}")
 
-    # ------------------------------------------------------------ what the pool asks
+    search = search_alone
+
+    @property
+    def name(self) -> str:
+        return "fab_t" if self.targets else attacks.name_of(self) or "fab"
+
+    # ------------------------------------------------------------ what the pool needs
+
+    @property
+    def pooled(self) -> bool:
+        return True
 
     def length(self, steps: int) -> int:
-        """One call per iteration; `fused`, another one, for the label of the last point."""
+        """One call per iteration; with `fused` one more, for the label of the last point."""
         return steps + self.fused
 
     def cost(self, classes: int) -> Cost:
         return Cost(1 if self.fused else 2, 1 if self._aims else self._count(classes))
 
-    def begin(self, work: Work) -> State:
-        noise = self._noise(work.x, work.keys)
-        start = pick(work.restart > 0, (work.x + noise).clamp(0, 1), work.x)
-        never = torch.full((len(work.x),), torch.inf, dtype=work.x.dtype, device=work.x.device)
-        return common(work) | {"point": pick(work.warm, work.start, start), "size": never}
+    def begin(self, items: NewItems) -> State:
+        noise = self._noise(items.x, items.keys)
+        start = pick(items.restart > 0, (items.x + noise).clamp(0, 1), items.x)
+        never = torch.full((len(items.x),), torch.inf, dtype=items.x.dtype, device=items.x.device)
+        return common_entries(items) | {"point": pick(items.warm, items.start, start), "size": never}
 
-    def step(self, model: nn.Module, state: State) -> State:
+    def advance(self, model: nn.Module, state: State) -> State:
         x, point = state["x"], state["point"]
         logits, rise, normal = self._linearise(model, state)
-        seen = {"loss": rise, "gradient": normal}
+        observed = {"loss": rise, "gradient": normal}
         rise, normal = rise.nan_to_num(0.0, 0.0, 0.0), normal.nan_to_num(0.0, 0.0, 0.0)
         if self.fused:
-            entries, back = self._look(state, point, logits, seen)
+            entries, back = self._evaluate(state, point, logits, observed)
             rise = rise + (normal * (back - point)).flatten(1).sum(dim=1)
             return entries | {"point": self._move(back, x, rise, normal), "done": state["t"] >= state["steps"]}
         moved = self._move(point, x, rise, normal)
         with torch.no_grad():
             logits = _logits(model, moved)
-        entries, back = self._look(state, moved, logits, seen)
+        entries, back = self._evaluate(state, moved, logits, observed)
         return entries | {"point": back, "done": state["t"] + 1 >= state["steps"]}
 
     # ------------------------------------------------------------ the parts of a step
 
-    def _look(self, state: State, point: Tensor, logits: Tensor, seen: dict[str, Tensor]) -> tuple[State, Tensor]:
-        """What the logits at a point say: the common entries, and the point, pulled back where it fools the model."""
+    def _evaluate(
+        self, state: State, point: Tensor, logits: Tensor, observed: dict[str, Tensor]
+    ) -> tuple[State, Tensor]:
+        """The common entries after a pass over `point`, and the point, pulled back where it fools the model."""
         x, size = state["x"], self.threat.size(point - state["x"])
-        entries = watch(state, point, logits, reach=self.reach, counts=size <= self.threat.radius, **seen)
+        entries = observe(state, point, logits, reach=self.reach, counts=size <= self.threat.radius, **observed)
         fools = success_margin(logits, state["y"], state["target"], reach=self.reach) > 0
         entries["size"] = torch.where(fools, torch.minimum(size, state["size"]), state["size"])
         return entries, pick(fools, x + self.beta * (point - x), point)
@@ -115,7 +127,7 @@ class FAB(Pooled, Called):
         return self.reach or self.targets > 0
 
     def _count(self, classes: int) -> int:
-        """How many planes an untargeted step looks at."""
+        """How many wrong classes an untargeted step linearises."""
         several = self.candidates or (classes if classes <= _MOST_CLASSES else _CANDIDATES)
         return min(several, classes - 1)
 

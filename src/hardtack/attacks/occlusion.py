@@ -16,9 +16,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.contract import Called
+from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import margin
-from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
+from hardtack.attacks.outcome import AttackOutcome, Step, better, nothing_yet
 from hardtack.attacks.patches import (
     WHOLE_BOX,
     cover,
@@ -29,6 +29,7 @@ from hardtack.attacks.patches import (
     stated_patch_size,
     usual_patch_size,
 )
+from hardtack.attacks.targets import TargetChoice, aim
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
@@ -38,7 +39,7 @@ from hardtack.threats import Threat
 
 @attacks.register("occlusion", help="random patches covered with noise, the worst of several tries")
 @dataclass(frozen=True, kw_only=True)
-class Occlusion(Called):
+class Occlusion(Attack):
     """Cover a `share` of the patches (0.1 unless told otherwise), or `patches` of them, and keep the worst of `tries`.
 
     `patch_size` None is the model's own where it states one, else 16 pixels from 128-pixel images on, 8 from
@@ -53,7 +54,7 @@ class Occlusion(Called):
     patch_size: int | None = None
     tries: int = 1
     fill: Literal["noise", "zero", "mean"] = "noise"
-    target: Literal["random", "least_likely", "runner_up"] | None = None
+    target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
@@ -77,10 +78,10 @@ class Occlusion(Called):
         keys: Tensor | None = None,
         target: Tensor | None = None,
         verdict: bool = True,
-    ) -> Outcome:
-        """The tries alone: no host synchronisation, and the caller keeps the model `preserve_state`.
+    ) -> AttackOutcome:
+        """The tries alone, without host synchronisation; the caller has put the model into `preserve_state`.
 
-        A `verdict` comes for free: the worst try is known by its logits.
+        A `verdict` costs nothing, because the logits of every try are known.
         """
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
@@ -99,13 +100,13 @@ class Occlusion(Called):
             logits = model(x_adv).float()
             at = Step(x_adv, x_adv, sign * margin(logits, goal), logits, best.zero_gradient)
             best = better(best, x_adv, at, goal, sign, tried)
-        # nothing climbs here, so there is no first loss that the best one would have to exceed
+        # no loss is maximised here, so there is no first loss that the best one would have to exceed
         return best._replace(first_loss=nothing_yet(x).first_loss)
 
-    def settle(self, model: nn.Module, x: Tensor) -> tuple[Occlusion, str]:
-        """The attack with the size and number of its patches written out; there is nothing it could lack."""
-        size = self._size(model, x)
-        rows, columns = grid(x, size, at_least=self.patches)
+    def settle(self, model: nn.Module, like: Tensor) -> tuple[Occlusion, str]:
+        """The attack with the size and number of its patches written out."""
+        size = self._size(model, like)
+        rows, columns = grid(like, size, at_least=self.patches)
         return dataclasses.replace(self, patch_size=size, patches=self._count(rows * columns), share=None), ""
 
     @property

@@ -1,4 +1,4 @@
-"""Patch-Fool: repaint one patch, or a few, so that the transformer looks there and errs (Fu et al., 2022).
+"""Patch-Fool: change one patch, or a few, so that the transformer attends to it and misclassifies (Fu et al., 2022).
 
     choose patches by the attention they receive → repeat: gradient of the loss, plus a little of the gradient
     that draws attention to them → Adam step on their pixels → project to ball ∩ box
@@ -23,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks import patches as parts
-from hardtack.attacks.contract import Called
+from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import cross_entropy
-from hardtack.attacks.outcome import Outcome, Step, aim, better, nothing_yet
+from hardtack.attacks.outcome import AttackOutcome, Step, better, nothing_yet
 from hardtack.attacks.patches import Tokens, cover, per_patch, pick
 from hardtack.attacks.preserve_state import preserve_state
+from hardtack.attacks.targets import TargetChoice, aim
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
@@ -42,7 +43,7 @@ _PIXELS_SETTLE = 0.8  # … which stay as they are after this share of the steps
 
 @attacks.register("patch_fool", help="a few patches, chosen by attention, repainted until the model errs")
 @dataclass(frozen=True, kw_only=True)
-class PatchFool(Called):
+class PatchFool(Attack):
     """Patch-Fool.
 
     `patches` of `patch_size` pixels (None: the model's own) are chosen by the attention they receive in
@@ -66,7 +67,7 @@ class PatchFool(Called):
     decay_every: int = 10
     attention_weight: Number = 0.002
     pcgrad: Literal["sum", "block"] = "sum"
-    target: Literal["random", "least_likely", "runner_up"] | None = None
+    target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
@@ -94,10 +95,10 @@ class PatchFool(Called):
         keys: Tensor | None = None,
         target: Tensor | None = None,
         verdict: bool = True,
-    ) -> Outcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`.
+    ) -> AttackOutcome:
+        """The loop alone, without host synchronisation; the caller has put the model into `preserve_state`.
 
-        The best iterate is known by its logits, so that a `verdict` comes for free.
+        A `verdict` costs nothing, because the logits of every iterate are known.
         """
         if keys is None:
             keys = torch.arange(len(x), device=x.device)
@@ -140,13 +141,13 @@ class PatchFool(Called):
         last = Step(x_adv, x_adv, sign * cross_entropy(logits, goal), logits, best.zero_gradient)
         return better(best, x_adv, last, goal, sign, self.steps)
 
-    def settle(self, model: nn.Module, x: Tensor) -> tuple[PatchFool, str]:
-        """The attack with what it takes from the model and the images written out, and what it does for want of it."""
+    def settle(self, model: nn.Module, like: Tensor) -> tuple[PatchFool, str]:
+        """The attack with the settings it takes from the model written out, and a note if attention cannot be read."""
         if self.patches is None:
             return self, ""
         with preserve_state(model, mode=self.mode):
-            _, tokens, reason = parts.listen(model, x)
-            return self._settled(model, x, tokens, reason)
+            _, tokens, reason = parts.read_attention(model, like)
+            return self._settled(model, like, tokens, reason)
 
     @property
     def limits(self) -> str:
@@ -168,7 +169,7 @@ class PatchFool(Called):
             most, size = self.patches, self.patch_size
             if size is None and model is not None:
                 with preserve_state(model):
-                    size = self._size(model, parts.listen(model, x[:1]).tokens, x)
+                    size = self._size(model, parts.read_attention(model, x[:1]).tokens, x)
             allowed &= parts.differs_in(x_adv, x, size, lambda cells: most)
         return allowed
 
@@ -180,7 +181,7 @@ class PatchFool(Called):
             return torch.ones_like(x[:, :1], dtype=torch.bool), None, []
         maps, tokens, reason = parts.Maps([], [], "")
         if self.choose in (None, "attention") or self.attention_weight > 0 or self.patch_size is None:
-            maps, tokens, reason = parts.listen(model, x)
+            maps, tokens, reason = parts.read_attention(model, x)
         settled, note = self._settled(model, x, tokens, reason)
         if note:
             warnings.warn(f"patch_fool: {note}")

@@ -111,7 +111,7 @@ class Maps(NamedTuple):
     reason: str
 
 
-def listen(model: nn.Module, x: Tensor) -> Maps:
+def read_attention(model: nn.Module, x: Tensor) -> Maps:
     """The attention maps of `x` (one forward pass)."""
     try:
         with tap(model, features=False) as taps, torch.no_grad():
@@ -121,10 +121,10 @@ def listen(model: nn.Module, x: Tensor) -> Maps:
     maps, name = taps.attention, class_name(model)
     if any(len(weights) != len(x) for weights in maps):
         return Maps(maps, [], f"the attention maps of {name} are per window, not between all patches")
-    found = (_find_tokens(number, weights, taps.prefix_tokens, x) for number, weights in enumerate(maps))
-    tokens = [block for block in found if block is not None]
-    silent = taps.note or f"the attention of {name} is not between patches of the image"
-    return Maps(maps, tokens, "" if tokens else silent)
+    matches = (_find_tokens(number, weights, taps.prefix_tokens, x) for number, weights in enumerate(maps))
+    tokens = [block for block in matches if block is not None]
+    reason = taps.note or f"the attention of {name} is not between patches of the image"
+    return Maps(maps, tokens, "" if tokens else reason)
 
 
 def _find_tokens(number: int, weights: Tensor, prefix_tokens: int, x: Tensor) -> Tokens | None:

@@ -1,14 +1,13 @@
-"""The attack contract's other half: an attack leaves everything but its result as it found it."""
+"""An attack leaves the model and the random state as they were: everything it changes is restored here."""
 
 from __future__ import annotations
 
 import contextlib
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hardtack.attacks.batchnorm_fix import single_image_batchnorm
 
@@ -53,11 +52,3 @@ def preserve_state(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
             for buffer, before, version in written:
                 if mode == "train" or buffer._version != version:
                     buffer.copy_(before)
-
-
-def call(
-    attack: Callable[..., Tensor], model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None, **given: Tensor
-) -> Tensor:
-    """`attack(model, x, y)`, with the keys of the images where the attack takes them."""
-    named = {"keys": keys} if "keys" in inspect.signature(attack).parameters else {}
-    return attack(model, x, y, **named, **given)

@@ -1,11 +1,11 @@
-"""Square Attack (Andriushchenko et al. 2020; l1: Croce and Hein 2021): random search that asks only for logits.
+"""Square Attack (Andriushchenko et al. 2020; l1: Croce and Hein 2021): random search that uses only logits.
 
     a proposal changes one square window of the best image → keep it where the model's margin shrinks
 
-The windows shrink on a fixed timetable. No gradient is asked for, so that it finds what gradients hide: a stage of
-AutoAttack that changes no verdict of an honest model. In linf a window goes to ±eps, channel by channel. In l2 and
-l1 a second window gives its share of the budget to the first, where it is spent on a bump with a positive and a
-negative half. Every image has windows and signs of its own, and its own place in the timetable.
+The windows shrink on a fixed schedule. No gradient is used, so the attack also works where gradients are masked; on a
+model with useful gradients this stage of AutoAttack changes almost no verdict. In linf a window is set to ±eps, channel
+by channel. In l2 and l1 a second window gives its share of the budget to the first, where it is spent on a bump with a
+positive and a negative half. Every image has its own windows and signs, and its own position in the schedule.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.contract import Called
-from hardtack.attacks.pool.search import Cost, State, Work, common, pick, success_margin, watch
-from hardtack.attacks.standalone import Pooled
+from hardtack.attacks.contract import Attack
+from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, observe, pick, success_margin
+from hardtack.attacks.standalone import search_alone
 from hardtack.base import randomness
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
@@ -34,7 +34,7 @@ _TINY = 1e-12
 
 @attacks.register("square", help="Square Attack: random search with logits alone, for models that hide their gradients")
 @dataclass(frozen=True, kw_only=True)
-class Square(Pooled, Called):
+class Square(Attack):
     """Random search by square windows.
 
     `steps` are proposals, one query of the model each; one more goes to the start (the papers' n_queries). `p_init` is
@@ -44,7 +44,7 @@ class Square(Pooled, Called):
     column. Only a larger margin is accepted: a success always has one, as the search ends with it.
     """
 
-    patience: ClassVar[int] = 5  # a query is cheap and seldom the last
+    check_interval: ClassVar[int] = 5  # a query is cheap and rarely the last
 
     threat: Threat
     steps: int = 5000
@@ -62,7 +62,13 @@ class Square(Pooled, Called):
         if not 0 < self.p_init <= 1:
             raise UserError(f"p_init must lie in (0,1], found {self.p_init}")
 
-    # ------------------------------------------------------------ what the pool asks
+    search = search_alone
+
+    # ------------------------------------------------------------ what the pool needs
+
+    @property
+    def pooled(self) -> bool:
+        return True
 
     def length(self, steps: int) -> int:
         return steps + 1
@@ -70,19 +76,19 @@ class Square(Pooled, Called):
     def cost(self, classes: int) -> Cost:
         return Cost(1, 0)
 
-    def begin(self, work: Work) -> State:
-        never = torch.full((len(work.x),), -torch.inf, device=work.x.device)
-        start = pick(work.warm, work.start, self._start(work.x, work.keys))
-        return common(work) | {"best": start, "best_margin": never}
+    def begin(self, items: NewItems) -> State:
+        never = torch.full((len(items.x),), -torch.inf, device=items.x.device)
+        start = pick(items.warm, items.start, self._start(items.x, items.keys))
+        return common_entries(items) | {"best": start, "best_margin": never}
 
     @torch.no_grad()
-    def step(self, model: nn.Module, state: State) -> State:
+    def advance(self, model: nn.Module, state: State) -> State:
         best = state["best"]
         point = pick(state["t"] == 0, best, self._propose(state))
         logits = model(point)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         margin = success_margin(logits, state["y"], state["target"], reach=self.reach).to(state["best_margin"].dtype)
-        entries = watch(state, point, logits, reach=self.reach, margin=margin, loss=margin)
+        entries = observe(state, point, logits, reach=self.reach, margin=margin, loss=margin)
         better = margin > state["best_margin"]
         return entries | {
             "best": pick(better, point, best),

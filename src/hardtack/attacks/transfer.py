@@ -1,7 +1,7 @@
-"""Transfer: images crafted on one model, judged on another.
+"""Transfer: images crafted on one model, evaluated on another.
 
-The judged model is never asked for a gradient, so that masking its gradients does not protect it. A model that
-falls to transferred images but not to its own gradients is masking them (Papernot et al. 2017; Athalye et al. 2018).
+The evaluated model is never asked for a gradient, so that masking its gradients does not protect it. A model that is
+broken by transferred images but not by its own gradients is masking them (Papernot et al. 2017; Athalye et al. 2018).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks.contract import Called
-from hardtack.attacks.minimum_norm import glance
-from hardtack.attacks.outcome import Outcome, aim, better, nothing_yet
+from hardtack.attacks.contract import Attack
+from hardtack.attacks.minimum_norm import margin_at
+from hardtack.attacks.outcome import AttackOutcome, better, nothing_yet
 from hardtack.attacks.preserve_state import preserve_state
+from hardtack.attacks.targets import TargetChoice, aim
 from hardtack.base.config import check, choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
@@ -41,7 +42,7 @@ class Source:
             return given
         if not isinstance(given, nn.Module):
             given = str(given)
-            find_weights(given)  # a path that leads nowhere is refused now, not after an hour
+            find_weights(given)  # a path that does not exist is refused now, not after an hour
         return cls(given)
 
     def __str__(self) -> str:
@@ -75,8 +76,8 @@ class Source:
 
 @attacks.register("transfer", help="images crafted on another model: attack.source=RUN")
 @dataclass(frozen=True, kw_only=True)
-class Transfer(Called):
-    """Craft on `source`, verifier on the model at hand.
+class Transfer(Attack):
+    """Craft on `source`, evaluate on the model that is attacked.
 
     `source` is a run folder or weights file (in Python also a module), or a list of them, of which the worst image
     is kept. `attack` is the name, the settings or the value of the attack that crafts; `threat`, `mode` and `seed`
@@ -87,7 +88,7 @@ class Transfer(Called):
     threat: Threat
     source: Any
     attack: Any = "pgd"
-    target: Literal["random", "least_likely", "runner_up"] | None = None
+    target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
     weights: tuple[str, ...] = ()
@@ -97,16 +98,16 @@ class Transfer(Called):
         given = self.source if isinstance(self.source, list | tuple) else (self.source,)
         if not given:
             raise UserError("'source' names no model to craft on")
-        sources = tuple(Source.parse(one) for one in given)
+        sources = tuple(Source.parse(source) for source in given)
         weights = tuple(source.fingerprint() for source in sources)
         if self.weights and self.weights != weights:
             named = ", ".join(map(str, sources))
             raise UserError(f"the weights of {named} are {', '.join(weights)}, not {', '.join(self.weights)}")
         object.__setattr__(self, "source", sources)
         object.__setattr__(self, "weights", weights)
-        object.__setattr__(self, "attack", self._craftsman())
+        object.__setattr__(self, "attack", self._crafting_attack())
 
-    def _craftsman(self) -> Any:
+    def _crafting_attack(self) -> Attack:
         """The attack that crafts, under this threat, mode and seed."""
         shared = {key: getattr(self, key) for key in ("threat", "mode", "seed")}
         attack = {"name": self.attack} if isinstance(self.attack, str) else self.attack
@@ -116,12 +117,12 @@ class Transfer(Called):
             for key in sorted(asked):
                 if getattr(attack, key) != shared[key]:
                     raise UserError(f"{key} is given to transfer, which hands it to the attack that crafts")
-        if not hasattr(attack, "search"):
+        if not isinstance(attack, Attack):
             raise UserError(f"'attack': {type(attack).__name__} is no attack that can craft for another model")
-        if getattr(attack, "target", None) is not None:
+        if attack.target is not None:
             raise UserError("target is given to transfer, which hands it to the attack that crafts")
-        known = {item.name for item in dataclasses.fields(attack)}
-        return dataclasses.replace(attack, **{key: value for key, value in shared.items() if key in known})
+        mine = attack.settings()
+        return dataclasses.replace(attack, **{key: value for key, value in shared.items() if key in mine})  # type: ignore[type-var]
 
     def search(
         self,
@@ -132,17 +133,17 @@ class Transfer(Called):
         keys: Tensor | None = None,
         target: Tensor | None = None,
         verdict: bool = True,
-    ) -> Outcome:
-        """The caller keeps `model` untouched; the sources are kept so here."""
+    ) -> AttackOutcome:
+        """The caller has put `model` into `preserve_state`; the sources are put into it here."""
         with self.source[0].on(x.device) as first, preserve_state(first, mode=self.mode):
             goal, sign = aim(first, x, y, keys, self.seed, target, self.target)
-        best = better(nothing_yet(x), x, glance(model, x, goal, sign), goal, sign, 0)
+        best = better(nothing_yet(x), x, margin_at(model, x, goal, sign), goal, sign, 0)
         blind = torch.ones_like(best.fooled)
         broken = torch.zeros_like(best.fooled)
         for number, source in enumerate(self.source, start=1):
             with source.on(x.device) as crafting, preserve_state(crafting, mode=self.mode):
                 aimed = {} if sign > 0 else {"target": goal}
-                made = self.attack.search(crafting, x, y, keys=keys, verdict=False, **aimed)
-            best = better(best, made.x_adv, glance(model, made.x_adv, goal, sign), goal, sign, number)
-            blind, broken = blind & made.zero_gradient, broken | made.not_finite
+                crafted = self.attack.search(crafting, x, y, keys=keys, verdict=False, **aimed)
+            best = better(best, crafted.x_adv, margin_at(model, crafted.x_adv, goal, sign), goal, sign, number)
+            blind, broken = blind & crafted.zero_gradient, broken | crafted.not_finite
         return best._replace(zero_gradient=blind, not_finite=best.not_finite | broken)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import call, preserve_state
+from hardtack.attacks import as_attack, preserve_state
 from hardtack.base.config import choose, parse_words
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
@@ -36,7 +36,7 @@ def attack(
     with preserve_state(model), torch.no_grad():
         check_logits(model(x[:8]).float(), y[:8])
     target = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
-    return call(choose(attacks, {"name": name, **settings}), model, x, y, keys=keys, **target)
+    return as_attack(choose(attacks, {"name": name, **settings}))(model, x, y, keys=keys, **target)
 
 
 class Crafted(NamedTuple):

@@ -205,13 +205,13 @@ def summarise(
 
 def _words(trial: Any, extra: dict[str, Any]) -> dict[str, Any]:
     """What a result says of its attack; `limits` where a threat alone does not say what may change."""
-    limits = [getattr(stage.attack, "limits", "") for stage in trial.stages]
+    limits = [stage.attack.limits for stage in trial.stages]
     known = {"limits": " or ".join(dict.fromkeys(limits))} if all(limits) else {}
     return {"attack": trial.words, "attack_settings": trial.settings, "extra": {**extra, **known}}
 
 
 def _is_random(flags: list[Flag], identity: Identity) -> bool:
-    eot = [getattr(stage.attack, "eot", 1) for trial in identity.trials for stage in trial.stages]
+    eot = [stage.attack.eot for trial in identity.trials for stage in trial.stages]
     return any(flag["code"] == "random_outputs" for flag in flags) or max(eot, default=1) > 1
 
 
@@ -226,7 +226,7 @@ def _common(identity: Identity, columns: Columns, seconds: float) -> dict[str, A
         "suite": identity.suite, "evaluation": identity.id, "data": identity.data,
         "data_description": identity.data_description, "run": provenance.run, "model": provenance.model,
         "checkpoint": provenance.checkpoint, "weights_sha256": provenance.weights_sha256,
-        "seed": next((s.attack.seed for t in identity.trials for s in t.stages if hasattr(s.attack, "seed")), seed),
+        "seed": next((s.attack.seed for t in identity.trials for s in t.stages if "seed" in s.attack.settings()), seed),
         "precision": "fp32" if identity.sights else f"{identity.precision} search, fp32 verified",
         "device": device_name(runtime),
         "seconds": round(seconds, 3), "versions": versions(),

@@ -64,19 +64,18 @@ def passes(
 ) -> list[StagePlan]:
     """The passes of one image through the model, stage by stage. A pool looks at it `every` so many of them."""
     return [
-        _pooled(stage, classes, every) if hasattr(stage.attack, "begin") else _called(stage, classes, shape)
-        for stage in stages
+        _pooled(stage, classes, every) if stage.attack.pooled else _called(stage, classes, shape) for stage in stages
     ]
 
 
 def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
     attack = stage.attack
-    cost, rounds = attack.cost(classes), stage.tries(classes)
-    lengths = [[attack.length(one.steps) for one in part.tries] for part in rounds]
+    cost, rounds = attack.cost(classes), stage.rounds_for(classes)
+    lengths = [[attack.length(attempt.steps) for attempt in part.attempts] for part in rounds]
     each = tuple((part, cost.times(sum(own))) for part, own in zip(rounds, lengths, strict=True))
     words = [
         " + ".join(f"{own.count(length)} × {length}" for length in sorted(set(own)))
-        + (" if near" if part.enters else "")
+        + (" if near" if part.near is not None else "")
         for part, own in zip(rounds, lengths, strict=True)
     ]
     return StagePlan(
@@ -94,12 +93,11 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
     x = torch.full((1, *shape), 0.5)
     try:
         with preserve_state(model), counted(model) as spent:
-            call = getattr(attack, "search", attack)
-            call(model, x, model(x).argmax(dim=1), **({"verdict": True} if hasattr(attack, "search") else {}))
+            attack.search(model, x, model(x).argmax(dim=1), verdict=True)
         cost, known = Cost(spent[0] - 1, spent[1]), True
     except Exception:  # whatever stops an attack on a stand-in: its cost is then not known beforehand
         cost, known = Cost(), False
-    tries = f"{getattr(attack, 'restarts', 1)} × {getattr(attack, 'steps', '?')} steps"
+    tries = f"{attack.restarts} × {attack.steps or '?'} steps"
     return StagePlan(name=stage.name, tries=tries, most=cost, least=cost, only=_only(stage), known=known)
 
 

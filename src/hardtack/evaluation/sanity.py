@@ -171,8 +171,8 @@ def fallbacks(num_classes: int, stages: Sequence[Any]) -> list[Flag]:
     notes = []
     for stage in stages:
         attack = stage.attack
-        targets, loss = getattr(attack, "targets", 0), getattr(attack, "loss", None)
-        targets = max([targets, *(one.rank + 1 for part in stage.rounds for one in part.tries)])
+        ranks = [attempt.rank + 1 for part in stage.rounds for attempt in part.attempts]
+        targets, loss = max([attack.targets, *ranks]), attack.loss
         needed = 4 if targets else 3
         if loss == "dlr" and num_classes < needed:
             kind = "the targeted dlr loss" if targets else "dlr"

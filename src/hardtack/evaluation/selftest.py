@@ -195,7 +195,7 @@ def _trial(config: EvaluationConfig, seed: int) -> Trial:
         raise UserError(f"suite={config.suite} attacks nothing that could be tested")
     if len(trials) > 1 and not trials[-1].follows:
         raise UserError("selftest takes one threat at a time: leave union out, and test each by threat=…")
-    if any(hasattr(stage.attack, "allows") for stage in trials[-1].stages):
+    if any(stage.attack.limits for stage in trials[-1].stages):
         raise UserError("selftest plants points in lp balls; attacks on patches have another threat")
     return trials[-1]
 

@@ -14,7 +14,8 @@ from typing import Any
 
 from hardtack.attacks import Ascent
 from hardtack.attacks.autoattack import EOT, Stage, autoattack
-from hardtack.base.config import choose, plain
+from hardtack.attacks.contract import settings_of, unusual_settings
+from hardtack.base.config import choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.base.runtime import Precision, Runtime
@@ -41,11 +42,14 @@ class Trial:
         if self.title:
             return self.title
         attack, name = self.stages[0].attack, self.stages[0].name
-        keys = [key for key in ("steps", "restarts", "loss", "momentum", "target", "targets") if hasattr(attack, key)]
-        shown = {key: getattr(attack, key) for key in keys}
+        settings: dict[str, Any] = attack.settings()
+        keys: list[str] = [
+            key for key in ("steps", "restarts", "loss", "momentum", "target", "targets") if key in settings
+        ]
+        shown = {key: settings[key] for key in keys}
         if isinstance(attack, Ascent):
             shown["loss"] = attack.loss or "ce"
-        shown |= {key: value for key, value in _unusual(attack).items() if key not in shown}
+        shown |= {key: value for key, value in unusual_settings(attack).items() if key not in shown}
         kept = [f"{key}={value}" for key, value in shown.items() if value or key in ("steps", "restarts")]
         return " ".join([name, *kept])
 
@@ -53,7 +57,7 @@ class Trial:
     def settings(self) -> dict[str, Any]:
         if self.title:
             return dict(self.protocol) or {"stages": self.details}
-        return {key: value for key, value in plain(self.stages[0].attack).items() if key != "threat"}
+        return {key: value for key, value in self.stages[0].attack.described().items() if key != "threat"}
 
     @property
     def details(self) -> list[dict[str, Any]]:
@@ -61,23 +65,9 @@ class Trial:
         return [_plain_stage(stage) for stage in self.stages]
 
 
-def _unusual(attack: Any) -> dict[str, Any]:
-    """The settings of an attack that are not its defaults, so that no two of them read alike."""
-    found = {}
-    for item in dataclasses.fields(attack) if dataclasses.is_dataclass(attack) else ():
-        usual = item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
-        value = getattr(attack, item.name)
-        if item.name not in ("threat", "seed", "weights") and item.init and value != usual:
-            found[item.name] = plain(value) if not isinstance(value, str | int | float) else value
-    return found
-
-
 def _plain_stage(stage: Stage) -> dict[str, Any]:
-    settings = {key: value for key, value in plain(stage.attack).items() if key != "threat"}
-    rounds = [
-        {"tries": [list(one) for one in part.tries], "near": getattr(part.enters, "share", None)}
-        for part in stage.rounds
-    ]
+    settings = {key: value for key, value in stage.attack.described().items() if key != "threat"}
+    rounds = [{"tries": [list(attempt) for attempt in part.attempts], "near": part.near} for part in stage.rounds]
     special = {"suspects": stage.suspects, "near": stage.near, "fine": stage.fine, "rounds": rounds}
     return settings | {key: value for key, value in special.items() if value}
 
@@ -176,7 +166,7 @@ def _factors(config: EvaluationConfig) -> list[Fraction]:
 def _attack(given: Any, threat: Threat | None, seed: int) -> Any:
     """An attack from its name or settings (pgd unless named); a value made in Python brings its own threat."""
     if not isinstance(given, Mapping | str):
-        if not hasattr(given, "threat") or not dataclasses.is_dataclass(given):
+        if "threat" not in settings_of(given):
             raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
         return given
     settings = {"name": "pgd", **({"name": given} if isinstance(given, str) else given)}
@@ -186,7 +176,9 @@ def _attack(given: Any, threat: Threat | None, seed: int) -> Any:
     if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
         settings = {"steps": 20, **settings}
     attack = choose(attacks, settings, path="attack")
-    return dataclasses.replace(attack, seed=seed) if "seed" not in settings and hasattr(attack, "seed") else attack
+    return (
+        dataclasses.replace(attack, seed=seed) if "seed" not in settings and "seed" in settings_of(attack) else attack
+    )
 
 
 def _fits(attack: Any, threat: Threat) -> Any:

@@ -232,10 +232,10 @@ def _broken(
 
 
 def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
-    """Attacks that may change only some patches or pixels, by what their successes are called."""
+    """The attacks by the names that `broken_by` has for them; each may have limits beside its threat."""
     trials = make_trials(next(config for config in job.configs() if config.suite == suite), job.runtime.seed)
     stages = [(f"{stage.name} {trial.threat}", stage.attack) for trial in trials for stage in trial.stages]
-    return {name: attack for name, attack in stages if hasattr(attack, "allows")}
+    return dict(stages)
 
 
 def _claims(columns: Columns) -> dict[Threat, set[int]]:

@@ -16,9 +16,9 @@ from torch import nn
 
 from hardtack.attacks import APGD
 from hardtack.attacks.apgd import _checkpoints
-from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.attempts import AttackInputs
 from hardtack.attacks.pool.pool import Pool
-from hardtack.attacks.pool.search import Work
+from hardtack.attacks.pool.search import NewItems
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -175,8 +175,9 @@ def climb_widened(x, start, y, target, *, eps, steps, loss):
 
 def work(x, y, target, steps, start=None, model=NET):
     n = len(x)
-    return Work(
-        x=x, y=y, target=target, keys=torch.arange(n), restart=torch.zeros(n, dtype=torch.int64),
+    return NewItems(
+        x=x, y=y, target=target, keys=torch.arange(n), image_keys=torch.arange(n),
+        restart=torch.zeros(n, dtype=torch.int64),
         steps=torch.full((n,), steps), clean=model(x), start=x if start is None else start,
         warm=torch.zeros(n, dtype=torch.bool),
     )  # fmt: skip
@@ -190,7 +191,7 @@ def walk(attack, x, y, target, start, model=NET):
     for _ in range(attack.length(attack.steps)):
         assert not state["done"].any()
         points.append(state["point"])
-        state = state | attack.step(model, state)
+        state = state | attack.advance(model, state)
         losses.append(state["loss"])
     assert state["done"].all()
     return torch.stack(points), torch.stack(losses), state
@@ -271,7 +272,7 @@ def test_a_halved_step_begins_again_at_the_best_point():
     jumps = 0
     for step in range(101):
         before = state
-        state = state | attack.step(NET, state)
+        state = state | attack.advance(NET, state)
         halved = state["length"] < before["length"] if step else torch.zeros(COUNT, dtype=torch.bool)
         assert not halved.any() or step in (22, 41, 57, 70, 80, 87, 93, 99)
         assert (state["length"][halved] == before["length"][halved] / 2).all()
@@ -292,7 +293,7 @@ def test_the_first_comparison_is_with_zero_only_where_official():
         _, losses, _ = walk(attack, X, Y, aims("dlr"), near)
         state = attack.begin(work(X, Y, aims("dlr"), 10)) | dict.fromkeys(("point", "previous", "best"), near)
         for _ in range(3):
-            state = state | attack.step(NET, state)
+            state = state | attack.advance(NET, state)
         made[official] = losses, state["length"]
     rises = (made[True][0][:3].diff(dim=0) > 0).all(dim=0) & (made[True][0][1] < 0)
     assert rises.any(), "some loss rose twice from below zero"
@@ -433,8 +434,8 @@ def test_a_roof_is_climbed_to_its_ridge():
 class NeverHalved(APGD):
     """The first step for ever; points are still taken back."""
 
-    def _judge(self, state, at, loss):
-        back, changes = super()._judge(state, at, loss)
+    def _checkpoint(self, state, at, loss):
+        back, changes = super()._checkpoint(state, at, loss)
         return back, changes | {"length": torch.full_like(loss, 2 * self.threat.radius)}
 
 
@@ -491,8 +492,8 @@ def test_a_step_that_is_halved_while_all_goes_well_does_not_arrive():
 class LastPoint(APGD):
     """Forgets at every pass what it has found before."""
 
-    def step(self, model, state):
-        return super().step(model, state | {"margin": torch.full_like(state["margin"], -torch.inf)})
+    def advance(self, model, state):
+        return super().advance(model, state | {"margin": torch.full_like(state["margin"], -torch.inf)})
 
 
 class Dent(nn.Module):
@@ -514,12 +515,12 @@ def test_a_success_between_two_looks_is_not_lost():
     attack(model, x, y)
     model.where = path[1]  # after the verifier's look at the clean image: the random start
     assert abs(path[1] - 0.5) > 0.001 and abs(path[2] - path[1]) > 0.01
-    given = Images(x, y, torch.arange(1), model(x))
+    given = AttackInputs(x, y, torch.arange(1), model(x))
     for kind, fallen in ((APGD, True), (LastPoint, False)):
         search = kind(**{field.name: getattr(attack, field.name) for field in dataclasses.fields(attack)})
         attempts = Pool(model, CPU, 1, Verifier(model, CPU), every=5).run(search, given)
-        assert attempts.fallen.tolist() == [fallen], kind.__name__
-        assert attempts.step.tolist() == [0 if fallen else -1]
+        assert attempts.broken.tolist() == [fallen], kind.__name__
+        assert attempts.found_at_step.tolist() == [0 if fallen else -1]
 
 
 def test_of_points_that_do_not_fool_the_best_is_returned():

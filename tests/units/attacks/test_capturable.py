@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardtack.attacks import FAB, Square
 from hardtack.attacks.apgd import APGD
-from hardtack.attacks.pool.search import Work
+from hardtack.attacks.pool.search import NewItems
 from hardtack.threats import Threat
 
 COPIES = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.Tensor.cpu, torch.Tensor.numpy)
@@ -54,8 +54,8 @@ def begin(search, count=4):
     x = torch.rand(count, 3, 9, 9, generator=torch.Generator().manual_seed(0))
     y = torch.arange(count) % 5
     return search.begin(
-        Work(
-            x=x, y=y, target=(y + 1) % 5 if getattr(search, "targets", 0) else torch.full_like(y, -1), keys=y + 7,
+        NewItems(
+            x=x, y=y, target=(y + 1) % 5 if search.targets else torch.full_like(y, -1), keys=y + 7, image_keys=y,
             steps=torch.full_like(y, search.steps), clean=torch.zeros(count, 5), start=x.clone(),
             warm=torch.zeros(count, dtype=torch.bool), restart=torch.zeros_like(y),
         )
@@ -73,10 +73,10 @@ def network():
 def test_a_step_asks_nothing_of_the_host(threat, number):
     search, model = list(searches(threat))[number], network()
     state = begin(search)
-    state |= search.step(model, state)  # tables are made on the first call, before anything is recorded
+    state |= search.advance(model, state)  # tables are made on the first call, before anything is recorded
     for _ in range(3):
         with Asked(), Waited():
-            made = search.step(model, state)
+            made = search.advance(model, state)
         for name, value in made.items():
             assert value.shape == state[name].shape and value.dtype == state[name].dtype, name
         state |= made

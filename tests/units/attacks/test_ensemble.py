@@ -73,23 +73,30 @@ def test_the_official_lists(norm, tier, version):
 
 def test_the_tries_of_a_stage_are_target_after_target():
     ce, targeted, fab, square = (stage.attack for stage in autoattack(THREATS["linf"], tier="exact"))
-    assert [one[:3] for one in targeted.tries(10)] == [(rank, 0, 100) for rank in range(9)]
-    assert [one.rank for one in targeted.tries(4)] == [0, 1, 2] and [one.rank for one in targeted.tries(1000)][-1] == 8
-    assert len(ce.tries(10)) == len(square.tries(10)) == 1 and len(fab.tries(3)) == 2
+    assert [one[:3] for one in targeted.attempts(10)] == [(rank, 0, 100) for rank in range(9)]
+    assert [one.rank for one in targeted.attempts(4)] == [0, 1, 2] and [one.rank for one in targeted.attempts(1000)][
+        -1
+    ] == 8
+    assert len(ce.attempts(10)) == len(square.attempts(10)) == 1 and len(fab.attempts(3)) == 2
 
 
 @every_norm
 def test_fast_is_one_search_in_rounds_and_square_for_suspects_only(norm):
     search, edge, square = autoattack(THREATS[norm], tier="fast", seed=3)
-    assert edge.fine and 0 < edge.near < 0.2 and len(edge.tries(10)[0].tries) == 10 and len(edge.tries(3)[0].tries) == 3
+    assert (
+        edge.fine
+        and 0 < edge.near < 0.2
+        and len(edge.rounds_for(10)[0].attempts) == 10
+        and len(edge.rounds_for(3)[0].attempts) == 3
+    )
     assert isinstance(search.attack, APGD) and len(search.rounds) > 1 and not search.suspects
     assert isinstance(square.attack, Square) and square.suspects and square.attack.steps == 5000
     assert search.attack.seed == square.attack.seed == 3
-    asked = {one.steps for part in search.rounds for one in part.tries}
+    asked = {one.steps for part in search.rounds for one in part.attempts}
     assert asked <= set(search.attack.plans), "every length needs a timetable of its own"
-    ranks = {one.rank for part in search.rounds for one in part.tries}
+    ranks = {one.rank for part in search.rounds for one in part.attempts}
     assert ranks == set(range(-1, 9)), "away from the label, and towards as many classes as the official list"
-    restarts = [{one.restart for one in part.tries} for part in search.rounds]
+    restarts = [{one.restart for one in part.attempts} for part in search.rounds]
     assert all(not a & b for n, a in enumerate(restarts) for b in restarts[:n]), "no round repeats another's starts"
 
 
@@ -243,10 +250,11 @@ def test_every_stage_runs_with_few_and_with_many_classes(short, classes, norm, e
 
 
 def test_what_a_coarse_search_misses_on_the_edge_is_found_by_a_finer_one():
-    """A double that rounds its logits to steps of a half is blind to the last half; the stage for the edge is not."""
+    """A fast copy that rounds its logits to steps of a half misses the last half; the finer stage does not."""
     from hardtack.attacks.pool.attack_run import AttackRun
-    from hardtack.attacks.pool.attempts import Images
+    from hardtack.attacks.pool.attempts import AttackInputs
     from hardtack.attacks.pool.pool import Pool
+    from hardtack.attacks.pool.verdicts import VerdictTable
     from hardtack.attacks.pool.verifier import Verifier
     from hardtack.base.runtime import Runtime
 
@@ -266,11 +274,13 @@ def test_what_a_coarse_search_misses_on_the_edge_is_found_by_a_finer_one():
     x, y = torch.zeros(3, 3, 4, 4), torch.zeros(3, dtype=torch.int64)
     model, runtime = Slope(False), Runtime(device="cpu")
     verifier = Verifier(model, runtime)
-    images = Images(x, y, torch.arange(3), verifier.logits(x))
+    images = AttackInputs(x, y, torch.arange(3), verifier.logits(x))
     for stages, broken in ((fast_stages(), True), ([stage for stage in fast_stages() if not stage.fine], False)):
-        attack_run = AttackRun(images, stages, standing=torch.ones(3, dtype=torch.bool), prediction=y)
-        attack_run.run(model, Pool(Slope(True), runtime, 8, verifier, "fp32", coarse="bf16"), verifier)
-        assert (~attack_run.standing).all() == broken
+        table = VerdictTable(images)
+        table.begin_trial(0)
+        pool = Pool(Slope(True), runtime, 8, verifier, "fp32", coarse="bf16")
+        AttackRun(table, stages).run(model, pool, verifier)
+        assert (~table.robust).all() == broken
 
 
 def fast_stages():

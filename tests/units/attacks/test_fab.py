@@ -8,11 +8,11 @@ from linear_models import Linear, best_gain, images
 from torch import nn
 
 from hardtack.attacks.fab import FAB
-from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.attempts import AttackInputs
 from hardtack.attacks.pool.pool import Pool
-from hardtack.attacks.pool.queue import ranking
-from hardtack.attacks.pool.search import Cost, Work
+from hardtack.attacks.pool.search import Cost, NewItems
 from hardtack.attacks.pool.verifier import Verifier
+from hardtack.attacks.targets import ranking
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.threats import Threat
@@ -57,7 +57,7 @@ def work_of(model, x, y, *, steps, target=None, restart=0):
         clean = model(x)
     target = torch.full((n,), -1) if target is None else target
     never, keys = torch.zeros(n, dtype=torch.bool), torch.arange(n)
-    return Work(x, y, target, keys, torch.full((n,), restart), torch.full((n,), steps), clean, x, never)
+    return NewItems(x, y, target, keys, torch.full((n,), restart), torch.full((n,), steps), clean, x, never, keys)
 
 
 def searched(attack, model, x, y, **given):
@@ -65,7 +65,7 @@ def searched(attack, model, x, y, **given):
     state = attack.begin(work_of(model, x, y, steps=attack.steps, **given))
     for _ in range(attack.length(attack.steps)):
         assert not state["done"].any()
-        state = state | attack.step(model, state)
+        state = state | attack.advance(model, state)
     assert state["done"].all()
     return state
 
@@ -241,7 +241,7 @@ def test_what_a_step_costs():
 def pooled(attack, model, x, y, keys, batch_size):
     verifier = Verifier(model, CPU)
     pool = Pool(model, CPU, batch_size=batch_size, verifier=verifier)
-    return pool.run(attack, Images(x, y, keys, verifier.logits(x)))
+    return pool.run(attack, AttackInputs(x, y, keys, verifier.logits(x)))
 
 
 @every_norm
@@ -252,13 +252,13 @@ def test_neither_slots_nor_order_matter(norm, settings):
     size = searched(FAB(threat=Threat(norm, "0.001"), steps=6), model, x, y)["size"]
     attack = FAB(threat=Threat(norm, float(size.median()) * 1.01), steps=6, **settings)
     whole = pooled(attack, model, x, y, keys, 10)
-    assert whole.fallen.any() and not whole.fallen.all()
+    assert whole.broken.any() and not whole.broken.all()
     few = pooled(attack, model, x, y, keys, 3)
-    assert (whole.fallen == few.fallen).all() and (whole.won == few.won).all()
+    assert (whole.broken == few.broken).all() and (whole.successful == few.successful).all()
     assert torch.allclose(whole.x_adv, few.x_adv, atol=1e-4)
     order = torch.tensor([3, 9, 0, 5, 2, 8, 1, 7, 4, 6])
     mixed = pooled(attack, model, x[order], y[order], keys[order], 4)
-    assert (mixed.fallen == whole.fallen[order.numpy()]).all()
+    assert (mixed.broken == whole.broken[order.numpy()]).all()
     assert torch.allclose(mixed.x_adv, whole.x_adv[order], atol=1e-4)
 
 
@@ -307,8 +307,8 @@ def test_a_step_is_one_graph(settings):
     y = model(x).argmax(dim=1)
     attack = FAB(threat=Threat("l2", "0.5"), **settings)
     state = attack.begin(work_of(model, x, y, steps=3, target=(y + 1) % 4))
-    compiled = torch.compile(lambda state: attack.step(model, state), fullgraph=True, dynamic=False, backend="eager")
-    made, expected = compiled(state), attack.step(model, state)
+    compiled = torch.compile(lambda state: attack.advance(model, state), fullgraph=True, dynamic=False, backend="eager")
+    made, expected = compiled(state), attack.advance(model, state)
     assert made.keys() == expected.keys()
     assert all(torch.allclose(made[name].float(), expected[name].float(), atol=1e-5) for name in made)
 

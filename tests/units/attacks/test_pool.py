@@ -13,13 +13,14 @@ import pytest
 import torch
 from torch import nn
 
-from hardtack.attacks import APGD, FAB, Square
-from hardtack.attacks.autoattack import Near, fast
-from hardtack.attacks.pool.attempts import Attempts, Images
+from hardtack.attacks import APGD, FAB, Attack, Square
+from hardtack.attacks.autoattack import fast
+from hardtack.attacks.pool.attempts import AttackInputs, AttemptRecord
 from hardtack.attacks.pool.pool import Pool
-from hardtack.attacks.pool.queue import Round, ranking
-from hardtack.attacks.pool.search import Cost, Try, common, success_margin, watch
+from hardtack.attacks.pool.queue import Round
+from hardtack.attacks.pool.search import Cost, PlannedAttempt, common_entries, observe, success_margin
 from hardtack.attacks.pool.verifier import Verifier
+from hardtack.attacks.targets import ranking
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.threats import Threat
@@ -46,19 +47,17 @@ class Pixel(nn.Module):
         return torch.stack([0.5 - level, level - 0.5, -torch.ones_like(level)], dim=1)
 
 
-class Scripted:
-    """Try k of image i succeeds at pass `table[i, k]`, with an image that tells which try made it."""
+class Scripted(Attack):
+    """Attempt k of image i succeeds at pass `table[i, k]`, with an image that tells which attempt made it."""
 
-    patience = 1
-
-    threat, seed, reach = Threat("linf", 1), 0, False
+    threat = Threat("linf", 1)
 
     def __init__(self, table, length=12, ends=None):
         self.table, self.span, self.ends = torch.as_tensor(table), length, ends
         self.begun = []  # (image, try), in the order of their seats
 
-    def tries(self, classes):
-        return [Try(-1, restart, self.span) for restart in range(self.table.shape[1])]
+    def attempts(self, classes):
+        return [PlannedAttempt(-1, restart, self.span) for restart in range(self.table.shape[1])]
 
     def length(self, steps):
         return steps
@@ -66,16 +65,16 @@ class Scripted:
     def cost(self, classes):
         return Cost(1, 0)
 
-    def begin(self, work):
-        image = (work.x[:, 0, 0, 1] * 255).round().long()
-        self.begun += list(zip(image.tolist(), work.restart.tolist(), strict=True))
-        return common(work) | {"wait": self.table[image, work.restart], "try": work.restart}
+    def begin(self, items):
+        image = (items.x[:, 0, 0, 1] * 255).round().long()
+        self.begun += list(zip(image.tolist(), items.restart.tolist(), strict=True))
+        return common_entries(items) | {"wait": self.table[image, items.restart], "attempt": items.restart}
 
-    def step(self, model, state):
+    def advance(self, model, state):
         point = state["x"].clone()
         there = state["t"] >= state["wait"]
-        point[:, 0, 0, 0] = torch.where(there, 0.6 + 0.01 * state["try"], 0.1 + 0.001 * state["t"])
-        entries = watch(state, point, model(point), reach=False)
+        point[:, 0, 0, 0] = torch.where(there, 0.6 + 0.01 * state["attempt"], 0.1 + 0.001 * state["t"])
+        entries = observe(state, point, model(point), reach=False)
         over = state["t"] + 1 >= (self.span if self.ends is None else self.ends)
         return entries | {"done": over | state["done"]}
 
@@ -84,7 +83,7 @@ def scripted_images(count):
     x = torch.zeros(count, 3, 2, 2)
     x[:, 0, 0, 1] = torch.arange(count) / 255
     y = torch.zeros(count, dtype=torch.int64)
-    return Images(x, y, torch.arange(count), Pixel()(x))
+    return AttackInputs(x, y, torch.arange(count), Pixel()(x))
 
 
 def pool(model, size, every=2, verifier=None, **settings):
@@ -114,7 +113,11 @@ def random_table(count=25, tries=4, seed=0):
 
 
 def outcome(attempts):
-    return list(zip(attempts.won.tolist(), attempts.step.tolist(), attempts.passes().tolist(), strict=True))
+    return list(
+        zip(
+            attempts.successful.tolist(), attempts.found_at_step.tolist(), attempts.total_passes().tolist(), strict=True
+        )
+    )
 
 
 @pytest.mark.parametrize("every", [1, 5])
@@ -123,9 +126,11 @@ def test_each_image_gets_what_its_own_row_of_the_table_says(size, every):
     table = random_table()
     attempts = pool(Pixel(), size, every).run(Scripted(table), scripted_images(25))
     assert outcome(attempts) == expected(table, 12, every)
-    tries = np.where(attempts.won >= 0, 0.6 + 0.01 * attempts.won, 0.111)
+    tries = np.where(attempts.successful >= 0, 0.6 + 0.01 * attempts.successful, 0.111)
     assert attempts.x_adv[:, 0, 0, 0].numpy() == pytest.approx(tries, abs=1e-6), "of a survivor, the closest it came"
-    assert (attempts.won == -1).any() and len(np.unique(attempts.won)) == 5, "the table must have every case"
+    assert (attempts.successful == -1).any() and len(np.unique(attempts.successful)) == 5, (
+        "the table must have every case"
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -133,9 +138,9 @@ def test_the_first_success_in_order_counts_whichever_comes_first(size):
     """Try 0 fails slowly, try 1 succeeds late, try 2 fails, try 3 succeeds at once."""
     table = np.array([[NEVER, 9, NEVER, 0], [NEVER, NEVER, 11, 0], [10, 1, 0, 0], [NEVER, NEVER, NEVER, 3]])
     attempts = pool(Pixel(), size, every=1).run(Scripted(table), scripted_images(4))
-    assert attempts.won.tolist() == [1, 2, 0, 3] and attempts.step.tolist() == [9, 11, 10, 3]
+    assert attempts.successful.tolist() == [1, 2, 0, 3] and attempts.found_at_step.tolist() == [9, 11, 10, 3]
     assert attempts.x_adv[:, 0, 0, 0].tolist() == pytest.approx([0.61, 0.62, 0.60, 0.63])
-    assert attempts.passes().tolist() == [12 + 10, 24 + 12, 11, 36 + 4]
+    assert attempts.total_passes().tolist() == [12 + 10, 24 + 12, 11, 36 + 4]
 
 
 def test_later_tries_are_not_made_once_an_earlier_one_succeeded():
@@ -144,7 +149,7 @@ def test_later_tries_are_not_made_once_an_earlier_one_succeeded():
     attempts = pool(model, 30, every=1).run(search, scripted_images(30))
     assert search.begun == [(image, 0) for image in range(30)]
     assert model.rows == 30 + 30, "one pass, one confirmation"
-    assert (attempts.used[:, 1:] == -1).all()
+    assert (attempts.passes[:, 1:] == -1).all()
 
 
 def test_tries_side_by_side_stop_when_an_earlier_one_succeeds():
@@ -155,7 +160,7 @@ def test_tries_side_by_side_stop_when_an_earlier_one_succeeds():
     p = pool(model, 64, every=1)
     attempts = p.run(Scripted(table), scripted_images(1))
     assert outcome(attempts) == [(1, 3, 12 + 4)]
-    assert (attempts.used[0] == [12, 4, -1, -1, -1, -1, -1, -1]).all()
+    assert (attempts.passes[0] == [12, 4, -1, -1, -1, -1, -1, -1]).all()
     assert p.spent.forwards == 8 * 4 + 8, "eight tries for four passes, then only the first, which may still win"
 
 
@@ -185,7 +190,7 @@ def test_a_search_that_says_it_is_done_ends_before_its_length(size):
     table = np.full((9, 2), NEVER)
     p = pool(Pixel(), size, every=2)
     attempts = p.run(Scripted(table, length=1000, ends=5), scripted_images(9))
-    assert (attempts.used == 6).all() and p.spent.forwards == 9 * 2 * 6, "seen at the next look"
+    assert (attempts.passes == 6).all() and p.spent.forwards == 9 * 2 * 6, "seen at the next look"
 
 
 # ---------------------------------------------------------------- claims
@@ -209,11 +214,11 @@ class Climbing(Scripted):
         super().__init__(np.zeros((count, 1), dtype=int), length)
         self.top = torch.as_tensor(top).expand(count)
 
-    def step(self, model, state):
+    def advance(self, model, state):
         point = state["x"].clone()
         image = (point[:, 0, 0, 1] * 255).round().long()
         point[:, 0, 0, 0] = torch.minimum(0.1 + 0.05 * state["t"], self.top[image])
-        entries = watch(state, point, model(point), reach=False)
+        entries = observe(state, point, model(point), reach=False)
         return entries | {"done": state["t"] + 1 >= self.span}
 
 
@@ -223,17 +228,17 @@ def test_a_claim_that_the_judge_does_not_share_lets_the_search_go_on(size):
     model, top = Pixel(), torch.where(torch.arange(8) % 2 == 0, 0.7, 0.45)
     seen = Biased(model, torch.tensor([0.0, 0.4, 0.0]))
     attempts = pool(seen, size, every=1, verifier=Verifier(model, CPU)).run(Climbing(8, top), scripted_images(8))
-    assert attempts.fallen.tolist() == [True, False] * 4
-    assert (attempts.step[::2] == 9).all() and (attempts.x_adv[::2, 0, 0, 0] > 0.5).all()
+    assert attempts.broken.tolist() == [True, False] * 4
+    assert (attempts.found_at_step[::2] == 9).all() and (attempts.x_adv[::2, 0, 0, 0] > 0.5).all()
     assert attempts.unverified.all()
-    assert (model(attempts.x_adv).argmax(dim=1).bool().numpy() == attempts.fallen).all(), "no verdict is false"
+    assert (model(attempts.x_adv).argmax(dim=1).bool().numpy() == attempts.broken).all(), "no verdict is false"
 
 
 def test_a_claim_outside_the_ball_is_refused():
     search = Climbing(4)
     search.threat = Threat("linf", "0.3")
     attempts = pool(Pixel(), 4, every=1).run(search, scripted_images(4))
-    assert not attempts.fallen.any() and attempts.unverified.all()
+    assert not attempts.broken.any() and attempts.unverified.all()
 
 
 class Faulty(Pixel):
@@ -250,13 +255,13 @@ class Faulty(Pixel):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_logits_that_are_not_numbers_never_count(value):
     attempts = pool(Faulty(value), 3).run(Climbing(6), scripted_images(6))
-    assert not attempts.fallen.any() and attempts.not_finite.all()
+    assert not attempts.broken.any() and attempts.not_finite.all()
     assert (attempts.x_adv[:, 0, 0, 0] <= 0.3 + 1e-6).all()
 
 
 def test_a_judge_that_answers_nan_confirms_nothing():
     p = pool(Pixel(), 3, verifier=Verifier(Faulty(torch.nan), CPU))
-    assert not p.run(Climbing(6), scripted_images(6)).fallen.any()
+    assert not p.run(Climbing(6), scripted_images(6)).broken.any()
 
 
 # ---------------------------------------------------------------- real searches, row by row
@@ -264,7 +269,7 @@ def test_a_judge_that_answers_nan_confirms_nothing():
 
 def row_images(model, count=24):
     x, y = row_pair(model, count)
-    return Images(x, y, torch.arange(count) + 100, model(x))
+    return AttackInputs(x, y, torch.arange(count) + 100, model(x))
 
 
 SEARCHES = {
@@ -276,9 +281,9 @@ SEARCHES = {
     "square": Square(threat="linf:0.03", steps=25, restarts=2),
 }
 ROUNDS = [
-    Round((Try(-1, 0, 6),)),
-    Round(tuple(Try(rank, 1, 6) for rank in range(3)), closest_first=True),
-    Round(tuple(Try(rank, 2, 12) for rank in (-1, 0, 1)), Near(0.5), closest_first=True),
+    Round((PlannedAttempt(-1, 0, 6),)),
+    Round(tuple(PlannedAttempt(rank, 1, 6) for rank in range(3)), closest_first=True),
+    Round(tuple(PlannedAttempt(rank, 2, 12) for rank in (-1, 0, 1)), near=0.5, closest_first=True),
 ]
 IN_ROUNDS = APGD(threat="linf:0.03", loss="margin", schedule="cosine", steps=12, plans=(6, 12))
 
@@ -289,9 +294,9 @@ def run(name, size, images, model=None, every=2, **settings):
 
 
 def same(a, b, rows=slice(None)):
-    for name in ("won", "step", "target"):
+    for name in ("successful", "found_at_step", "target"):
         assert (getattr(a, name)[rows] == getattr(b, name)).all(), name
-    assert (a.passes()[rows] == b.passes()).all()
+    assert (a.total_passes()[rows] == b.total_passes()).all()
     for name in ("x_adv", "margin", "logits"):
         assert torch.equal(getattr(a, name)[rows], getattr(b, name)), name
 
@@ -300,7 +305,7 @@ def same(a, b, rows=slice(None)):
 def test_slots_do_not_show_in_the_result(name):
     images = row_images(Rows())
     reference = run(name, 24, images)
-    assert 0 < reference.fallen.sum() < 24, "a test that breaks nothing or everything tells nothing"
+    assert 0 < reference.broken.sum() < 24, "a test that breaks nothing or everything tells nothing"
     for size in (1, 3, 7, 64) if name == "rounds" else (3, 64):
         same(reference, run(name, size, images))
 
@@ -317,8 +322,8 @@ def test_what_a_survivor_showed_does_not_depend_on_the_slots(size):
     """Signs of trouble decide who meets Square: of the images that stand they are the same whatever ran beside them."""
     images = row_images(Rows(rough=0.3), count=12)
     one, other = (run("apgd_l2", s, images, Rows(rough=0.3)) for s in (5, size))
-    assert (~one.fallen).sum() > 3
-    stand = torch.as_tensor(~one.fallen)
+    assert (~one.broken).sum() > 3
+    stand = torch.as_tensor(~one.broken)
     for name in ("first_loss", "top_loss", "zero_gradient", "not_finite"):
         assert torch.equal(getattr(one, name)[stand], getattr(other, name)[stand]), name
     assert (one.top_loss > one.first_loss).all()
@@ -332,9 +337,9 @@ class Half(Pixel):
 @pytest.mark.parametrize("which", [0, 1])
 def test_one_try_whose_loss_rose_is_enough(size, which):
     class Uneven(Scripted):
-        def step(self, model, state):
-            loss = torch.where(state["try"] == which, state["t"].float(), 1.0)
-            entries = watch(state, state["x"], model(state["x"]), reach=False, loss=loss)
+        def advance(self, model, state):
+            loss = torch.where(state["attempt"] == which, state["t"].float(), 1.0)
+            entries = observe(state, state["x"], model(state["x"]), reach=False, loss=loss)
             return entries | {"done": state["t"] + 1 >= self.span}
 
     attempts = pool(Half(), size, every=1).run(Uneven(np.full((1, 2), NEVER)), scripted_images(1))
@@ -344,30 +349,35 @@ def test_one_try_whose_loss_rose_is_enough(size, which):
 # ---------------------------------------------------------------- rounds
 
 
-def test_a_gate_lets_in_only_whom_it_should():
+def test_only_near_images_enter_a_round_for_near_images(monkeypatch):
     table = np.full((12, 3), NEVER)
     table[::3, 1] = 2
     search = Scripted(table, length=4)
     seen = []
 
-    def gate(attempts, images, rows):
-        seen.append(sorted(rows.tolist()))
+    def is_near(record, images, rows, share):
+        seen.append((sorted(rows.tolist()), share))
         return rows % 2 == 0
 
-    rounds = [Round((Try(-1, 0, 4),)), Round((Try(-1, 1, 4),), gate), Round((Try(-1, 2, 4),))]
+    monkeypatch.setattr(AttemptRecord, "is_near", is_near)
+    rounds = [
+        Round((PlannedAttempt(-1, 0, 4),)),
+        Round((PlannedAttempt(-1, 1, 4),), near=0.4),
+        Round((PlannedAttempt(-1, 2, 4),)),
+    ]
     attempts = pool(Pixel(), 12).run(search, scripted_images(12), rounds)
-    assert seen == [list(range(12))]
+    assert seen == [(list(range(12)), 0.4)]
     assert sorted(image for image, number in search.begun if number == 1) == [0, 2, 4, 6, 8, 10]
-    assert attempts.fallen.nonzero()[0].tolist() == [0, 6], "image 3 and 9 never came to the try that breaks them"
+    assert attempts.broken.nonzero()[0].tolist() == [0, 6], "image 3 and 9 never came to the try that breaks them"
     assert sorted(image for image, number in search.begun if number == 2) == [2, 4, 8, 10], "nor to any after it"
 
 
 def test_near_counts_what_is_left_of_the_clean_margin():
     images = scripted_images(4)  # clean margin 1 each
-    attempts = Attempts(images, 1)
+    attempts = AttemptRecord(images, 1)
     attempts.margin = torch.tensor([-0.2, -0.3, -0.9, -torch.inf])
-    assert Near(0.25)(attempts, images, np.arange(4)).tolist() == [True, False, False, False]
-    assert Near(0.3)(attempts, images, np.array([1, 2])).tolist() == [True, False]
+    assert attempts.is_near(images, np.arange(4), 0.25).tolist() == [True, False, False, False]
+    assert attempts.is_near(images, np.array([1, 2]), 0.3).tolist() == [True, False]
 
 
 def test_targets_are_ranked_at_the_closest_point():
@@ -379,19 +389,19 @@ def test_targets_are_ranked_at_the_closest_point():
             return torch.stack([1 + 0 * level, 0.5 + 0 * level, 0.2 + level, -level], dim=1)
 
     class Step(Scripted):
-        def step(self, model, state):
+        def advance(self, model, state):
             point = state["x"].clone()
             point[:, 0, 0, 0] = 0.6
             targets.append(state["target"].tolist())
-            return watch(state, point, model(point), reach=False) | {"done": state["t"] + 1 >= self.span}
+            return observe(state, point, model(point), reach=False) | {"done": state["t"] + 1 >= self.span}
 
     x = torch.zeros(2, 3, 2, 2)
-    images = Images(x, torch.zeros(2, dtype=torch.int64), torch.arange(2), Turning()(x))
+    images = AttackInputs(x, torch.zeros(2, dtype=torch.int64), torch.arange(2), Turning()(x))
     for closest, order in ((True, [2, 1, 3]), (False, [1, 2, 3])):
         targets = []
-        second = Round(tuple(Try(rank, 1, 1) for rank in range(3)), closest_first=closest)
+        second = Round(tuple(PlannedAttempt(rank, 1, 1) for rank in range(3)), closest_first=closest)
         search = Step(np.full((2, 3), NEVER), length=1)
-        pool(Turning(), 2, every=1).run(search, images, [Round((Try(-1, 0, 1),)), second])
+        pool(Turning(), 2, every=1).run(search, images, [Round((PlannedAttempt(-1, 0, 1),)), second])
         assert targets == [[-1, -1], *([target] * 2 for target in order)]
 
 
@@ -406,8 +416,8 @@ def test_fast_rounds_spend_long_searches_on_near_images_only():
     attempts = pool(Rows(rough=0.3), 24).run(search.attack, images, list(search.rounds))
     clean = -success_margin(images.clean, images.y, images.y, reach=False)
     last = search.rounds[-1]
-    tried = (attempts.used[:, -len(last.tries) :] >= 0).any(axis=1)
-    far = ~attempts.fallen & (-attempts.margin > last.enters.share * clean).numpy()
+    tried = (attempts.passes[:, -len(last.attempts) :] >= 0).any(axis=1)
+    far = ~attempts.broken & (-attempts.margin > last.near * clean).numpy()
     assert far.any() and not tried[far].any()
 
 
@@ -442,8 +452,8 @@ def interrupted(start, images, moment, sizes):
     """A run that is stopped at its `moment`-th note and taken up from it, with other slots. None: it ended before."""
     notes = []
 
-    def tell(progress, attempts):
-        notes.append(copied(attempts))
+    def tell(progress):
+        notes.append(copied(progress.record))
         if len(notes) == moment:
             raise Stop
 
@@ -453,9 +463,9 @@ def interrupted(start, images, moment, sizes):
         pass
     else:
         return None
-    attempts = Attempts(images, notes[-1]["used"].shape[1])
+    attempts = AttemptRecord(images, notes[-1]["passes"].shape[1])
     attempts.restore(notes[-1])
-    return start(sizes[1], attempts=attempts)
+    return start(sizes[1], record=attempts)
 
 
 @pytest.mark.parametrize("name", ["apgd_t", "fab_t", "rounds"])
@@ -529,10 +539,10 @@ def test_not_even_one_image_fits():
 
 def test_memory_that_ends_while_items_are_seated_loses_none_of_them():
     class Greedy(Scripted):
-        def begin(self, work):
-            if len(work.x) > 4:
+        def begin(self, items):
+            if len(items.x) > 4:
                 raise torch.OutOfMemoryError("CUDA out of memory (not really)")
-            return super().begin(work)
+            return super().begin(items)
 
     table = random_table()
     attempts = pool(Pixel(), 16).run(Greedy(table), scripted_images(25))
@@ -567,8 +577,8 @@ def test_a_search_called_by_itself_agrees_with_the_pool():
     attack = SEARCHES["apgd_t"]
     found = attack.run(Rows(), images.x, images.y, keys=images.keys)
     attempts = pool(Rows(), 7, every=1).run(attack, images)
-    assert torch.equal(found.x_adv, attempts.x_adv) and (found.fooled.numpy() == attempts.fallen).all()
-    assert (found.broken_at.numpy() == attempts.step).all()
+    assert torch.equal(found.x_adv, attempts.x_adv) and (found.fooled.numpy() == attempts.broken).all()
+    assert (found.broken_at.numpy() == attempts.found_at_step).all()
 
 
 def test_only_the_target_counts_where_one_is_to_be_reached():

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from hardtack.attacks import APGD
-from hardtack.attacks.pool.attempts import Images
+from hardtack.attacks.pool.attempts import AttackInputs
 from hardtack.attacks.pool.pool import Pool
-from hardtack.attacks.pool.search import Cost, Work
+from hardtack.attacks.pool.search import Cost, NewItems
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.attacks.square import Square, bump, window_sides
 from hardtack.base.errors import UserError
@@ -48,7 +48,9 @@ def begun(attack, model, x, y, target=None):
         clean = model(x)
     target = torch.full((n,), -1) if target is None else target
     zeros, never = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.bool)
-    return attack.begin(Work(x, y, target, torch.arange(n), zeros, zeros + attack.steps, clean, x, never))
+    return attack.begin(
+        NewItems(x, y, target, torch.arange(n), zeros, zeros + attack.steps, clean, x, never, torch.arange(n))
+    )
 
 
 def states(attack, model, x, y):
@@ -56,7 +58,7 @@ def states(attack, model, x, y):
     state = begun(attack, model, x, y)
     yield state
     for _ in range(attack.length(attack.steps)):
-        state = state | attack.step(model, state)
+        state = state | attack.advance(model, state)
         yield state
 
 
@@ -206,8 +208,8 @@ def test_it_finds_what_a_model_without_gradients_hides(norm):
 
 
 class AlwaysAccepts(Square):
-    def step(self, model, state):
-        return super().step(model, state | {"best_margin": torch.full_like(state["best_margin"], -torch.inf)})
+    def advance(self, model, state):
+        return super().advance(model, state | {"best_margin": torch.full_like(state["best_margin"], -torch.inf)})
 
 
 class NeverShrinks(Square):
@@ -285,7 +287,7 @@ def test_one_forward_per_query_and_no_gradient():
 def pooled(attack, model, x, y, keys, batch_size):
     verifier = Verifier(model, CPU)
     return Pool(model, CPU, batch_size=batch_size, verifier=verifier).run(
-        attack, Images(x, y, keys, verifier.logits(x))
+        attack, AttackInputs(x, y, keys, verifier.logits(x))
     )
 
 
@@ -295,11 +297,11 @@ def test_neither_slots_nor_order_matter(norm):
     y, keys = model(x).argmax(dim=1), torch.arange(12) * 5
     attack = Square(threat=Threat(norm, EPS[norm] / 4), steps=40, restarts=2)
     whole = pooled(attack, model, x, y, keys, 12)
-    assert whole.fallen.any() and not whole.fallen.all()
+    assert whole.broken.any() and not whole.broken.all()
     few = pooled(attack, model, x, y, keys, 5)
     order = torch.tensor([3, 9, 0, 11, 5, 2, 8, 10, 1, 7, 4, 6])
     mixed = pooled(attack, model, x[order], y[order], keys[order], 3)
-    assert (whole.won == few.won).all() and (mixed.won == whole.won[order.numpy()]).all()
+    assert (whole.successful == few.successful).all() and (mixed.successful == whole.successful[order.numpy()]).all()
     assert torch.allclose(whole.x_adv, few.x_adv, atol=1e-5)
     assert torch.allclose(mixed.x_adv, whole.x_adv[order], atol=1e-5)
     other = pooled(dataclasses.replace(attack, seed=1), model, x, y, keys, 12)
@@ -313,8 +315,8 @@ def test_a_step_is_one_graph(norm):
     y = model(x).argmax(dim=1)
     attack = make(norm, steps=9)
     state = begun(attack, model, x, y) | {"t": torch.tensor([0, 1, 9])}
-    compiled = torch.compile(lambda state: attack.step(model, state), fullgraph=True, dynamic=False, backend="eager")
-    made, expected = compiled(state), attack.step(model, state)
+    compiled = torch.compile(lambda state: attack.advance(model, state), fullgraph=True, dynamic=False, backend="eager")
+    made, expected = compiled(state), attack.advance(model, state)
     assert made.keys() == expected.keys()
     assert all(torch.allclose(made[name].float(), expected[name].float(), atol=1e-5) for name in made)
 

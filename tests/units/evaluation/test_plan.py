@@ -118,7 +118,7 @@ def test_the_fast_tier_spends_no_more_than_its_rounds():
     model = Counting()
     data = images(2, side=4), torch.zeros(2, dtype=torch.int64)
     verdicts = ht.evaluate(model, data, quiet=True, suite="autoattack", tier="fast", threat=THREAT).verdicts
-    always = sum(cost.forwards for part, cost in search.rounds if part.enters is None)
+    always = sum(cost.forwards for part, cost in search.rounds if part.near is None)
     assert (verdicts["forwards"] == always).all() and model.backwards == 2 * always
 
 

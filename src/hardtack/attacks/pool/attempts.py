@@ -1,117 +1,123 @@
-"""What the pool knows about the images of one stage: which tries are over, who fell to which, how near the others came.
+"""What the pool records during one stage: which attempts are finished, which one succeeded, how close the others came.
 
-A attempts can be written down at any moment and read back: tries that are over are not repeated, and those that
-were under way begin again from the same random numbers, so that a killed run ends with the same verdicts.
+The record can be written to disk at any moment and restored. Finished attempts are not repeated; unfinished ones start
+again from the same random numbers, so that a killed run ends with the same verdicts.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.attacks.pool.search import State, success_margin
+from hardtack.attacks.targets import ranking
 
-class Images(NamedTuple):
-    """The images a stage attacks, on the model's device."""
+
+class AttackInputs(NamedTuple):
+    """The images that a stage attacks, on the model's device."""
 
     x: Tensor  # N×3×H×W in [0,1]
     y: Tensor
-    keys: Tensor  # N int64: the image's place in its data set, from which all that is random follows
+    keys: Tensor  # N int64: the image's position in its data set, from which everything random is derived
     clean: Tensor  # N×classes, logits of the clean images
-    target: Tensor | None = None  # a class to reach, where the user names one
+    target: Tensor | None = None  # the class to reach, where the user names one
 
-    def of(self, rows: Tensor) -> Images:
-        return Images(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
-
-
-def ranking(logits: Tensor, y: Tensor) -> Tensor:
-    """The wrong classes of each image, likeliest first: N×(classes−1)."""
-    own = torch.arange(logits.shape[1], device=logits.device) == y[:, None]
-    return logits.masked_fill(own, -torch.inf).argsort(dim=1, descending=True, stable=True)[:, :-1]
+    def of(self, rows: Tensor) -> AttackInputs:
+        return AttackInputs(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
-_IMAGES = (
-    "x_adv", "logits", "margin", "first_loss", "top_loss", "zero_gradient", "not_finite", "unverified", "ranks",
+_TENSORS = (
+    "x_adv", "logits", "margin", "score", "first_loss", "top_loss", "zero_gradient", "not_finite", "unverified",
+    "ranks",
 )  # fmt: skip
-_TRIES = ("used", "won", "step", "target", "nearest")
+_ARRAYS = ("passes", "successful", "found_at_step", "target", "closest_attempt")
 
 
-class Attempts:
-    """One row per image. `used` counts the passes of each try, −1 while it is not over."""
+class AttemptRecord:
+    """One row per image. Attempts are numbered in the order in which they are planned."""
 
-    def __init__(self, images: Images, tries: int) -> None:
-        n, device = len(images.x), images.x.device
+    def __init__(self, inputs: AttackInputs, attempts: int) -> None:
+        n, device = len(inputs.x), inputs.x.device
         never = torch.full((n,), -torch.inf, device=device)
         no = torch.zeros(n, dtype=torch.bool, device=device)
-        self.x_adv = images.x.clone()  # the image that fooled the model, or the closest to it
-        self.logits = images.clean.clone()  # there
-        self.ranks = ranking(images.clean, images.y)  # of target classes, as the round under way sees them
-        self.margin, self.first_loss, self.top_loss = never, never.clone(), never.clone()
+        self.x_adv = inputs.x.clone()  # the image that fooled the model, or the closest to it
+        self.logits = inputs.clean.clone()  # of x_adv
+        self.ranks = ranking(inputs.clean, inputs.y)  # of target classes, as the current round ranks them
+        self.margin, self.score = never, never.clone()  # of x_adv
+        self.first_loss, self.top_loss = never.clone(), never.clone()
         self.zero_gradient, self.not_finite, self.unverified = no, no.clone(), no.clone()
-        self.used = np.full((n, max(tries, 1)), -1, dtype=np.int32)
-        self.won = np.full(n, -1, dtype=np.int32)  # the try that fooled the model, the first in order
-        self.step = np.full(n, -1, dtype=np.int32)
+        self.passes = np.full((n, max(attempts, 1)), -1, dtype=np.int32)  # of each attempt; −1: not finished
+        self.successful = np.full(n, -1, dtype=np.int32)  # the first successful attempt; −1: none
+        self.found_at_step = np.full(n, -1, dtype=np.int32)
         self.target = np.full(n, -1, dtype=np.int32)
-        self.nearest = np.full(n, max(tries, 1), dtype=np.int32)  # the try that came closest, the first in order
+        self.closest_attempt = np.full(n, max(attempts, 1), dtype=np.int32)  # the first of those that came closest
 
     @property
-    def fallen(self) -> np.ndarray:
-        return self.won >= 0
+    def broken(self) -> np.ndarray:
+        return self.successful >= 0
 
-    def passes(self) -> np.ndarray:
-        """Steps spent on each image, as if its tries had been made one after the other up to the first success."""
-        order = np.arange(self.used.shape[1])
-        counted = (self.used >= 0) & ((self.won < 0)[:, None] | (order <= self.won[:, None]))
-        return np.where(counted, self.used, 0).sum(axis=1)
+    def total_passes(self) -> np.ndarray:
+        """Passes spent on each image, counted as if its attempts had been made in order up to the first success."""
+        number = np.arange(self.passes.shape[1])
+        counted = (self.passes >= 0) & ((self.successful < 0)[:, None] | (number <= self.successful[:, None]))
+        return np.where(counted, self.passes, 0).sum(axis=1)
 
-    def learn(self, rows: Tensor, orders: np.ndarray, slots: Tensor, state: dict[str, Tensor]) -> None:
-        """What failed tries saw, one of each image: the closest image, where it is nearer than what is known."""
-        margin, at = state["margin"][slots], rows.cpu().numpy()
-        earlier = torch.as_tensor(orders < self.nearest[at], device=rows.device)
-        known = self.margin[rows]
-        nearer = (margin > known) | ((margin == known) & earlier & margin.isfinite())
-        self.margin[rows] = torch.where(nearer, margin, known).to(known.dtype)
-        self.x_adv[rows[nearer]] = state["closest"][slots[nearer]]
-        self.logits[rows[nearer]] = state["logits"][slots[nearer]].to(self.logits.dtype)
-        took = nearer.cpu().numpy()
-        self.nearest[at[took]] = orders[took]
-        self.observe(rows, slots, state)
+    def is_near(self, inputs: AttackInputs, rows: np.ndarray, share: float) -> np.ndarray:
+        """Which of the images have no more than `share` of their clean margin left at the closest point found."""
+        clean = -success_margin(inputs.clean[rows], inputs.y[rows], inputs.y[rows], reach=False)
+        return (-self.margin[rows] <= share * clean).cpu().numpy()
 
-    def observe(self, rows: Tensor, slots: Tensor, state: dict[str, Tensor]) -> None:
-        """Signs of trouble, which any try may show; one try of each image at a time."""
-        for flag in ("zero_gradient", "not_finite"):
-            getattr(self, flag)[rows] |= state[flag][slots]
+    def add_failures(self, rows: Tensor, numbers: np.ndarray, slots: Tensor, state: State) -> None:
+        """Attempts without success, one of each image: keep the closest image where it is closer than before."""
+        score, at = state.get("score", state["margin"])[slots], rows.cpu().numpy()
+        earlier = torch.as_tensor(numbers < self.closest_attempt[at], device=rows.device)
+        best = self.score[rows]
+        closer = (score > best) | ((score == best) & earlier & score.isfinite())
+        self.score[rows] = torch.where(closer, score, best).to(best.dtype)
+        self.margin[rows] = torch.where(closer, state["margin"][slots], self.margin[rows]).to(best.dtype)
+        self.x_adv[rows[closer]] = state["closest"][slots[closer]]
+        self.logits[rows[closer]] = state["logits"][slots[closer]].to(self.logits.dtype)
+        replaced = closer.cpu().numpy()
+        self.closest_attempt[at[replaced]] = numbers[replaced]
+        self.add_observations(rows, slots, state)
+
+    def add_observations(self, rows: Tensor, slots: Tensor, state: State) -> None:
+        """Signs of a failing search, which any attempt may show; one attempt of each image at a time."""
+        self.zero_gradient[rows] |= state["zero_gradient"][slots]
+        self.not_finite[rows] |= state["not_finite"][slots]
         first, top = (state[name][slots].to(self.top_loss.dtype) for name in ("first_loss", "top_loss"))
-        rose, known = (_rise(*pair) for pair in ((first, top), (self.first_loss[rows], self.top_loss[rows])))
-        self.first_loss[rows] = torch.where(rose > known, first, self.first_loss[rows])
-        self.top_loss[rows] = torch.where(rose > known, top, self.top_loss[rows])
+        rise, before = (_rise(*pair) for pair in ((first, top), (self.first_loss[rows], self.top_loss[rows])))
+        self.first_loss[rows] = torch.where(rise > before, first, self.first_loss[rows])
+        self.top_loss[rows] = torch.where(rise > before, top, self.top_loss[rows])
 
-    def enter(self, rows: np.ndarray, orders: np.ndarray, targets: np.ndarray, slots: Tensor, state: Any) -> None:
-        """Confirmed successes, one for each of `rows`."""
+    def add_successes(
+        self, rows: np.ndarray, numbers: np.ndarray, targets: np.ndarray, slots: Tensor, state: State
+    ) -> None:
+        """Verified successes, one for each of `rows`."""
         index = torch.as_tensor(rows, device=slots.device)
         self.x_adv[index] = state["closest"][slots]
         self.logits[index] = state["logits"][slots].to(self.logits.dtype)
         self.margin[index] = state["margin"][slots].to(self.margin.dtype)
-        self.won[rows], self.target[rows] = orders, targets
-        self.step[rows] = state["found_at"][slots].cpu().numpy()
+        self.successful[rows], self.target[rows] = numbers, targets
+        self.found_at_step[rows] = state["found_at"][slots].cpu().numpy()
 
-    # ------------------------------------------------------------ on paper
+    # ------------------------------------------------------------ on disk
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {name: getattr(self, name).cpu().numpy() for name in _IMAGES} | {
-            name: getattr(self, name) for name in _TRIES
-        }
+        tensors = {name: vars(self)[name].cpu().numpy() for name in _TENSORS}
+        return tensors | {name: vars(self)[name] for name in _ARRAYS}
 
-    def restore(self, arrays: dict[str, Any]) -> None:
-        for name in _IMAGES:
-            kept = getattr(self, name)
-            setattr(self, name, torch.from_numpy(arrays[name]).to(kept.device, kept.dtype))
-        for name in _TRIES:
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        for name in _TENSORS:
+            column: Tensor = vars(self)[name]
+            setattr(self, name, torch.from_numpy(arrays[name]).to(column.device, column.dtype))
+        for name in _ARRAYS:
             setattr(self, name, np.array(arrays[name]))
 
 
 def _rise(first: Tensor, top: Tensor) -> Tensor:
-    """By how much a loss rose; −inf where it was never a number."""
+    """How much a loss increased; −inf where it was never a number."""
     return (top - first).nan_to_num(-torch.inf, torch.inf, -torch.inf)

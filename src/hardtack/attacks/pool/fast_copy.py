@@ -1,10 +1,10 @@
-"""The model as searches run it: a double of the real one, made for speed. Verdicts never come from it.
+"""The model as searches run it: a copy of the real one, made for speed. Verdicts never come from it.
 
-On the GPU the double has its weights in bf16 (casting them at every pass, as autocast does, costs a quarter of the
+On the GPU the copy has its weights in bf16 (casting them at every pass, as autocast does, costs a quarter of the
 speed of a small transformer), its convolutions channels-last, its normalisation and its last linear layer in fp32,
 so that logits keep differences that bf16 would round away. Normalisation layers become kernels that know that their
-parameters are fixed, and short sequences attend by the kernel that is best at them. A model that cannot be copied or
-does not bear the change is run through autocast as it is.
+parameters are fixed, and short sequences use the attention kernel that is fastest for them. A model that cannot be
+copied, or that fails after the conversion, is run through autocast as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBack
 
 
 class FastCopy(nn.Module):
-    """`body` in bf16 from fp32 pixels to fp32 logits; `short`: no sequence in it is a long one."""
+    """`body` in bf16, from fp32 pixels to fp32 logits. `short`: all of its sequences are short."""
 
     def __init__(self, body: nn.Module, *, short: bool = False) -> None:
         super().__init__()
@@ -41,23 +41,23 @@ class FastCopy(nn.Module):
 def search_model(
     model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor
 ) -> tuple[nn.Module, Precision]:
-    """What searches call, and the arithmetic to call it in. `probe`: a few images on which the double is tried out."""
+    """The model that searches call, and the arithmetic to call it in. `probe`: a few images to test the copy on."""
     if runtime.torch_device.type != "cuda":
         return model, precision
     try:
         with torch.no_grad(), runtime.arithmetic("fp32"):
-            made = _double(model, precision == "bf16", probe)
-            wanted, got = _logits(model(probe)), made(probe)
+            fast = _fast_copy(model, precision == "bf16", probe)
+            wanted, got = _logits(model(probe)), fast(probe)
     except (RuntimeError, TypeError, AttributeError):  # it cannot be copied, or mixes types by hand
         return model, precision
     spread = wanted.std(dim=1).mean().clamp_min(1e-6)
     if not got.isfinite().all() or (got - wanted).abs().mean() > 0.2 * spread:
         return model, precision
-    return made, "fp32" if precision == "bf16" else precision
+    return fast, "fp32" if precision == "bf16" else precision
 
 
-def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
-    from hardtack.attacks.pool.kernels import quicken  # brings Triton, which takes its time
+def _fast_copy(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
+    from hardtack.attacks.pool.kernels import quicken  # imports Triton, which takes long
 
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
     with _Lengths() as lengths:
@@ -80,7 +80,7 @@ def _double(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
 
 
 class _Lengths(TorchFunctionMode):
-    """The longest sequence that attends."""
+    """Observes the length of the longest sequence that attention runs on."""
 
     longest = 0
 
@@ -112,7 +112,7 @@ def _logits(out: Any) -> Tensor:
 
 
 def compile_blocks(model: nn.Module) -> int:
-    """Compile the repeated blocks of a double: one short compilation serves them all. Returns how many."""
+    """Compile the repeated blocks of a fast copy: one short compilation serves them all. Returns how many there are."""
     kinds = Counter(type(child) for parent in model.modules() for child in _series(parent))
     blocks = [child for parent in model.modules() for child in _series(parent) if kinds[type(child)] >= 2]
     inner = {id(part) for block in blocks for part in block.modules() if part is not block}

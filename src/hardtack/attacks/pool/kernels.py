@@ -1,4 +1,4 @@
-"""Normalisation layers of a double as Triton kernels: their parameters are fixed, only pixels have gradients.
+"""Normalisation layers of a fast copy as Triton kernels: their parameters are fixed, only pixels have gradients.
 
 PyTorch's layer norm spends a thread block on every row; with rows of a few hundred numbers, as tokens have, that is a
 third of a small transformer's forward pass. Here a program takes several rows at once. Batch norm of a frozen model

@@ -1,33 +1,35 @@
-"""What a search must offer so that the pool can run it: a state of tensors, one row per work item, and a step.
+"""What a pooled search works with: planned attempts, new items, and a state of tensors with one row per item.
 
-A work item is one try at one image: from a random start, or towards a target class. `begin` makes the rows of
-new items without asking the model; `step` spends one pass on every row. Rows know nothing of each other and
-count their own passes in `t`, so that items of any age share a batch, and a step replays as one CUDA graph.
+An *item* is one attempt on one image: from one random start, or towards one target class. `Attack.begin` makes the
+rows of new items without calling the model; `Attack.advance` spends one pass on every row. Rows do not depend on each
+other and count their own passes in `t`, so that items of any age share a batch, and a pass can be replayed as one CUDA
+graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 State = dict[str, Tensor]
 
 
-class Work(NamedTuple):
+class NewItems(NamedTuple):
     """New items, one row each."""
 
     x: Tensor  # N×3×H×W, the clean images
     y: Tensor
-    target: Tensor  # a class to head for; −1: away from the label, wherever it leads
-    keys: Tensor  # whose random numbers: a function of the image, the attack, the restart
-    restart: Tensor  # how many tries of the same kind go before this one
-    steps: Tensor  # how long this item may search
+    target: Tensor  # the class to aim at; −1: away from the label, towards any class
+    keys: Tensor  # random keys: a function of the image, the attack, the stage, the restart and the target's rank
+    restart: Tensor  # the number of earlier attempts of the same kind
+    steps: Tensor  # the number of steps that this item may take
     clean: Tensor  # logits of the clean images
     start: Tensor  # the closest image found so far
-    warm: Tensor  # whether to begin there; else the search has a way of its own
+    warm: Tensor  # whether to start there; otherwise the search starts in its own way
+    image_keys: Tensor  # the images' own keys, for an attack that derives its random numbers in its own way
 
 
 class Cost(NamedTuple):
@@ -43,49 +45,35 @@ class Cost(NamedTuple):
         return Cost(self.forwards + other.forwards, self.backwards + other.backwards)
 
 
-class Try(NamedTuple):
-    """One work item of every image: which target, which restart, how long, from where."""
+class PlannedAttempt(NamedTuple):
+    """One attempt that is planned for every image: which target, which restart, how long, from where."""
 
-    rank: int = -1  # of the target among the likeliest wrong classes; −1: none
+    rank: int = -1  # of the target class among the likeliest wrong classes; −1: no target
     restart: int = 0
     steps: int = 0
-    warm: bool = False  # begins at the closest image found so far
+    warm: bool = False  # starts at the closest image found so far
 
 
-class Search(Protocol):
-    """An attack that the pool can run."""
+def common_entries(items: NewItems) -> State:
+    """The entries that every state has.
 
-    threat: Any
-    seed: int
-    reach: bool  # only the target class counts as a success
-    patience: ClassVar[int]  # looks at its items may be so many times rarer
-
-    def tries(self, classes: int) -> list[Try]: ...  # of every image, in their order
-
-    def length(self, steps: int) -> int: ...  # the most calls of `step` that an item of so many steps can take
-
-    def cost(self, classes: int) -> Cost: ...  # of one call of `step`, per row
-
-    def begin(self, work: Work) -> State: ...
-
-    def step(self, model: nn.Module, state: State) -> State: ...
-
-
-def common(work: Work) -> State:
-    """The entries every state has. `closest` is the best image so far: `margin` > 0 says that it fools the model."""
-    n, device = len(work.x), work.x.device
+    `closest` is the image that came closest to fooling the model, found in pass `found_at`. A `margin` > 0 claims that
+    it fools the model, and the pool will then verify it. Images are compared by their margin, also between attempts; a
+    search that compares them by something else has an entry `score`.
+    """
+    n, device = len(items.x), items.x.device
     never = torch.full((n,), -torch.inf, device=device)
     no = torch.zeros(n, dtype=torch.bool, device=device)
     return {
-        "x": work.x, "y": work.y, "target": work.target, "keys": work.keys, "steps": work.steps,
-        "t": torch.zeros(n, dtype=torch.int64, device=device), "done": no, "closest": work.x.clone(),
-        "margin": never, "logits": work.clean, "found_at": torch.full_like(work.y, -1),
+        "x": items.x, "y": items.y, "target": items.target, "keys": items.keys, "steps": items.steps,
+        "t": torch.zeros(n, dtype=torch.int64, device=device), "done": no, "closest": items.x.clone(),
+        "margin": never, "logits": items.clean, "found_at": torch.full_like(items.y, -1),
         "first_loss": never, "top_loss": never, "zero_gradient": no, "not_finite": no,
     }  # fmt: skip
 
 
 def success_margin(logits: Tensor, y: Tensor, target: Tensor, *, reach: bool) -> Tensor:
-    """By how much the model is wrong; −inf for NaN logits. `reach`: only the target class counts as wrong."""
+    """How far the logits are on the wrong side; −inf for NaN logits. `reach`: only the target class counts as wrong."""
     goal = target if reach else y
     own = torch.arange(logits.shape[1], device=logits.device) == goal[:, None]
     best_other = logits.masked_fill(own, -torch.inf).amax(dim=1)
@@ -94,7 +82,7 @@ def success_margin(logits: Tensor, y: Tensor, target: Tensor, *, reach: bool) ->
     return torch.where(logits.isfinite().all(dim=1), margin, -torch.inf)
 
 
-def watch(
+def observe(
     state: State,
     point: Tensor,
     logits: Tensor,
@@ -105,7 +93,7 @@ def watch(
     loss: Tensor | None = None,
     gradient: Tensor | None = None,
 ) -> State:
-    """The common entries after a pass over `point`. Only rows that `count` (inside the ball) may become closest."""
+    """The common entries after a pass over `point`. Only rows where `counts` is true may become the closest image."""
     if margin is None:
         margin = success_margin(logits, state["y"], state["target"], reach=reach)
     better = margin > state["margin"]
@@ -124,18 +112,18 @@ def watch(
         entries["first_loss"] = torch.where(first, loss, state["first_loss"])
         entries["top_loss"] = torch.maximum(state["top_loss"], loss.nan_to_num(-torch.inf, -torch.inf, -torch.inf))
         if gradient is not None:
-            zero = ~(gradient.flatten(1).abs().amax(dim=1) > 0)  # NaN included: it points nowhere either
+            zero = ~(gradient.flatten(1).abs().amax(dim=1) > 0)  # true for NaN, which gives no direction either
             entries["zero_gradient"] = torch.where(first, zero, state["zero_gradient"])
     return entries
 
 
 def pick(rows: Tensor, chosen: Tensor, otherwise: Tensor) -> Tensor:
-    """Image by image: `chosen` where `rows` is true."""
+    """Row by row: `chosen` where `rows` is true."""
     return torch.where(rows.reshape(-1, *[1] * (chosen.dim() - 1)), chosen, otherwise)
 
 
 def averaged(passes: int, once: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """The mean of several draws of a random model (expectation over transformation); one draw as it is."""
+    """The mean of several draws of a random model (expectation over transformation); a single draw is unchanged."""
     total = once()
     for _ in range(passes - 1):
         total = tuple(sum_ + more for sum_, more in zip(total, once(), strict=True))

@@ -1,4 +1,4 @@
-"""The slots themselves: a state of fixed shape that a step rewrites in place, on the GPU as a replayed graph."""
+"""The slots: a state of fixed shape that each step overwrites; on the GPU the step is replayed as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.attacks.pool.search import Search, State, Work
+from hardtack.attacks.contract import Attack
+from hardtack.attacks.pool.search import NewItems, State
 from hardtack.base.capture import record
 from hardtack.base.runtime import Precision, Runtime
 
@@ -19,10 +20,10 @@ _WARM_CALLS = 1
 
 
 class Slots:
-    """Rows of a search's state. Free rows keep computing whatever they last held; nobody looks at them."""
+    """Rows of a search's state. Free rows keep computing with their last content, and their results are ignored."""
 
     def __init__(
-        self, attack: Search, step: Callable[[State], State], runtime: Runtime, precision: Precision | None
+        self, attack: Attack, step: Callable[[State], State], runtime: Runtime, precision: Precision | None
     ) -> None:
         self.attack, self.runtime, self.precision = attack, runtime, precision
         self.step = step
@@ -31,29 +32,29 @@ class Slots:
         self.free = np.empty(0, dtype=np.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._graphed = runtime.torch_device.type == "cuda" and runtime.compile is not False
-        self._recording_s = self.passing_s = 0.0  # what a recording and a pass take
-        self.recorded_s = 0.0  # what all recordings took
+        self._recording_s = self.passing_s = 0.0  # time of one recording and of one pass
+        self.recorded_s = 0.0  # time of all recordings
         self._passes, self._since = 0, time.monotonic()
 
     def worth_filling(self, running: int, waiting: int, batch_size: int) -> bool:
-        """Seating costs some launches, so a few empty slots wait for company."""
+        """Filling slots costs some kernel launches, so a few free slots wait until there are more of them."""
         room = batch_size - running
         return running == 0 or room >= min(waiting, max(1, batch_size // 16))
 
-    def seat(self, work: Work, most: int) -> tuple[np.ndarray, int, np.ndarray]:
-        """Give new items their slots; returns those, how many slots there are now, and the items' targets."""
-        fresh = self.attack.begin(work)
-        count = len(work.x)
+    def place(self, items: NewItems, most: int) -> tuple[np.ndarray, int, np.ndarray]:
+        """Put new items into slots. Returns these slots, the number of slots there are now, and the items' targets."""
+        fresh = self.attack.begin(items)
+        count = len(items.x)
         if count > len(self.free):
             self._widen(fresh, count, most)
         taken, self.free = self.free[:count], self.free[count:]
         index = self.index(taken)
         for name, value in fresh.items():
             self.state[name].index_copy_(0, index, value.to(self.state[name].dtype))
-        return taken, self.width, work.target.cpu().numpy()
+        return taken, self.width, items.target.cpu().numpy()
 
     def _widen(self, fresh: State, count: int, most: int) -> None:
-        """Room for `count` more."""
+        """Make slots for `count` more items."""
         width = self.width - len(self.free) + count
         if self._graphed:
             width = max(width, min(-(-width // _GRAIN) * _GRAIN, most))
@@ -65,9 +66,9 @@ class Slots:
         self.width, self._graph = width, None
 
     def shrink(self, occupied: np.ndarray, *, more_to_come: bool, left: int) -> np.ndarray | None:
-        """Close ranks once nothing waits, where the `left` passes gain more than another recording costs.
+        """Remove free slots once no item waits, if that saves more over the `left` passes than a new graph costs.
 
-        Returns the slots that stay, in their new order, where anything moved.
+        Returns the slots that are kept, in their new order; None where nothing changed.
         """
         busy = len(occupied)
         self.free = np.setdiff1d(np.arange(self.width), occupied)
@@ -85,12 +86,12 @@ class Slots:
             return width < self.width - self.width // 8
         return left * self.passing_s * (1 - width / self.width) > 2 * self._recording_s
 
-    def forget(self) -> None:
-        """Record anew: the model has changed its ways."""
+    def discard_graph(self) -> None:
+        """The model has changed: record the graph again before the next pass."""
         self._graph = None
 
     def advance(self, passes: int) -> None:
-        """Spend so many passes on every row."""
+        """Run so many passes on every row."""
         if self._graphed and self._graph is None:
             self._record()
         self._passes, self._since = passes, time.monotonic()
@@ -101,7 +102,7 @@ class Slots:
                 self._once(self.state)
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and ends of all slots: the one wait for the device."""
+        """Margins of all slots, and which have ended. This is the only synchronisation with the device."""
         margin, done = torch.stack([self.state["margin"], self.state["done"].float()]).cpu().numpy()
         self.passing_s = (time.monotonic() - self._since) / max(self._passes, 1)
         return margin, done > 0
@@ -111,8 +112,8 @@ class Slots:
 
     def _once(self, state: State) -> None:
         with self.runtime.arithmetic(self.precision):
-            made = self.step(state)
-        for name, value in made.items():
+            changed = self.step(state)
+        for name, value in changed.items():
             if value is not state[name]:
                 if self._graphed:
                     state[name].copy_(value)
