@@ -126,7 +126,7 @@ def test_latex_marks_what_must_not_be_quoted(capsys):
     flag = {"level": "red", "code": "masked_gradients", "message": "…"}
     append_results("runs/vit", attacked(flags=(flag,)))
     text = exported(capsys, "runs", "format=latex")
-    assert r"vit$^\dagger$ &" in text and r"understood: masked\_gradients" in text
+    assert r"vit$^\dagger$ &" in text and r"unreliable: masked\_gradients" in text
 
 
 def test_names_stay_text_in_latex():
