@@ -29,9 +29,9 @@ from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import DataConfig, Dataset, batches, load_data
 from hardtack.data.corruptions import Constants, constants_for, corrupt, frost_source
+from hardtack.data.corruptions.choose import Severities, Types, chosen_types
 from hardtack.data.official import mark_regenerated
 from hardtack.data.official.marker import read_marker
-from hardtack.evaluation.views import Severities, Types, chosen_types
 
 Layout = Literal["npy", "folder", "parquet"]
 _BATCH = 256

@@ -30,7 +30,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import chunks, count, shape_of
-from hardtack.evaluation.trials import default_batch
+from hardtack.evaluation.threat_stages import default_batch
 from hardtack.results import bootstrap, wilson
 
 Arrays = dict[str, np.ndarray]

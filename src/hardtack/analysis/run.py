@@ -34,7 +34,7 @@ from hardtack.engine import (
     job_id,
     run_job,
 )
-from hardtack.evaluation.outcome import contents
+from hardtack.evaluation.identity import contents
 from hardtack.evaluation.provenance import Provenance, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
 from hardtack.models.dtypes import names_dtypes

@@ -167,13 +167,7 @@ def rows_of(kind: str, words: list[str]) -> Rows:
 
 
 def _suites() -> Rows:
-    if listed := registry.suites.listing():
-        return ("name", ""), [(suite.name, suite.help) for suite in listed]
-    from hardtack.evaluation.surveys import SURVEYS
-    from hardtack.evaluation.trials import TRIALS
-
-    makers = {**TRIALS, **{name: suite.make for name, suite in SURVEYS.items()}}
-    return ("name", ""), [(name, (make.__doc__ or "").split("\n")[0]) for name, make in makers.items()]
+    return ("name", ""), [(entry.name, entry.help) for entry in registry.suites.listing()]
 
 
 def _protocols() -> Rows:

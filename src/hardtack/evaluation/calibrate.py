@@ -31,7 +31,7 @@ from hardtack.data.spans import count, head
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.evaluation.trials import Trial
+from hardtack.evaluation.threat_stages import ThreatStages
 
 BUDGET_S = 5.0
 CLEAN_IMAGES, ATTACKED_IMAGES, STEPS = 256, 64, 10
@@ -69,7 +69,7 @@ class Calibration:
 
 
 def calibrate(
-    model: nn.Module, data: Dataset | Any, trials: list[Trial], config: EvaluationConfig, runtime: Runtime
+    model: nn.Module, data: Dataset | Any, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime
 ) -> Calibration:
     """Measure a short form of an evaluation; the model is left as it was."""
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
@@ -82,7 +82,7 @@ def calibrate(
 
 
 def _calibrate(
-    model: nn.Module, data: Any, trials: list[Trial], config: EvaluationConfig, runtime: Runtime
+    model: nn.Module, data: Any, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime
 ) -> Calibration:
     end = time.monotonic() + BUDGET_S
     x, y = _sample(data, 8, runtime)

@@ -16,8 +16,8 @@ from hardtack.attacks import as_attack, preserve_state
 from hardtack.base.config import choose, parse_words
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
+from hardtack.evaluation.evaluation import Evaluation, eight_bits
 from hardtack.evaluation.job import read_job
-from hardtack.evaluation.outcome import Evaluation, eight_bits
 from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
 from hardtack.evaluation.target import load_target

@@ -12,11 +12,11 @@ from typing import Any
 from hardtack.base.config import build, flat, nested, plain
 from hardtack.base.runtime import Runtime
 from hardtack.data.paths import find_path
-from hardtack.evaluation.outcome import Evaluation
-from hardtack.evaluation.settings import ATTACKED, EvaluationConfig, check_taken, not_taken
+from hardtack.evaluation.evaluation import Evaluation
+from hardtack.evaluation.settings import EvaluationConfig, check_taken, gather_suite_settings, not_taken
 from hardtack.evaluation.suite import evaluate
+from hardtack.evaluation.suites import make_suite
 from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
-from hardtack.evaluation.trials import make_trials, threat_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,8 @@ class EvaluationJob(TargetConfig, EvaluationConfig):
         configs = []
         for suite in suites:
             taken = {name: value for name, value in shared.items() if name not in not_taken(suite)}
-            configs.append(build(EvaluationConfig, {**taken, "suite": suite}))
+            own = {suite: taken["suite_settings"][suite]} if suite in taken["suite_settings"] else {}
+            configs.append(build(EvaluationConfig, {**taken, "suite": suite, "suite_settings": own}))
         check_taken(self, suites)
         return configs
 
@@ -51,9 +52,9 @@ def read_job(run: str | Path | None, values: Mapping[str, Any]) -> EvaluationJob
     values = complete(run, values)
     if isinstance(values.get("attack"), str):  # attack=fgsm is short for attack.name=fgsm
         values = {**values, "attack": {"name": values["attack"]}}
-    job: EvaluationJob = build(EvaluationJob, _with_folders(values))
+    job: EvaluationJob = build(EvaluationJob, _with_folders(gather_suite_settings(values)))
     for config in job.configs():
-        make_trials(config)
+        make_suite(config).threat_stages(config, job.runtime.seed)
     return job
 
 
@@ -77,7 +78,8 @@ def _words(values: Mapping[str, Any], config: EvaluationConfig) -> tuple[str, ..
     """The settings of one suite, as they would be typed to repeat the evaluation."""
     taken = {name: value for name, value in plain(values).items() if name not in not_taken(config.suite)}
     settings = {**flat(taken), "suite": config.suite}
-    settings |= {"threat": str(threat_of(config))} if config.suite in ATTACKED else {}
+    suite = make_suite(config)
+    settings |= {"threat": str(suite.threat(config))} if suite.attacks else {}
     settings.pop("output", None)
     return tuple(f"{key}={_typed(value)}" for key, value in settings.items())
 

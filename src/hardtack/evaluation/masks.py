@@ -1,4 +1,4 @@
-"""How a model bears a few damaged patches: the same masks on every image, and several kinds of damage behind them.
+"""Views with a few damaged patches: the same masks for every image, and several kinds of damage inside them.
 
 Figures 1 and 2 of Guo, Stutz and Schiele, "Improving robustness of vision transformers by reducing sensitivity to
 patch corruptions", 2023. A mask is a few patches of an image, drawn at random or chosen by a trained occluder.
@@ -22,7 +22,7 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
 from hardtack.base.config import SEVERAL, Number, check
 from hardtack.base.errors import UserError
-from hardtack.evaluation.sights import Seen, confidence, finite_logits
+from hardtack.evaluation.views import View, ViewColumns, confidence, finite_logits
 from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
 from hardtack.threats import Threat
@@ -106,8 +106,8 @@ class Masks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Masked:
-    """One kind of damage behind every mask: `right@KIND/NUMBER`, and the true class's mean and least confidence."""
+class MaskedView(View):
+    """One kind of damage inside every mask: `right@KIND/NUMBER`, and the true class's mean and least confidence."""
 
     name: Kind
     masks: Masks
@@ -129,21 +129,21 @@ class Masked:
         steps = self.config.steps if self.name == "pgd" else 0
         return Cost(1 + steps + (steps > 0), steps).times(self.masks.count)
 
-    def part(self) -> tuple[Masked, int]:
-        """The same under its first mask alone, and how many of that make all of it: for trying out what it costs."""
+    def sample(self) -> tuple[MaskedView, int]:
+        """The view under its first mask alone, and the number of masks."""
         return dataclasses.replace(self, masks=dataclasses.replace(self.masks, count=1)), self.masks.count
 
-    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
-        seen, sure = {}, []
+    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+        right, confidences = {}, []
         for number in range(self.masks.count):
             logits = finite_logits(verifier, self.show(verifier, x, y, index, number), self.name)
-            seen[f"right@{self.name}/{number}"] = logits.argmax(dim=1) == y
-            sure.append(confidence(logits, y))
-        each = torch.stack(sure)
-        return seen | {f"confidence@{self.name}": each.mean(dim=0), f"least_confidence@{self.name}": each.amin(dim=0)}
+            right[f"right@{self.name}/{number}"] = logits.argmax(dim=1) == y
+            confidences.append(confidence(logits, y))
+        each = torch.stack(confidences)
+        return right | {f"confidence@{self.name}": each.mean(dim=0), f"least_confidence@{self.name}": each.amin(dim=0)}
 
     def show(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
-        """The images, damaged behind their mask of this number and the same everywhere else."""
+        """The images, damaged inside their mask of this number and unchanged everywhere else."""
         keys = randomness.make_keys(index, self.seed, number)
         with verifier.runtime.arithmetic("fp32"):
             covered = self.masks.pixels(x, keys)
@@ -167,8 +167,8 @@ class Masked:
         parts = zip(*(tensor.split(size) for tensor in (x, y, keys, covered)), strict=True)
         try:
             with torch.enable_grad():
-                found = [
-                    attack.search(_Behind(verifier.model, image, hole), image, label, keys=key).x_adv
+                damaged = [
+                    attack.search(_CoveredOnly(verifier.model, image, hole), image, label, keys=key).x_adv
                     for image, label, key, hole in parts
                 ]
         except torch.OutOfMemoryError:
@@ -177,11 +177,11 @@ class Masked:
             verifier.batch_size = size // 2
             torch.cuda.empty_cache()
             return self._climbed(verifier, x, y, keys, covered)
-        return torch.cat(found)
+        return torch.cat(damaged)
 
 
-class _Behind(nn.Module):
-    """A model that is shown `x`, whatever it is given, except for the covered pixels."""
+class _CoveredOnly(nn.Module):
+    """A model that sees only the covered pixels of its input; all others are those of `x`."""
 
     def __init__(self, model: nn.Module, x: Tensor, covered: Tensor) -> None:
         super().__init__()
@@ -191,9 +191,9 @@ class _Behind(nn.Module):
         return self.model(torch.where(self.covered, x, self.x))
 
 
-def patch_sights(config: PatchConfig, model: nn.Module, shape: Sequence[int], seed: int) -> list[Masked]:
-    """Every kind of damage, with the size and number of its patches settled for images C×H×W of this model."""
-    masks, chosen = _settled(config, model, torch.empty(1, *shape))
+def patch_views(config: PatchConfig, model: nn.Module, shape: Sequence[int], seed: int) -> list[MaskedView]:
+    """One view per kind of damage, with size and number of patches for images C×H×W of this model."""
+    masks, chosen = _make_masks(config, model, torch.empty(1, *shape))
     common = {
         "share": masks.share, "patches": masks.patches, "patch_size": masks.size, "masks": masks.count,
         "choose": config.choose, "seed": seed, **chosen,
@@ -203,13 +203,15 @@ def patch_sights(config: PatchConfig, model: nn.Module, shape: Sequence[int], se
         "pgd": {"threat": str(config.threat), "steps": config.steps},
     }  # fmt: skip
     return [
-        Masked(name=kind, masks=masks, config=config, seed=seed, settings={"kind": kind, **common, **own.get(kind, {})})
+        MaskedView(
+            name=kind, masks=masks, config=config, seed=seed, settings={"kind": kind, **common, **own.get(kind, {})}
+        )
         for kind in dict.fromkeys(config.kinds)
     ]
 
 
-def _settled(config: PatchConfig, model: nn.Module, like: Tensor) -> tuple[Masks, dict[str, Any]]:
-    """The masks, and which occluder chooses them, if one does."""
+def _make_masks(config: PatchConfig, model: nn.Module, like: Tensor) -> tuple[Masks, dict[str, Any]]:
+    """The masks, and the digest of the occluder that chooses them, if one does."""
     if config.occluder is not None:
         file = find_occluder(config.occluder)
         occluder = load_occluder(file).eval()

@@ -23,8 +23,9 @@ from hardtack.base.runtime import Runtime
 from hardtack.engine import Notebook
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
 from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.evaluation.sights import clean_columns
-from hardtack.evaluation.trials import Trial, default_batch, search_precision, votes
+from hardtack.evaluation.suites import search_precision, votes
+from hardtack.evaluation.threat_stages import ThreatStages, default_batch
+from hardtack.evaluation.views import clean_columns
 
 Columns = dict[str, np.ndarray]
 NOTE_EVERY_S = 20.0
@@ -35,7 +36,7 @@ class Measure:
     """Measures piece after piece. `like` are a few of the images, from which shapes are taken."""
 
     def __init__(
-        self, model: nn.Module, trials: list[Trial], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
+        self, model: nn.Module, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
     ) -> None:
         self.model, self.config, self.runtime = model, config, runtime
         self.trials, self._notes = _settled(trials, model, like)
@@ -149,7 +150,7 @@ class Measure:
         )
 
 
-def _settled(trials: list[Trial], model: nn.Module, like: Tensor) -> tuple[list[Trial], list[str]]:
+def _settled(trials: list[ThreatStages], model: nn.Module, like: Tensor) -> tuple[list[ThreatStages], list[str]]:
     """Trials whose attacks have the settings they take from this model written out, and their notes.
 
     This happens before anything is measured, so that settings that do not fit the model are refused at once.

@@ -28,12 +28,11 @@ from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, count, head
 from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.job import read_job
-from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.evaluation.sights import Sight
-from hardtack.evaluation.survey import kind_of
-from hardtack.evaluation.surveys import Scene, make_sights
+from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
+from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.target import load_target
-from hardtack.evaluation.trials import Trial, make_trials
+from hardtack.evaluation.threat_stages import ThreatStages
+from hardtack.evaluation.views import View
 
 # of the official implementation, for an image that survives: clean logits again at the start of every attack and of
 # every target, the search, and a check at the end
@@ -249,13 +248,14 @@ def plan_evaluation(
 ) -> Plan:
     """What `evaluate` with the same arguments will cost."""
     check_pair(data)
-    config, runtime = config or build(EvaluationConfig, settings), runtime or Runtime()
-    trials = [trial for trial in make_trials(config, runtime.seed) if trial.threat.eps > 0]
+    config = config or build(EvaluationConfig, gather_suite_settings(settings))
+    runtime, suite = runtime or Runtime(), make_suite(config)
+    trials = [trial for trial in suite.threat_stages(config, runtime.seed) if trial.threat.eps > 0]
     tried = calibrate(model, data, trials, config, runtime)
     each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
     n = count(data)
-    sights = make_sights(config, Scene(model, tried.shape, runtime.seed))
-    clean = Bill(n, 0, n * tried.forward_s).plus(_looking(model, sights, data, runtime), n)
+    views = suite.views(config, SuiteContext(model, tried.shape, runtime.seed))
+    clean = Bill(n, 0, n * tried.forward_s).plus(_views_bill(model, views, data, runtime), n)
     least = most = expected = clean
     for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):
         low, high, likely = _bill(trial, stages, tried, number)
@@ -265,16 +265,16 @@ def plan_evaluation(
     exact = config.suite == "autoattack" and config.version == "standard" and config.tier in ("exact", "verified")
     return Plan(
         title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
-        else _survey_title(config, sights), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
+        else _views_title(config, views), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
         stages=tuple((str(trial.threat), one) for trial, part in zip(trials, each, strict=True) for one in part),
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
     )  # fmt: skip
 
 
-def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runtime) -> Bill:
-    """All sights of one image, in seconds as the last of every kind takes for a few of them."""
-    if not sights:
+def _views_bill(model: nn.Module, views: Sequence[View], data: Any, runtime: Runtime) -> Bill:
+    """All views of one image; the time of each kind is measured on a few images."""
+    if not views:
         return Bill()
     home = next(iter(model.parameters()), torch.empty(0)).device
     x, y = head(data, runtime.torch_device, first=32)
@@ -283,26 +283,26 @@ def _looking(model: nn.Module, sights: Sequence[Sight], data: Any, runtime: Runt
     try:
         verifier = Verifier(model.to(runtime.torch_device), runtime, batch_size=len(x))
         with preserve_state(model), torch.no_grad():
-            for kind, sight in {kind_of(sight): sight for sight in sights}.items():
-                alike = [other.cost for other in sights if kind_of(other) == kind]
-                tried, times = sight.part() if hasattr(sight, "part") else (sight, 1)
-                tried.look(verifier, x, y, index)
+            for kind, view in {view.kind: view for view in views}.items():
+                costs = [other.cost for other in views if other.kind == kind]
+                sample, times = view.sample()
+                sample.columns(verifier, x, y, index)
                 began = time.perf_counter()
-                sum(column.sum().item() for column in tried.look(verifier, x, y, index).values())
+                sum(column.sum().item() for column in sample.columns(verifier, x, y, index).values())
                 seconds = times * (time.perf_counter() - began) / len(x)
-                forwards, backwards = (sum(cost[at] for cost in alike) for at in (0, 1))
-                total = total.plus(Bill(forwards, backwards, len(alike) * seconds))
+                forwards, backwards = (sum(cost[at] for cost in costs) for at in (0, 1))
+                total = total.plus(Bill(forwards, backwards, len(costs) * seconds))
     finally:
         model.to(home)
     return total
 
 
-def _survey_title(config: EvaluationConfig, sights: Sequence[Sight]) -> str:
-    views = sum(sight.cost.forwards for sight in sights)
-    return f"{config.suite}: {views} views of every image" if sights else config.suite
+def _views_title(config: EvaluationConfig, views: Sequence[View]) -> str:
+    count = sum(view.cost.forwards for view in views)
+    return f"{config.suite}: {count} views of every image" if views else config.suite
 
 
-def _bill(trial: Trial, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:
+def _bill(trial: ThreatStages, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:
     """For one image that the model gets right: at the least, at the most, and what is to be expected."""
     check, stand = Bill(1, 0, tried.forward_s), tried.survivors[number]
     low = high = likely = Bill()

@@ -1,135 +1,116 @@
-"""What a survey comes to: accuracy under every view, and the benchmarks' own sums of them.
+"""Numbers about the images as they are, and about a whole curve: top-5, calibration, classes, area.
 
-mCE (Hendrycks and Dietterich 2019) divides a type's mean error by AlexNet's, type by type, and takes the mean of the
-quotients; "without noise" leaves the three noises out. Relative mCE does the same with what corruption adds to the
-error on clean images. CIFAR-C has no such table: its score is the plain mean accuracy.
+Expected calibration error (Guo et al., "On calibration of modern neural networks", 2017): images go into fifteen equal
+bins by the probability of the predicted class; the gap between a bin's mean probability and its accuracy is weighted by
+the images in it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hardtack.data.corruptions import COMMON, NOISE
-from hardtack.evaluation.metrics import calibration_error
-from hardtack.evaluation.sights import View
-from hardtack.results import ONE_VIEW, Result, bootstrap, wilson
+from hardtack.results import Result, bootstrap, wilson
+from hardtack.results.intervals import resamples
+from hardtack.results.per_image import area_under
 
-# AlexNet's error on ImageNet-C, the mean over the five severities (Hendrycks and Dietterich 2019, their code)
-ALEXNET_ERROR = dict(
-    zip(
-        COMMON,
-        (
-            0.886428, 0.894468, 0.922640, 0.819880, 0.826268, 0.785948, 0.798360, 0.866816, 0.826572, 0.819324,
-            0.564592, 0.853204, 0.646056, 0.717840, 0.606500,
-        ),
-        strict=True,
-    )
-)  # fmt: skip
-# of torchvision's AlexNet, which the benchmark's authors measured, as torchvision states it; with their table of
-# ResNet-50 it gives a relative mCE of 105.4 where they print 105.0
-ALEXNET_CLEAN_ERROR = 0.43478
-WITHOUT_NOISE = tuple(name for name in COMMON if name not in NOISE)
+BINS = 15
+TOP_5_ABOVE = 10  # classes; with fewer, five of them say little
+Columns = Mapping[str, np.ndarray]
 
 
-def mean_corruption_error(error: Mapping[str, Any], types: Sequence[str] = COMMON, *, clean: Any = None) -> Any:
-    """The mean over types of a model's error (its mean over the severities) in units of AlexNet's.
-
-    Numbers, or vectors with one for each image. Given the error on `clean` images, relative mCE.
-    """
-    own, other = (0.0, 0.0) if clean is None else (clean, ALEXNET_CLEAN_ERROR)
-    return np.mean([(error[name] - own) / (ALEXNET_ERROR[name] - other) for name in types], axis=0)
-
-
-def corruption_results(
-    views: Sequence[View], columns: Mapping[str, np.ndarray], flags: Sequence[Any], common: Mapping[str, Any]
+def clean_results(
+    columns: Columns, classes: Sequence[str], flags: Sequence[Any], common: Mapping[str, Any], *, whole: bool
 ) -> list[Result]:
-    """Accuracy under each view, then their mean and, with ImageNet's constants, mCE."""
-    shared = {**common, "flags": tuple(flags), "n": len(columns["index"])}
-    shared["extra"] = {**common["extra"], "source": views[0].source}
-    results = []
-    for view in views:
-        right = columns[f"correct@{view.name}"]
-        low, high = wilson(int(right.sum()), len(right))
-        certainty = columns[f"certainty@{view.name}"]
-        told = {
-            "confidence": float(columns[f"confidence@{view.name}"].mean()),
-            "calibration_error": calibration_error(certainty, right),
-        }
-        results.append(
-            Result(
-                metric=ONE_VIEW, value=float(right.mean()), low=low, high=high, attack=view.name,
-                attack_settings=view.settings, **{**shared, "extra": {**shared["extra"], **told}},
-            )
-        )  # fmt: skip
-    return results + _sums(views, columns, shared)
-
-
-def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapping[str, Any]) -> list[Result]:
-    types = list(dict.fromkeys(view.settings["type"] for view in views))
-    severities = sorted({view.settings["severity"] for view in views})
-    grid = np.stack([columns[f"correct@{view.name}"] for view in views], axis=1).astype(float)
-    first = views[0].settings
-    how = {"types": types, "severities": severities, "constants": first["constants"]}
-    how |= {name: first[name] for name in ("jpeg", "files") if name in first}
-    overlays = [view.settings["overlays"] for view in views if "overlays" in view.settings]  # frost's
-    how |= {"overlays": overlays[0]} if overlays else {}
-    words = _words(types, severities, how)
-    per_image = grid.mean(axis=1)
-    low, high = bootstrap(per_image)
-    results = [
-        Result(
-            metric="mean_corrupted_accuracy", value=float(per_image.mean()), low=low, high=high, attack=words,
-            attack_settings=how, interval="bootstrap 95%", **shared,
-        )
-    ]  # fmt: skip
-    if how["constants"] != "imagenet" or severities != [1, 2, 3, 4, 5] or not set(COMMON) <= set(types):
+    """Clean accuracy; `whole`: and all else that can be said of the images as they are."""
+    results = [accuracy("clean_accuracy", columns["clean_correct"], columns["label"], classes, flags, common)]
+    if not whole:
         return results
-    of_type = {
-        name: 1 - grid[:, [view.settings["type"] == name for view in views]].mean(axis=1) for name in COMMON
-    }  # per image
-    clean = 1 - columns["clean_correct"].astype(float)
-    for metric, chosen, scaled in (
-        ("mean_corruption_error", COMMON, mean_corruption_error(of_type)),
-        ("mean_corruption_error", WITHOUT_NOISE, mean_corruption_error(of_type, WITHOUT_NOISE)),
-        ("relative_corruption_error", COMMON, mean_corruption_error(of_type, clean=clean)),
-    ):
-        low, high = bootstrap(scaled)
-        units = {name: ALEXNET_ERROR[name] for name in chosen}
-        units |= {"clean": ALEXNET_CLEAN_ERROR} if metric == "relative_corruption_error" else {}
-        results.append(
-            Result(
-                metric=metric, value=float(scaled.mean()), low=low, high=high, attack=_words(chosen, severities, how),
-                attack_settings=how | {"types": list(chosen)}, interval="bootstrap 95%",
-                **{**shared, "extra": {**shared["extra"], "units": units}},
-            )
-        )  # fmt: skip
-    return results
+    known = len(classes) or 1 + int(max(columns["label"].max(), columns["clean_prediction"].max()))
+    if known > TOP_5_ABOVE:
+        results.append(accuracy("top5_accuracy", columns["clean_rank"] < 5, columns["label"], (), flags, common))
+    return [*results, calibration(columns["clean_certainty"], columns["clean_correct"], flags, common)]
 
 
-def _words(types: Sequence[str], severities: Sequence[int], how: Mapping[str, Any]) -> str:
-    """`15 common types × 5 severities, frost drawn, JPEG 85`, or which types where they are few."""
-    known = {COMMON: "15 common types", WITHOUT_NOISE: "12 common types without noise"}
-    named = known.get(tuple(types)) or (", ".join(types) if len(types) <= 3 else f"{len(types)} types")
-    depth = "5 severities" if list(severities) == [1, 2, 3, 4, 5] else f"severity {', '.join(map(str, severities))}"
-    drawn = "frost" in types and "procedural" in str(how.get("overlays", how.get("frost", "")))
-    special = ["frost drawn"] * drawn + ([f"JPEG {how['jpeg']}"] if "jpeg" in how else [])
-    return ", ".join([f"{named} × {depth}", *special])
+def accuracy(
+    metric: str,
+    right: np.ndarray,
+    label: np.ndarray,
+    classes: Sequence[str],
+    flags: Sequence[Any],
+    common: Mapping[str, Any],
+) -> Result:
+    """A share of the images with Wilson's interval, and of each class where classes are given."""
+    count, n = int(right.sum()), len(right)
+    low, high = wilson(count, n)
+    extra = dict(common["extra"])
+    if classes:
+        extra["per_class"] = per_class(right, label, classes)
+    return Result(
+        metric=metric, value=count / n, low=low, high=high, n=n, flags=tuple(flags), **{**common, "extra": extra}
+    )
 
 
-def corruption_grid(results: Sequence[Result]) -> list[str]:
-    """A line for each type: its accuracy at each severity, and their mean."""
-    rows: dict[str, dict[int, float]] = {}
-    for result in results:
-        if result.metric == ONE_VIEW:
-            rows.setdefault(result.attack_settings["type"], {})[result.attack_settings["severity"]] = result.value
-    if not rows:
-        return []
-    severities = sorted({severity for row in rows.values() for severity in row})
-    lines = [f"{'accuracy (%) at severity':<32} " + "  ".join(f"{severity:>5}" for severity in severities) + "   mean"]
-    for name, row in rows.items():
-        cells = "  ".join(f"{100 * row[severity]:5.1f}" if severity in row else "    –" for severity in severities)
-        lines.append(f"{name.replace('_', ' '):<32} {cells}  {100 * float(np.mean(list(row.values()))):5.1f}")
-    return lines
+def per_class(right: np.ndarray, label: np.ndarray, classes: Sequence[str]) -> dict[str, list[Any]]:
+    """Of every class its name, its images, and those that are right."""
+    count = len(classes)
+    total = np.bincount(label, minlength=count)[:count]
+    return {
+        "classes": list(classes), "n": total.tolist(),
+        "right": np.bincount(label[right.astype(bool)], minlength=count)[:count].tolist(),
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------- calibration
+
+
+def calibration(certainty: np.ndarray, correct: np.ndarray, flags: Sequence[Any], common: Mapping[str, Any]) -> Result:
+    """Expected calibration error; its bins, (low, high, images, mean certainty, accuracy), are kept for the diagram."""
+    value = calibration_error(certainty, correct)
+    place, gap = _places(certainty), certainty.astype(float) - correct
+    draws = [_weighted_gap(place[rows], gap[rows]) for rows in resamples(len(correct))]
+    low, high = float(np.quantile(draws, 0.025)), float(np.quantile(draws, 0.975))
+    extra = {**common["extra"], "bins": reliability(certainty, correct)}
+    return Result(
+        metric="expected_calibration_error", value=value, low=min(low, value), high=max(high, value), n=len(correct),
+        interval="bootstrap 95%", flags=tuple(flags), **{**common, "extra": extra},
+    )  # fmt: skip
+
+
+def calibration_error(certainty: np.ndarray, correct: np.ndarray) -> float:
+    return _weighted_gap(_places(certainty), certainty.astype(float) - correct)
+
+
+def reliability(certainty: np.ndarray, correct: np.ndarray) -> list[list[float]]:
+    """The bins that hold an image."""
+    place, rows = _places(certainty), []
+    for number in range(BINS):
+        inside = place == number
+        if inside.any():
+            means = [float(certainty[inside].mean()), float(correct[inside].mean())]
+            rows.append([number / BINS, (number + 1) / BINS, int(inside.sum()), *means])
+    return rows
+
+
+def _places(certainty: np.ndarray) -> np.ndarray:
+    """Bins are open below and closed above, as Guo et al. have them."""
+    return np.clip(np.ceil(certainty.astype(float) * BINS).astype(int) - 1, 0, BINS - 1)
+
+
+def _weighted_gap(place: np.ndarray, gap: np.ndarray) -> float:
+    return float(np.abs(np.bincount(place, weights=gap, minlength=BINS)).sum() / len(gap))
+
+
+# ---------------------------------------------------------------- curves
+
+
+def robustness_area(columns: Columns, last: Result) -> Result:
+    """The mean accuracy over all radii up to the largest, whose result is given: the area under the curve, scaled."""
+    vector = area_under(columns)
+    low, high = bootstrap(vector)
+    return dataclasses.replace(
+        last, metric="robustness_area", value=float(vector.mean()), low=low, high=high, interval="bootstrap 95%"
+    )

@@ -36,8 +36,9 @@ from hardtack.evaluation.job import read_job
 from hardtack.evaluation.measure import Measure
 from hardtack.evaluation.sanity import check_inputs
 from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.suites import make_suite
 from hardtack.evaluation.target import load_target
-from hardtack.evaluation.trials import Trial, make_trials
+from hardtack.evaluation.threat_stages import ThreatStages
 from hardtack.threats import Threat
 
 IMAGES, INNER = 16, 200
@@ -188,9 +189,9 @@ def test_attacks(
 test_attacks.__test__ = False  # type: ignore[attr-defined]  # its name is not meant for pytest
 
 
-def _trial(config: EvaluationConfig, seed: int) -> Trial:
+def _trial(config: EvaluationConfig, seed: int) -> ThreatStages:
     """The one trial to be tested: of several radii the largest."""
-    trials = [trial for trial in make_trials(config, seed) if trial.threat.eps > 0]
+    trials = [trial for trial in make_suite(config).threat_stages(config, seed) if trial.threat.eps > 0]
     if not trials:
         raise UserError(f"suite={config.suite} attacks nothing that could be tested")
     if len(trials) > 1 and not trials[-1].follows:
@@ -292,7 +293,13 @@ class _Found(NamedTuple):
 
 
 def _attack(
-    twin: nn.Module, x: Tensor, index: Tensor, trial: Trial, config: EvaluationConfig, runtime: Runtime, meter: Meter
+    twin: nn.Module,
+    x: Tensor,
+    index: Tensor,
+    trial: ThreatStages,
+    config: EvaluationConfig,
+    runtime: Runtime,
+    meter: Meter,
 ) -> _Found:
     """The attacks of the trial, as an evaluation would send them; then as many random points."""
     measure = Measure(twin, [dataclasses.replace(trial, follows=False)], config, runtime, like=x)

@@ -1,23 +1,21 @@
-"""The settings of an evaluation, and which suites take them."""
+"""The settings of an evaluation. Each suite says which of them it takes, and may bring more of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from hardtack.attacks.autoattack import Tier, Version
-from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError
+from hardtack.base.registry import suites
 from hardtack.data.corruptions import Constants
+from hardtack.data.corruptions.choose import Severities, Types
 from hardtack.evaluation.masks import USUAL, PatchConfig
-from hardtack.evaluation.views import Severities, Types
 from hardtack.threats import Threat
-
-ATTACKED = ("pgd", "sweep", "autoattack", "attacks", "curve")
-SURVEYED = ("corruptions", "perturbations", "patches")
-SUITES = ("clean", *ATTACKED, *SURVEYED)
 
 Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
 
@@ -41,7 +39,9 @@ class EvaluationConfig:
     patches        of suite=patches: patches.share, patches.masks, patches.kinds … (see PatchConfig)
     batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
     chunk_size     images whose verdicts are written together (None: what suits the suite)
+    examples       images that are kept for the report
     keep           store every adversarial image that decided a verdict, for `hardtack verify`
+    suite_settings settings of suites that bring their own, typed as NAME.key=value
     """
 
     suite: str = "pgd"
@@ -63,35 +63,48 @@ class EvaluationConfig:
     chunk_size: Annotated[int, Field(ge=1)] | None = None
     examples: Annotated[int, Field(ge=0)] = 12
     keep: bool = True
+    suite_settings: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.suite not in SUITES:
-            hint = did_you_mean(self.suite, SUITES) or f"; known: {', '.join(SUITES)}"
-            raise UserError(f"there is no suite '{self.suite}'{hint}")
         check_taken(self, [self.suite])
 
 
-# settings that only some suites take: to leave one out without a word would measure something else than was asked
-_TAKEN_BY = {
-    "threat": ATTACKED,
-    "tier": ["autoattack"], "version": ["autoattack"], "attack": ["pgd", "sweep", "curve"], "attacks": ["attacks"],
-    "union": ["pgd", "autoattack", "attacks"], "sweep": ["sweep", "curve"], "types": ["corruptions", "perturbations"],
-    "severities": ["corruptions"], "constants": ["corruptions", "perturbations"],
-    "files": ["corruptions", "perturbations"], "frost": ["corruptions"], "jpeg": ["corruptions"],
-    "patches": ["patches"],
-}  # fmt: skip
+# settings that every suite uses; all others are used by some suites only
+_SHARED = frozenset({"suite", "batch_size", "chunk_size", "examples", "keep", "suite_settings"})
+_OF_SOME = tuple(item.name for item in dataclasses.fields(EvaluationConfig) if item.name not in _SHARED)
+
+
+def suite_class(name: str) -> Any:
+    """The class of a suite (see `suites.contract.Suite`), without its settings."""
+    make: Any = suites.get(name).make
+    try:
+        assert isinstance(make.takes, tuple)
+    except (AttributeError, AssertionError):
+        raise UserError(f"the suite '{name}' must be a class derived from hardtack.evaluation.Suite") from None
+    return make
 
 
 def not_taken(suite: str) -> set[str]:
-    """The settings that mean nothing to a suite."""
-    return {name for name, suites in _TAKEN_BY.items() if suite not in suites}
+    """The settings that a suite does not use."""
+    return set(_OF_SOME) - set(suite_class(suite).takes)
 
 
-def check_taken(config: EvaluationConfig, suites: Sequence[str]) -> None:
-    """Refuse a setting that none of the suites takes. One that attacks nothing cannot mislead, and bears any."""
-    unheard = [not_taken(suite) for suite in suites if suite != "clean"]
-    for name in sorted(set.intersection(*unheard)) if unheard else ():
-        default = getattr(EvaluationConfig, name, {})  # `attack`, whose default is made anew each time
-        if getattr(config, name) != default:
-            takers = " or ".join(_TAKEN_BY[name])
-            raise UserError(f"'{name}' is a setting of suite={takers}, found suite={','.join(suites)}")
+def check_taken(config: EvaluationConfig, names: Sequence[str]) -> None:
+    """Refuse a setting that none of the suites takes: ignoring it would measure something else than was asked."""
+    unused = [not_taken(name) for name in names if not suite_class(name).accepts_all_settings]
+    for setting in sorted(set.intersection(*unused)) if unused else ():
+        default = getattr(EvaluationConfig, setting, {})  # `attack` has no default on the class: it is made anew
+        if getattr(config, setting) != default:
+            takers = [name for name in suites.names() if setting in suite_class(name).takes]
+            raise UserError(f"'{setting}' is a setting of suite={' or '.join(takers)}, found suite={','.join(names)}")
+    for name in config.suite_settings:
+        if name not in names:
+            raise UserError(f"'{name}.…' are settings of suite={name}, found suite={','.join(names)}")
+
+
+def gather_suite_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings `NAME.key` of suites that bring their own, gathered under `suite_settings`."""
+    known = {item.name for item in dataclasses.fields(EvaluationConfig)}
+    own = {name: value for name, value in values.items() if name not in known and name in suites}
+    rest = {name: value for name, value in values.items() if name not in own}
+    return {**rest, "suite_settings": {**rest.get("suite_settings", {}), **own}} if own else rest

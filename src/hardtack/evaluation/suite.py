@@ -1,9 +1,10 @@
 """Measuring the same way every time: `evaluate` gives a model's accuracy, clean and attacked, image by image.
 
-Images go through in chunks. In each: clean predictions in fp32, then every trial of the suite on the images
-still standing, each success confirmed in fp32 on the very tensor found (in the ball, in the box, misclassified).
-Whatever the search did, a reported robust accuracy is then a true upper bound. Finished chunks are on disk, and so
-is what a long one has come to; a repeated call goes on from there and ends with the same numbers.
+Images go through in pieces. In each piece the model first predicts the clean images in fp32. Then every attack of the
+suite runs on the images that are still correctly classified, and each success is confirmed in fp32 on the very tensor
+that was found (inside the ball, inside the box, misclassified). A reported robust accuracy is therefore always a true
+upper bound, whatever the search did. Finished pieces are on disk, and so is the state of a long one: a repeated call
+goes on from there and ends with the same numbers (`hardtack.engine`).
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, chunks, count, head, shape_of
 from hardtack.engine import Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, choose_executor, run_job
 from hardtack.evaluation.class_subset import class_subset
+from hardtack.evaluation.evaluation import Evaluation, recall_evaluation
+from hardtack.evaluation.identity import identify
 from hardtack.evaluation.measure import Columns, Measure
-from hardtack.evaluation.outcome import Evaluation, identify, recall, summarise
+from hardtack.evaluation.measure_views import ViewMeasure
 from hardtack.evaluation.provenance import Provenance
-from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.evaluation.survey import Survey
-from hardtack.evaluation.surveys import Scene, make_sights
-from hardtack.evaluation.trials import make_trials
+from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
+from hardtack.evaluation.suites import SuiteContext, make_suite
+from hardtack.evaluation.summary import summarise
 from hardtack.models.dtypes import names_dtypes
 
 
@@ -48,15 +50,15 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a model on a data set or on a pair (x, y) of tensors; settings are EvaluationConfig's.
 
-    With `folder` (a run) chunks, verdicts, examples and results are kept there; a killed evaluation goes
-    on when it is repeated; under torchrun its chunks are shared out between the processes. Without a
-    folder every process measures everything.
+    With `folder` (a run) pieces, verdicts, examples and results are kept there. A killed evaluation goes on when the
+    call is repeated, and under torchrun the processes share the pieces. Without a folder every process measures
+    everything.
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
     check_pair(data)
     model, data = class_subset(model, data)
-    config = config or build(EvaluationConfig, settings)
+    config = config or build(EvaluationConfig, gather_suite_settings(settings))
     runtime = runtime or Runtime()
     home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
@@ -86,23 +88,25 @@ class SuiteJob(Job):
     ) -> None:
         self.model, self.data, self.config, self.runtime, self.folder = model, data, config, runtime, folder
         self.title, self.total, self.began = f"evaluate {config.suite}", count(data), time.monotonic()
-        self.trials = make_trials(config, runtime.seed)
-        self.sights = make_sights(config, Scene(model, shape_of(data), runtime.seed))
+        suite = make_suite(config)
+        self.trials = suite.threat_stages(config, runtime.seed)
+        self.views = suite.views(config, SuiteContext(model, shape_of(data), runtime.seed))
         self.identity = identify(
-            model, data, config, self.trials, self.sights, runtime, provenance, kept=folder is not None
-        )
+            model, data, config, suite=suite, trials=self.trials, views=self.views, runtime=runtime,
+            provenance=provenance, kept=folder is not None,
+        )  # fmt: skip
         self.store: Store = MemoryStore()
         if folder is not None:
             self.store = PieceStore(Path(folder) / "verdicts", self.identity.id, root=folder)
 
     def recall(self) -> Evaluation | None:
-        return None if self.folder is None else recall(self.folder, self.identity.id)
+        return None if self.folder is None else recall_evaluation(self.folder, self.identity.id)
 
     def begin(self) -> None:
         x, y = head(self.data, self.runtime.torch_device)
-        self.measure: Measure | Survey = (
-            Survey(self.model, self.sights, self.config, self.runtime, like=x)
-            if self.sights
+        self.measure: Measure | ViewMeasure = (
+            ViewMeasure(self.model, self.views, self.config, self.runtime, like=x)
+            if self.views
             else Measure(self.model, self.trials, self.config, self.runtime, like=x)
         )
         self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None))

@@ -23,8 +23,8 @@ from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data import Dataset, batches
 from hardtack.evaluation.job import EvaluationJob, read_job
 from hardtack.evaluation.settings import not_taken
+from hardtack.evaluation.suites import make_suite, votes
 from hardtack.evaluation.target import load_target
-from hardtack.evaluation.trials import make_trials, votes
 from hardtack.results import (
     ANALYSIS,
     PROTOCOL,
@@ -233,7 +233,8 @@ def _broken(
 
 def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
     """The attacks by the names that `broken_by` has for them; each may have limits beside its threat."""
-    trials = make_trials(next(config for config in job.configs() if config.suite == suite), job.runtime.seed)
+    config = next(config for config in job.configs() if config.suite == suite)
+    trials = make_suite(config).threat_stages(config, job.runtime.seed)
     stages = [(f"{stage.name} {trial.threat}", stage.attack) for trial in trials for stage in trial.stages]
     return dict(stages)
 

@@ -1,131 +1,129 @@
-"""Common corruptions as views of the images: regenerated, or from official files."""
+"""Views: other versions of the images that the model is shown, and what is noted about each image.
+
+A view takes a batch, shows it to the model in one changed form or in many, and returns columns with one value per
+image. What is random in it is drawn from the image's number in the data set, so that a view is the same whatever the
+batch, the order or the process.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from pydantic import Field
+import torch
 from torch import Tensor
 
-from hardtack.base.config import SEVERAL
-from hardtack.base.errors import UserError, did_you_mean
-from hardtack.data import Dataset
-from hardtack.data.corruptions import GROUPS, Constants, corrupt, frost_source, names
-from hardtack.data.corruptions.jpeg import compress
-from hardtack.data.official import OfficialC, open_official
-from hardtack.evaluation.sights import View
+from hardtack.attacks.pool.search import Cost
+from hardtack.attacks.pool.verifier import Verifier
+from hardtack.base.errors import UserError
+from hardtack.data.official import OfficialC
 
-Types = Annotated[tuple[str, ...], SEVERAL, Field(min_length=1)]
-Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], SEVERAL, Field(min_length=1)]
+ViewColumns = dict[str, Tensor]
+"""Columns of the verdicts: a name, which ends in `@` and the view's name, and one value per image."""
 
 
-def corruption_views(
-    types: tuple[str, ...],
-    severities: tuple[int, ...],
-    constants: Constants,
-    *,
-    seed: int,
-    frost: str | None,
-    jpeg: int | None = None,
-) -> list[View]:
-    """Regenerated corruptions: every type at every severity. `jpeg`: stored at that quality, as ImageNet-C's were."""
-    folder = None if frost is None else Path(frost).expanduser()
-    overlays = frost_source(folder)
-    views = []
-    for type_ in chosen_types(types):
-        for severity in severities:
-            how = {"type": type_, "severity": severity, "constants": constants, "seed": seed}
-            how |= {"overlays": overlays} if type_ == "frost" else {}
-            show = functools.partial(_shown, how=how, frost=folder, jpeg=jpeg)
-            how = how | ({"jpeg": jpeg} if jpeg is not None else {})
-            views.append(View(name=f"{type_}/{severity}", show=show, source="regenerated", settings=how))
-    return views
+class View:
+    """The contract of a view: `name`, `source`, `settings` and `columns`; everything else has a default.
+
+    `source` is `official` (files as published) or `regenerated`; `settings` are stored with the results.
+    """
+
+    name: str
+    source: str
+    settings: dict[str, Any]
+
+    @property
+    def cost(self) -> Cost:
+        """Passes of one image through the model."""
+        return Cost(1)
+
+    @property
+    def kind(self) -> str:
+        """Views of one kind take the same time: `fog` of `fog/3`."""
+        return str(self.settings.get("type", self.name))
+
+    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+        """Columns for images x in [0,1] with labels y. `verifier.logits` runs the model in fp32."""
+        raise NotImplementedError
+
+    def identity(self) -> list[Any]:
+        """Everything that decides what the view shows; part of the evaluation's id."""
+        return [self.name, self.source, self.settings]
+
+    def sample(self) -> tuple[View, int]:
+        """A smaller view with the same cost per pass, and how many of it make this one: to estimate the time."""
+        return self, 1
 
 
-def _shown(x: Tensor, index: Tensor, how: dict[str, Any], frost: Path | None, jpeg: int | None) -> Tensor:
-    seen = corrupt(
-        x, index, how["type"], how["severity"], constants=how["constants"], seed=how["seed"], frost=frost
-    )  # fmt: skip
-    return seen if jpeg is None else compress(seen, jpeg)
+@dataclass(frozen=True, kw_only=True)
+class ImageView(View):
+    """`fog/3`: the images as `show(x, index)` returns them, once.
+
+    Columns: `correct@`, `confidence@` (probability of the true class), `certainty@` (of the predicted class).
+    """
+
+    name: str
+    show: Callable[[Tensor, Tensor], Tensor]
+    source: str = "regenerated"
+    settings: dict[str, Any] = field(default_factory=dict)
+    labels: Callable[[Tensor], Tensor] | None = None  # of the images with these numbers, where files bring labels
+    files: OfficialC | None = None  # that the images come from
+
+    def identity(self) -> list[Any]:
+        return [self.name, self.source, self.settings, *file_identity(self.files)]
+
+    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+        self._same_labels(y, index)
+        logits = finite_logits(verifier, self.show(x, index), self.name)
+        return {
+            f"correct@{self.name}": logits.argmax(dim=1) == y,
+            f"confidence@{self.name}": confidence(logits, y),
+            f"certainty@{self.name}": certainty(logits),
+        }
+
+    def _same_labels(self, y: Tensor, index: Tensor) -> None:
+        """Refuse files whose labels differ: files are matched with the data by position."""
+        if self.labels is None:
+            return
+        differ = (self.labels(index) != y.cpu()).nonzero()[:, 0]
+        if len(differ):
+            at = int(index[differ[0]])
+            raise UserError(
+                f"{self.name}: image {at} has another label in the files than in the data ({len(differ)} of {len(y)} "
+                f"do); the data must be the test set that the files were made from, in its order"
+            )
 
 
-def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...]) -> list[View]:
-    """The images in official files, by their place: image 7 of the data is image 7 of every file."""
-    files = open_official(path)
-    if not isinstance(files, OfficialC):
-        raise UserError(f"{path} holds {files.description}; suite=corruptions takes CIFAR-C's or ImageNet-C's files")
-    wanted = chosen_types(types)
-    missing = [name for name in wanted if name not in files.types]
-    if missing:
-        raise UserError(f"{path} lacks {', '.join(missing)}; name those it has: types=[{','.join(files.types)}]")
-    views = []
-    for type_ in wanted:
-        for severity in severities:
-            stored = _Stored(files, type_, severity)
-            views.append(
-                View(
-                    name=f"{type_}/{severity}", show=stored.images, labels=stored.labels, source=files.source,
-                    files=files,
-                    settings={"type": type_, "severity": severity, "files": files.kind, **_how_made(files)},
-                )
-            )  # fmt: skip
-    return views
+def file_identity(files: Any) -> list[Any]:
+    """Where official files are and how they were made; nothing for regenerated images."""
+    return [] if files is None else [str(files.location.resolve()), files.description]
 
 
-def _how_made(files: OfficialC) -> dict[str, Any]:
-    """Whose constants, and of a regenerated set also the rest that its marker says."""
-    made = files.made
-    known: dict[str, Any] = {"constants": "imagenet" if files.kind == "imagenet_c" else "cifar"}
-    known |= {key: value for key, value in made.items() if key in ("constants", "seed", "frost")}
-    return known | ({"jpeg": made["jpeg"]} if made.get("layout") == "folder" and made.get("jpeg") else {})
+def finite_logits(verifier: Verifier, x: Tensor, name: str) -> Tensor:
+    """The logits of images under a view. NaN is refused: its argmax would be class 0, right or wrong by chance."""
+    logits = verifier.logits(x)
+    if not logits.isfinite().all():
+        raise UserError(f"the model returns NaN or infinite logits on images under {name}")
+    return logits
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """One file of a set, opened when it is looked at; the one looked at last stays open."""
-
-    files: OfficialC
-    type: str
-    severity: int
-
-    def images(self, x: Tensor, index: Tensor) -> Tensor:
-        data = _opened(self.files, self.type, self.severity)
-        shown = data.batch(self._within(index, len(data)), x.device).x
-        if shown.shape != x.shape:
-            raise UserError(f"{data.name} has images of {tuple(shown.shape[2:])}, the data {tuple(x.shape[2:])}")
-        return shown
-
-    def labels(self, index: Tensor) -> Tensor:
-        data = _opened(self.files, self.type, self.severity)
-        return data.labels[self._within(index, len(data)).cpu()]
-
-    def _within(self, index: Tensor, count: int) -> Tensor:
-        if int(index.max()) >= count:
-            raise UserError(f"{self.type} has {count} images, the data has one numbered {int(index.max())}")
-        return index
+def confidence(logits: Tensor, y: Tensor) -> Tensor:
+    """The probability of the true class."""
+    return logits.float().softmax(dim=1).gather(1, y[:, None])[:, 0]
 
 
-@functools.lru_cache(maxsize=2)
-def _opened(files: OfficialC, type_: str, severity: int) -> Dataset:
-    return files.dataset(type_, severity)
+def certainty(logits: Tensor) -> Tensor:
+    """The probability of the predicted class."""
+    return logits.float().softmax(dim=1).amax(dim=1)
 
 
-def chosen_types(
-    words: tuple[str, ...],
-    *,
-    known: Sequence[str] | None = None,
-    groups: Mapping[str, Sequence[str]] = GROUPS,
-    noun: str = "corruption",
-) -> list[str]:
-    """Types by name or by group (common, extra, all, noise), in the published order and once each."""
-    known = names() if known is None else known
-    for word in words:
-        if word not in known and word not in groups:
-            hint = did_you_mean(word, [*known, *groups]) or f"; known: {', '.join([*groups, *known])}"
-            raise UserError(f"there is no {noun} '{word}'{hint}")
-    wanted = {name for word in words for name in groups.get(word, (word,))}
-    return [name for name in known if name in wanted]
+def clean_columns(logits: Tensor, y: Tensor) -> ViewColumns:
+    """Columns about the unchanged images. `clean_rank`: how many classes score above the true one."""
+    own, classes = logits.gather(1, y[:, None]), torch.arange(logits.shape[1], device=y.device)
+    ahead = (logits > own) | ((logits == own) & (classes < y[:, None]))  # of equals argmax takes the first
+    return {
+        "clean_prediction": logits.argmax(dim=1), "clean_correct": logits.argmax(dim=1) == y,
+        "clean_confidence": confidence(logits, y), "clean_certainty": certainty(logits),
+        "clean_rank": ahead.sum(dim=1),
+    }  # fmt: skip

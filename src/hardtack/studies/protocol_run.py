@@ -23,11 +23,11 @@ from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
 from hardtack.data.paths import find_path
+from hardtack.evaluation.evaluation import Evaluation
 from hardtack.evaluation.job import evaluate_target
-from hardtack.evaluation.metrics import accuracy
-from hardtack.evaluation.outcome import Evaluation
 from hardtack.evaluation.plan import plan_evaluation
-from hardtack.evaluation.settings import ATTACKED, EvaluationConfig
+from hardtack.evaluation.scores import accuracy
+from hardtack.evaluation.settings import EvaluationConfig, suite_class
 from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
 from hardtack.results import Result, append_results, per_image, write_verdicts
 from hardtack.studies.protocol import Column, Protocol, read_protocol
@@ -207,7 +207,7 @@ class _ProtocolJob:
         if column.worst_of:
             raise _Missing("it is computed from other columns")
         settings = dict(column.settings)
-        if settings["suite"] in ATTACKED and "threat" not in settings:
+        if suite_class(settings["suite"]).attacks and "threat" not in settings:
             settings["threat"] = self.threat or self.protocol.threat
         if settings["suite"] == "corruptions" and self.frost is not None:
             settings["frost"] = self.frost

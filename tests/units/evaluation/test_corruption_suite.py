@@ -9,10 +9,15 @@ from torch import nn
 import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.data.corruptions import COMMON, NOISE, corrupt
+from hardtack.data.corruptions.choose import chosen_types
 from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official.marker import mark_regenerated
-from hardtack.evaluation.scores import ALEXNET_CLEAN_ERROR, ALEXNET_ERROR, mean_corruption_error
-from hardtack.evaluation.views import chosen_types, corruption_views
+from hardtack.evaluation.suites.corruptions import (
+    ALEXNET_CLEAN_ERROR,
+    ALEXNET_ERROR,
+    corruption_views,
+    mean_corruption_error,
+)
 from hardtack.results import bootstrap, comparable
 
 
@@ -110,7 +115,7 @@ def test_types_by_name_and_by_group():
         ({"severities": (6,)}, "less than or equal to 5"),
         ({"constants": "mnist"}, "constants"),
         ({"tier": "fast"}, "'tier' is a setting of suite=autoattack"),
-        ({"threat": "l2:1"}, "'threat' is a setting of suite=pgd"),
+        ({"threat": "l2:1"}, "'threat' is a setting of suite=attacks or autoattack"),
         ({"files": "somewhere", "frost": "ice"}, "frost is for regenerated images"),
         ({"files": "somewhere", "constants": "cifar"}, "constants is for regenerated images"),
     ],

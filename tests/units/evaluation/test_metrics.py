@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.evaluation.metrics import calibration_error, per_class, reliability
+from hardtack.evaluation.scores import calibration_error, per_class, reliability
 from hardtack.results import per_image
 from hardtack.results.per_image import area_under
 

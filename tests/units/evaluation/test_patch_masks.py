@@ -11,9 +11,9 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.evaluation.masks import PatchConfig, patch_sights
-from hardtack.evaluation.patch_scores import distributions
+from hardtack.evaluation.masks import PatchConfig, patch_views
 from hardtack.evaluation.plan import plan_evaluation
+from hardtack.evaluation.suites.patches import distributions
 from hardtack.models import Occluder, load_model, save_occluder
 from hardtack.results import per_image
 from row_models import Rows, row_pair
@@ -50,8 +50,8 @@ def images(count, side=16):
     return torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(0))
 
 
-def sights(model, x, seed=0, **settings):
-    return {one.name: one for one in patch_sights(PatchConfig(**settings), model, x.shape[1:], seed)}
+def views(model, x, seed=0, **settings):
+    return {one.name: one for one in patch_views(PatchConfig(**settings), model, x.shape[1:], seed)}
 
 
 def measure(model, pair, folder=None, **settings):
@@ -69,8 +69,8 @@ def value(found, metric, kind):
 def test_a_model_that_looks_at_one_pixel_errs_where_a_mask_covers_it():
     x = torch.ones(150, 3, 16, 16)
     found = measure(Spot(), (x, torch.ones(150, dtype=torch.int64)), kinds=("drop",), masks=40, patch_size=4)
-    sight, index = sights(Spot(), x, kinds=("drop",), masks=40, patch_size=4)["drop"], torch.arange(150)
-    covered = [sight.masks.pixels(x, randomness.make_keys(index, 0, k))[:, 0, 5, 6].numpy() for k in range(40)]
+    view, index = views(Spot(), x, kinds=("drop",), masks=40, patch_size=4)["drop"], torch.arange(150)
+    covered = [view.masks.pixels(x, randomness.make_keys(index, 0, k))[:, 0, 5, 6].numpy() for k in range(40)]
     for number in range(40):
         assert np.array_equal(found.verdicts[f"right@drop/{number}"], ~covered[number])
     mean, worst = value(found, "patch_accuracy", "drop"), value(found, "worst_mask_accuracy", "drop")
@@ -106,10 +106,10 @@ def test_results_say_what_was_covered():
 def test_every_kind_damages_the_same_pixels_and_no_others():
     x, index = images(6), torch.arange(6) + 40
     y, verifier = torch.zeros(6, dtype=torch.int64), Verifier(Plane(16), CPU)
-    made = sights(Plane(16), x, kinds=ALL, patch_size=4, share=0.2, noise=0.2)
+    made = views(Plane(16), x, kinds=ALL, patch_size=4, share=0.2, noise=0.2)
     masks = []
     for number in (0, 1, 7):
-        shown = {kind: sight.show(verifier, x, y, index, number) for kind, sight in made.items()}
+        shown = {kind: view.show(verifier, x, y, index, number) for kind, view in made.items()}
         changed = {kind: (image != x).any(dim=1) for kind, image in shown.items()}
         assert changed["drop"].flatten(1).sum(dim=1).tolist() == [16 * 4] * 6  # floor(0.2·15)+1 patches of 16 pixels
         for kind, image in shown.items():
@@ -117,7 +117,7 @@ def test_every_kind_damages_the_same_pixels_and_no_others():
         assert (shown["pgd"] - x).abs().max() <= 8 / 255 + 1e-6
         masks.append(changed["drop"])
     assert not torch.equal(masks[0], masks[1]) and not torch.equal(masks[0][0], masks[0][1])
-    other = sights(Plane(16), x, seed=1, kinds=("drop",), patch_size=4, share=0.2)["drop"]
+    other = views(Plane(16), x, seed=1, kinds=("drop",), patch_size=4, share=0.2)["drop"]
     assert not torch.equal((other.show(verifier, x, y, index, 0) != x).any(dim=1), masks[0])
 
 
@@ -126,7 +126,7 @@ def test_what_is_put_behind_a_mask():
     verifier = Verifier(Plane(16), CPU)
 
     def behind(kind, **settings):
-        shown = sights(Plane(16), x, kinds=(kind,), share=1, patch_size=4, **settings)[kind]
+        shown = views(Plane(16), x, kinds=(kind,), share=1, patch_size=4, **settings)[kind]
         return shown.show(verifier, x, y, index, 0)
 
     assert behind("drop").abs().max() == 0
@@ -158,13 +158,13 @@ def test_the_worst_mask_is_the_occlusion_attack():
 def test_pgd_on_a_plane_reaches_the_corner_behind_the_mask(steps):
     model, x, index = Plane(16), images(30), torch.arange(30)
     y, verifier = model(x).argmax(dim=1), Verifier(model, CPU, batch_size=7)
-    made = sights(model, x, kinds=ALL, patch_size=4, share=0.3, threat="linf:1", steps=steps, masks=3)
+    made = views(model, x, kinds=ALL, patch_size=4, share=0.3, threat="linf:1", steps=steps, masks=3)
     corner = (model.weight.detach().sign() * (1 - 2 * y)[:, None, None, None] > 0).float()
     for number in range(3):
         covered = made["pgd"].masks.pixels(x, randomness.make_keys(index, 0, number))
         assert torch.equal(made["pgd"].show(verifier, x, y, index, number), torch.where(covered, corner, x))
     worst, *others = (
-        made[kind].look(verifier, x, y, index)[f"confidence@{kind}"] for kind in ("pgd", "occlude", "noise", "drop")
+        made[kind].columns(verifier, x, y, index)[f"confidence@{kind}"] for kind in ("pgd", "occlude", "noise", "drop")
     )
     assert all((worst < other).all() for other in others)
 
@@ -173,14 +173,14 @@ def test_pgd_on_a_plane_reaches_the_corner_behind_the_mask(steps):
 def test_pgd_stays_behind_the_mask_and_in_its_ball(threat):
     model = Rows()
     (x, y), index = row_pair(model, 40), torch.arange(40)
-    sight, verifier = (
-        sights(model, x, kinds=("pgd",), patch_size=2, share=0.5, threat=threat)["pgd"],
+    view, verifier = (
+        views(model, x, kinds=("pgd",), patch_size=2, share=0.5, threat=threat)["pgd"],
         Verifier(model, CPU),
     )
-    covered = sight.masks.pixels(x, randomness.make_keys(index, 0, 0)).expand_as(x)
-    shown = sight.show(verifier, x, y, index, 0)
+    covered = view.masks.pixels(x, randomness.make_keys(index, 0, 0)).expand_as(x)
+    shown = view.show(verifier, x, y, index, 0)
     assert torch.equal(shown[~covered], x[~covered])
-    assert sight.config.threat.contains(shown, x).all()
+    assert view.config.threat.contains(shown, x).all()
     gone = model(x).log_softmax(1).gather(1, y[:, None]) - model(shown).log_softmax(1).gather(1, y[:, None])
     assert (gone > 0).float().mean() > 0.9
 
@@ -207,12 +207,12 @@ def test_more_masks_begin_with_the_same_ones():
 def test_what_it_costs_is_known_beforehand():
     model = Rows()
     (x, y), index = row_pair(model, 5), torch.arange(5)
-    for sight in sights(model, x, kinds=ALL, masks=3, patch_size=2, steps=4).values():
+    for view in views(model, x, kinds=ALL, masks=3, patch_size=2, steps=4).values():
         with counted(model) as spent:
-            sight.look(Verifier(model, CPU), x, y, index)
-        assert tuple(spent) == tuple(cost * 5 for cost in sight.cost), sight.name
-        one, times = sight.part()
-        assert one.cost.times(times) == sight.cost and times == 3
+            view.columns(Verifier(model, CPU), x, y, index)
+        assert tuple(spent) == tuple(cost * 5 for cost in view.cost), view.name
+        one, times = view.sample()
+        assert one.cost.times(times) == view.cost and times == 3
     plan = plan_evaluation(model, (x, y), runtime=CPU, suite="patches", patches={"masks": 3, "steps": 4, "kinds": ALL})
     assert (plan.most.forwards, plan.most.backwards) == (5 * (1 + 3 * (3 + 6)), 5 * 3 * 4) and plan.most.seconds > 0
 
@@ -233,8 +233,8 @@ def test_an_occluder_chooses(tmp_path):
     save_occluder(file, occluder)
     x, model = images(12), Plane(16)
     y = model(x).argmax(dim=1)
-    sight = sights(model, x, kinds=("drop",), choose="occluder", occluder=str(file))["drop"]
-    shown = sight.show(Verifier(model, CPU), x, y, torch.arange(12), 0)
+    view = views(model, x, kinds=("drop",), choose="occluder", occluder=str(file))["drop"]
+    shown = view.show(Verifier(model, CPU), x, y, torch.arange(12), 0)
     gone = occluder(x).repeat_interleave(4, dim=1).repeat_interleave(4, dim=2)[:, None]
     assert torch.equal(shown, x * (1 - gone))
     found = measure(model, (x, y), kinds=("drop",), choose="occluder", occluder=str(file))
@@ -245,9 +245,9 @@ def test_an_occluder_chooses(tmp_path):
     assert {"share": 0.2, "masks": 1, "choose": "occluder"}.items() <= result.attack_settings.items()
     digest = result.attack_settings["occluder"]
     save_occluder(file, Occluder(16, 4, 0.2))
-    assert sights(model, x, choose="occluder", occluder=str(file))["drop"].settings["occluder"] != digest
+    assert views(model, x, choose="occluder", occluder=str(file))["drop"].settings["occluder"] != digest
     with pytest.raises(UserError, match="made for images of 16×16, found 32×32"):
-        sights(model, images(2, 32), choose="occluder", occluder=str(file))
+        views(model, images(2, 32), choose="occluder", occluder=str(file))
 
 
 @pytest.mark.parametrize(

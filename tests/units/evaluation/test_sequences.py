@@ -12,9 +12,17 @@ from hardtack.base.runtime import Runtime
 from hardtack.commands.cli import main
 from hardtack.data.official import mark_regenerated
 from hardtack.data.perturbations import PERTURBATIONS, frame_count, sequence
-from hardtack.evaluation.flip_scores import ALEXNET_FLIPS, mean_flip_rate, sequence_results
+from hardtack.evaluation import Measurement
 from hardtack.evaluation.plan import plan_evaluation
-from hardtack.evaluation.sequences import Flips, best, flips_and_distance, official_sequences
+from hardtack.evaluation.suites.perturbations import (
+    ALEXNET_FLIPS,
+    FlipView,
+    best,
+    flips_and_distance,
+    mean_flip_rate,
+    official_sequences,
+    sequence_results,
+)
 from hardtack.results import read_results, read_verdicts, to_json, write_verdicts
 from hardtack.results.per_image import per_image
 from tiny_runs import settings as run_settings
@@ -113,7 +121,7 @@ def test_chunks_batches_and_resuming_change_nothing(tmp_path):
 
 def test_a_killed_evaluation_goes_on(tmp_path, monkeypatch):
     whole = ht.evaluate(Bright(), (X, Y), **FEW)
-    looked, look = [], Flips.look
+    looked, look = [], FlipView.columns
 
     def dies(self, verifier, x, y, index):
         looked.append(index.tolist())
@@ -122,10 +130,10 @@ def test_a_killed_evaluation_goes_on(tmp_path, monkeypatch):
         return look(self, verifier, x, y, index)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Flips, "look", dies)
+        patch.setattr(FlipView, "columns", dies)
         ht.evaluate(Bright(), (X, Y), chunk_size=8, folder=tmp_path, **FEW)
     first, looked[:] = looked[0], []
-    monkeypatch.setattr(Flips, "look", dies)
+    monkeypatch.setattr(FlipView, "columns", dies)
     looked += [[-1]] * 5  # dies no more
     found = ht.evaluate(Bright(), (X, Y), chunk_size=8, folder=tmp_path, **FEW)
     assert first == list(range(8)) and min(row for rows in looked[5:] for row in rows) == 8
@@ -155,10 +163,12 @@ COMMON = {"suite": "perturbations", "data": "made", "evaluation": "perturbations
 
 def scored(flips, constants="imagenet"):
     """Results of two images whose mean flip probability of each type is given."""
-    sights = [Flips(name=name, constants=constants, seed=0) for name in flips]
+    views = [FlipView(name=name, constants=constants, seed=0) for name in flips]
     columns = {f"flips@{name}": np.array([0.0, 2 * value]) for name, value in flips.items()}
     columns |= {f"distance@{name}": np.ones(2) for name in flips}
-    return sequence_results(sights, columns, [{"level": "red", "code": "x", "message": ""}], COMMON), columns
+    flags = [{"level": "red", "code": "x", "message": ""}]
+    measurement = Measurement(columns=columns, threat_stages=[], views=views, classes=(), flags=flags, common=COMMON)
+    return sequence_results(measurement), columns
 
 
 def test_a_model_that_flips_as_alexnet_has_an_mfr_of_one_and_a_flag():
@@ -216,11 +226,11 @@ def test_official_files(files, tmp_path):
 
 
 def test_videos_are_found_by_the_images_numbers(files):
-    (sight,) = official_sequences(str(files), ("brightness",))
+    (view,) = official_sequences(str(files), ("brightness",))
     verifier = Verifier(Bright(), Runtime(device="cpu"), batch_size=8)
     rows = torch.tensor([4, 0, 1, 5])
-    whole = sight.look(verifier, X_32, Y_6, torch.arange(6))
-    some = sight.look(verifier, X_32[:4], Y_6[rows], rows)
+    whole = view.columns(verifier, X_32, Y_6, torch.arange(6))
+    some = view.columns(verifier, X_32[:4], Y_6[rows], rows)
     assert all(torch.equal(some[name], whole[name][rows]) for name in whole)
 
 

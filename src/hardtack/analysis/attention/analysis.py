@@ -18,7 +18,7 @@ from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
 from hardtack.analysis.pictures import as_picture
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.registry import analyses
-from hardtack.evaluation.trials import default_batch
+from hardtack.evaluation.threat_stages import default_batch
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 _MEMORY = {"cpu": 5e8, "cuda": 1e10}  # bytes of maps held at once, clean and disturbed

@@ -17,8 +17,8 @@ from hardtack.base import randomness
 from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.data.corruptions import constants_for, corrupt
-from hardtack.evaluation.masks import PatchConfig, patch_sights
-from hardtack.evaluation.views import chosen_types
+from hardtack.data.corruptions.choose import chosen_types
+from hardtack.evaluation.masks import PatchConfig, patch_views
 from hardtack.models import find_occluder
 from hardtack.models.files import sha256
 from hardtack.threats import Threat
@@ -103,7 +103,7 @@ def make_disturbance(settings: Disturbed, context: AnalysisContext) -> Disturban
     """Settled for the context's model and images."""
     seed = context.seed
     if settings.disturb == "occlude":
-        (sight,) = patch_sights(settings._patches(), context.model, context.shape, seed)
+        (sight,) = patch_views(settings._patches(), context.model, context.shape, seed)
         judge = Verifier(context.model, context.runtime)
         words = f"uniform noise in place of {sight.masks.words}"
         return Disturbance(

@@ -24,7 +24,7 @@ from hardtack.base import randomness
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
-from hardtack.evaluation.trials import default_batch
+from hardtack.evaluation.threat_stages import default_batch
 from hardtack.models import tap
 from hardtack.models.parts import short_name
 from hardtack.threats import Threat

@@ -29,7 +29,7 @@ from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
 from hardtack.data.corruptions import constants_for, corrupt
-from hardtack.evaluation.views import chosen_types
+from hardtack.data.corruptions.choose import chosen_types
 from hardtack.models.blocks import class_name
 from hardtack.threats import Threat
 

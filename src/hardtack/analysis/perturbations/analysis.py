@@ -22,7 +22,7 @@ from hardtack.base.config import SEVERAL, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
 from hardtack.evaluation.sanity import check_logits
-from hardtack.evaluation.trials import default_batch
+from hardtack.evaluation.threat_stages import default_batch
 from hardtack.threats import Threat
 
 THESIS = Threat.parse("linf:4/255")

@@ -27,7 +27,7 @@ from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
-from hardtack.evaluation.trials import default_batch
+from hardtack.evaluation.threat_stages import default_batch
 from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
 

@@ -1,32 +1,65 @@
-"""Perturbation sequences as sights: the frames of a short film, and how often the prediction flips between them.
+"""Suite `perturbations`: how often the prediction flips between the frames of a perturbation sequence.
 
 A noise's frames are compared with the first, which is clean; those of the other types with the one before. The top-5
 distance says how far the five likeliest classes have moved in the ranking (Hendrycks and Dietterich 2019, their code).
+mFR divides a type's flip probability on ImageNet-P by AlexNet's, type by type, and takes the mean of the quotients.
+CIFAR-P has no such table: its score is the plain mean.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
-from hardtack.data.corruptions import Constants
+from hardtack.base.registry import suites
+from hardtack.data.corruptions import Constants, constants_for
+from hardtack.data.corruptions.choose import chosen_types
 from hardtack.data.official import EXTRA_PERTURBATIONS, OfficialP, Video, open_official
 from hardtack.data.perturbations import PERTURBATIONS, against, frame_count, sequence
-from hardtack.evaluation.sights import Seen, Sight, finite_logits
-from hardtack.evaluation.views import chosen_types
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.suites.contract import Measurement, Suite, SuiteContext
+from hardtack.evaluation.suites.corruptions import refuse_settings_of_regenerated
+from hardtack.evaluation.views import View, ViewColumns, file_identity, finite_logits
+from hardtack.results import Result, bootstrap
 
 TOP = 5
 
 
+@suites.register(
+    "perturbations",
+    help="How often predictions flip while images change step by step, regenerated, or from official files=FOLDER.",
+)
+class Perturbations(Suite):
+    """Flip probabilities of each type, their mean, and mFR with ImageNet-P's types."""
+
+    takes = ("types", "constants", "files")
+    detail_metrics = ("flip_probability",)
+
+    def views(self, config: EvaluationConfig, context: SuiteContext) -> Sequence[View]:
+        if config.files is not None:
+            refuse_settings_of_regenerated(config)
+            return official_sequences(config.files, config.types)
+        constants = config.constants or constants_for(context.largest_side)
+        return sequence_views(config.types, constants, seed=context.seed)
+
+    def results(self, measurement: Measurement) -> list[Result]:
+        return sequence_results(measurement)
+
+    @classmethod
+    def text_table(cls, results: Sequence[Result]) -> list[str]:
+        return flip_list(results)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Flips:
+class FlipView(View):
     """`rotate`: regenerated frames, shown one after the other; the share that flips in `flips@`, and `distance@`."""
 
     name: str
@@ -35,7 +68,7 @@ class Flips:
     source = "regenerated"
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:  # type: ignore[override]
         return {
             "type": self.name, "frames": self.cost.forwards, "against": against(self.name),
             "constants": self.constants, "seed": self.seed,
@@ -45,26 +78,29 @@ class Flips:
     def cost(self) -> Cost:
         return Cost(frame_count(self.name, self.constants))
 
-    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
         frames = sequence(x, index, self.name, constants=self.constants, seed=self.seed)
         ranked = torch.stack([best(finite_logits(verifier, frame, self.name)) for frame in frames])
         return _columns(self.name, *flips_and_distance(ranked, self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredFlips:
+class StoredFlipView(View):
     """The same of official files: video 7 of the files is of image 7 of the data. About a batch of frames is held."""
 
     name: str
     files: OfficialP
     frames: int
 
+    def identity(self) -> list[Any]:
+        return [self.name, self.source, self.settings, *file_identity(self.files)]
+
     @property
-    def source(self) -> str:
+    def source(self) -> str:  # type: ignore[override]
         return self.files.source
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:  # type: ignore[override]
         return {
             "type": self.name, "frames": self.frames, "against": against(self.name),
             "constants": _family(self.files.kind), "files": self.files.kind,
@@ -74,7 +110,7 @@ class StoredFlips:
     def cost(self) -> Cost:
         return Cost(self.frames)
 
-    def look(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Seen:
+    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
         count, last = self.files.count(self.name), int(index.max())
         if last >= count:
             raise UserError(f"{self.name} has {count} videos, the data has an image numbered {last}")
@@ -134,20 +170,20 @@ def flips_and_distance(ranked: Tensor, name: str) -> tuple[Tensor, Tensor]:
     return flips.cpu().double() / len(later), moved.cpu().double() / len(later)
 
 
-def _columns(name: str, flips: Tensor, distance: Tensor) -> Seen:
+def _columns(name: str, flips: Tensor, distance: Tensor) -> ViewColumns:
     return {f"flips@{name}": flips, f"distance@{name}": distance}
 
 
 # ---------------------------------------------------------------- which
 
 
-def sequence_sights(types: tuple[str, ...], constants: Constants, *, seed: int) -> list[Sight]:
+def sequence_views(types: tuple[str, ...], constants: Constants, *, seed: int) -> list[View]:
     """Regenerated sequences of the types named, by name or as common, noise or all."""
     names = _chosen(types, PERTURBATIONS[constants])
-    return [Flips(name=name, constants=constants, seed=seed) for name in names]
+    return [FlipView(name=name, constants=constants, seed=seed) for name in names]
 
 
-def official_sequences(path: str, types: tuple[str, ...]) -> list[Sight]:
+def official_sequences(path: str, types: tuple[str, ...]) -> list[View]:
     """The videos in official files; types beyond the ten go by their names, or all."""
     files = open_official(path)
     if not isinstance(files, OfficialP):
@@ -158,7 +194,7 @@ def official_sequences(path: str, types: tuple[str, ...]) -> list[Sight]:
         raise UserError(f"{path} lacks {', '.join(missing)}; name those it has: types=[{','.join(files.types)}]")
     present = [name for name in wanted if name in files.types]
     lengths = [len(next(files.videos(name, stop=1, workers=0)).frames) for name in present]
-    return [StoredFlips(name=n, files=files, frames=frames) for n, frames in zip(present, lengths, strict=True)]
+    return [StoredFlipView(name=n, files=files, frames=frames) for n, frames in zip(present, lengths, strict=True)]
 
 
 def _chosen(words: tuple[str, ...], ten: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
@@ -170,3 +206,80 @@ def _chosen(words: tuple[str, ...], ten: Sequence[str], extra: Sequence[str] = (
 def _family(kind: str) -> str:
     """Whose constants the files were made with. Tiny-ImageNet-P has its own."""
     return {"imagenet_p": "imagenet", "tiny_imagenet_p": "tiny_imagenet"}.get(kind, "cifar")
+
+
+# ---------------------------------------------------------------- scores
+
+FLIPS = "flip_probability"
+TEN = PERTURBATIONS["imagenet"]
+ALEXNET_FLIPS = dict(
+    zip(TEN, (0.2365, 0.3006, 0.0930, 0.0594, 0.1193, 0.0489, 0.1101, 0.1310, 0.0705, 0.2353), strict=True)
+)
+UNCONFIRMED = {
+    "level": "yellow",
+    "code": "unconfirmed_constants",
+    "message": "AlexNet's flip probabilities, which mFR divides by, are in no published code; they agree with the mFR "
+    "of 58.0 % that the benchmark's authors state for ResNet-50",
+}
+
+
+def mean_flip_rate(flips: Mapping[str, float]) -> float:
+    """The mean over the ten types of a model's flip probability in units of AlexNet's."""
+    return float(np.mean([flips[name] / ALEXNET_FLIPS[name] for name in TEN]))
+
+
+def sequence_results(measurement: Measurement) -> list[Result]:
+    """The flip probability of each type, then their mean and, with ImageNet-P's ten types, mFR."""
+    views, columns, common, flags = measurement.views, measurement.columns, measurement.common, measurement.flags
+    flips = {view.name: columns[f"flips@{view.name}"] for view in views}
+    moved = {view.name: float(columns[f"distance@{view.name}"].mean()) for view in views}
+    shared = {**common, "flags": tuple(flags), "extra": {**common["extra"], "source": views[0].source}}
+    results = [_result(FLIPS, flips[view.name], view.name, view.settings, moved[view.name], shared) for view in views]
+    constants = views[0].settings["constants"]
+    how = {"types": list(flips), "constants": constants}
+    mean = np.mean(list(flips.values()), axis=0)
+    results.append(
+        _result("mean_flip_probability", mean, _words(flips), how, float(np.mean(list(moved.values()))), shared)
+    )
+    if constants == "imagenet" and set(TEN) <= set(flips):
+        scaled = np.mean([flips[name] / ALEXNET_FLIPS[name] for name in TEN], axis=0)
+        results.append(
+            _result(
+                "mean_flip_rate", scaled, _words(TEN), how | {"types": list(TEN)}, None,
+                {**shared, "flags": (*flags, UNCONFIRMED), "extra": {**shared["extra"], "units": ALEXNET_FLIPS}},
+            )
+        )  # fmt: skip
+    return results
+
+
+def _result(
+    metric: str,
+    per_image: np.ndarray,
+    attack: str,
+    settings: Mapping[str, Any],
+    distance: float | None,
+    shared: Mapping[str, Any],
+) -> Result:
+    low, high = bootstrap(per_image)
+    extra = shared["extra"] if distance is None else {**shared["extra"], "top5_distance": distance}
+    return Result(
+        metric=metric, value=float(per_image.mean()), low=low, high=high, n=len(per_image), attack=attack,
+        attack_settings=dict(settings), interval="bootstrap 95%", **{**shared, "extra": extra},
+    )  # fmt: skip
+
+
+def _words(types: Sequence[str] | Mapping[str, Any]) -> str:
+    """`10 types`, or which ones where they are few."""
+    return ", ".join(types) if len(types) <= 3 else f"{len(types)} types"
+
+
+def flip_list(results: Sequence[Result]) -> list[str]:
+    """A line for each type: how often the prediction flips, between how many frames, and the top-5 distance."""
+    rows = [result for result in results if result.metric == FLIPS]
+    lines = [f"{'flip probability':<32} {'':7} {'95% interval':>16}  frames  top-5 distance"]
+    for row in rows:
+        interval = f"[{row.low:.2%}, {row.high:.2%}]"
+        frames = f"{row.attack_settings['frames']:>6}"
+        name = str(row.attack).replace("_", " ")
+        lines.append(f"{name:<32} {row.value:7.2%} {interval:>16}  {frames}  {row.extra['top5_distance']:14.3f}")
+    return lines

@@ -1,4 +1,4 @@
-"""One chunk of an evaluation that attacks nothing: every sight of the images, and how the model does on each."""
+"""One piece of an evaluation that shows views: every view of the images, and what the model predicts for each."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from hardtack.engine import Notebook
 from hardtack.evaluation.measure import Columns
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.evaluation.sights import Sight, clean_columns
-from hardtack.evaluation.trials import default_batch
+from hardtack.evaluation.threat_stages import default_batch
+from hardtack.evaluation.views import View, clean_columns
 
 
-class Survey:
-    """Measures chunk after chunk, as `Measure` does for attacks."""
+class ViewMeasure:
+    """Measures piece after piece, as `Measure` does for attacks."""
 
     def __init__(
-        self, model: nn.Module, sights: Sequence[Sight], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
+        self, model: nn.Module, views: Sequence[View], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
     ) -> None:
-        self.model, self.sights, self.runtime = model, sights, runtime
+        self.model, self.views, self.runtime = model, views, runtime
         self.batch_size = config.batch_size or default_batch(tuple(like.shape[1:]), runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, batch_size=self.batch_size)
-        self.seconds: dict[str, float] = {}  # by what is looked at, in this process
+        self.seconds: dict[str, float] = {}  # by kind of view, in this process
 
     def chunk_size(self, most: int) -> int:
         return max(1, min(self.batch_size, most))
@@ -39,7 +39,7 @@ class Survey:
     def __call__(
         self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int, notebook: Notebook | None, meter: Meter
     ) -> tuple[Columns, Columns, None]:
-        """What every sight noted of the images; nothing has to be kept as evidence."""
+        """The columns of all views; no images are kept as evidence."""
         check_inputs(x, y, num_classes=getattr(self.model, "num_classes", None))
         x = x.clamp(0, 1)
         columns: dict[str, Tensor] = {"index": index, "label": y}
@@ -47,12 +47,11 @@ class Survey:
             clean = self.verifier.logits(x)
             check_logits(clean, y)
             columns |= clean_columns(clean, y)
-            for number, sight in enumerate(self.sights):
+            for number, view in enumerate(self.views):
                 began = self._now()
-                columns |= sight.look(self.verifier, x, y, index)
-                kind = kind_of(sight)
-                self.seconds[kind] = self.seconds.get(kind, 0.0) + self._now() - began
-                meter.note(sight.name, (number + 1) / len(self.sights))
+                columns |= view.columns(self.verifier, x, y, index)
+                self.seconds[view.kind] = self.seconds.get(view.kind, 0.0) + self._now() - began
+                meter.note(view.name, (number + 1) / len(self.views))
         return {name: value.cpu().numpy() for name, value in columns.items()}, {}, None
 
     def _now(self) -> float:
@@ -66,8 +65,3 @@ class Survey:
     def known(self, identity: Any) -> Any:
         seconds = {name: round(value, 3) for name, value in self.seconds.items()}
         return dataclasses.replace(identity, seconds=seconds)
-
-
-def kind_of(sight: Sight) -> str:
-    """Sights of one kind take the same time: `fog` of `fog/3`."""
-    return str(sight.settings.get("type", sight.name))

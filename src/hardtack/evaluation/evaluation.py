@@ -1,0 +1,133 @@
+"""The value that `evaluate` returns, and how it is written to a run folder and read again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hardtack.base.arrays import read_arrays, write_arrays
+from hardtack.base.errors import UserError
+from hardtack.base.registry import suites
+from hardtack.evaluation.sanity import Flag
+from hardtack.evaluation.settings import suite_class
+from hardtack.results import (
+    Result,
+    append_results,
+    is_share,
+    read_results,
+    read_verdicts,
+    verdicts_path,
+    write_verdicts,
+)
+
+Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A measured model. `verdicts` has one row per image; `examples` holds the first few images."""
+
+    id: str
+    results: tuple[Result, ...]
+    verdicts: Columns
+    examples: Columns
+
+    @property
+    def clean_accuracy(self) -> float:
+        return next(result.value for result in self.results if result.metric == "clean_accuracy")
+
+    @property
+    def robust_accuracy(self) -> float | None:
+        """Under the strongest threat of the suite, or the union of all; None where nothing was attacked."""
+        values = [r.value for r in self.results if r.metric in ("robust_accuracy", "worst_case_accuracy")]
+        return values[-1] if values else None
+
+    @property
+    def robust(self) -> np.ndarray:
+        """One bool per image: correct on the clean image and on every attacked one."""
+        if "robust" not in self.verdicts:
+            raise UserError(f"{self.id} attacked nothing; its verdicts have {', '.join(list(self.verdicts)[:8])} …")
+        return self.verdicts["robust"]
+
+    @property
+    def curve(self) -> list[tuple[str, float]]:
+        return [(result.threat or "", result.value) for result in self.results if result.metric == "robust_accuracy"]
+
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        return self.results[-1].flags
+
+    def __repr__(self) -> str:
+        return f"Evaluation({self.id}: {', '.join(f'{r.metric} {r.value:.2%}' for r in self.results)})"
+
+    def __str__(self) -> str:
+        first, last = self.results[0], self.results[-1]
+        title = (last.attack or first.suite).removeprefix(f"{last.attack_settings.get('kind')} ")
+        suite = suite_class(first.suite) if first.suite in suites else None
+        details = suite.detail_metrics if suite is not None else ()
+        lines = [f"{title} on {first.data}  ({self.id})"]
+        if any(result.metric in details for result in self.results) and suite is not None:
+            lines += suite.text_table(self.results)
+        shown = [result for result in self.results if result.metric not in details]
+        names = [_label(result) for result in shown]
+        width = max(32, *(len(name) for name in names))
+        for name, result in zip(names, shown, strict=True):
+            kind = ".2%" if is_share(result.metric) else ".4g"
+            interval = f"[{result.low:{kind}}, {result.high:{kind}}]"
+            lines.append(f"{name:<{width}} {result.value:7{kind}}  {interval}  n={result.n}")
+        lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
+        return "\n".join(lines)
+
+
+def _label(result: Result) -> str:
+    """`robust accuracy linf:8/255`, `patch accuracy occlude`."""
+    parts = (result.metric.replace("_", " "), result.attack_settings.get("kind"), result.threat)
+    return " ".join(str(part) for part in parts if part)
+
+
+def write_evaluation(
+    folder: str | Path, evaluation: Evaluation, *, example_facts: Mapping[str, np.ndarray] | None
+) -> None:
+    """Write results, verdicts and, with `example_facts` (threat, class names), the example images."""
+    folder = Path(folder)
+    if evaluation.examples and example_facts is not None:
+        exact = evaluation.examples["x"]
+        pictures = {**evaluation.examples, "x": eight_bits(exact), "x_exact": exact}
+        write_arrays(_examples_path(folder, evaluation.id), {**pictures, **example_facts})
+    append_results(folder, evaluation.results)
+    # the verdicts are written last: their presence says that the evaluation is complete
+    write_verdicts(verdicts_path(folder, evaluation.id), evaluation.verdicts)
+
+
+def recall_evaluation(folder: str | Path, id: str) -> Evaluation | None:
+    """The evaluation as it was written when it was complete; None while there is something left to do."""
+    folder = Path(folder)
+    results = tuple(result for result in read_results(folder) if result.evaluation == id)
+    if not results or not verdicts_path(folder, id).exists():
+        return None
+    try:
+        return Evaluation(id, results, read_verdicts(verdicts_path(folder, id)), _read_examples(folder, id))
+    except UserError as error:  # a damaged file must not stop the evaluation that would replace it
+        print(f"{error}; the model is evaluated again", file=sys.stderr)
+        return None
+
+
+def eight_bits(x: np.ndarray) -> np.ndarray:
+    return np.round(255 * x).astype(np.uint8)
+
+
+def _examples_path(folder: Path, id: str) -> Path:
+    return folder / "examples" / f"{id}.npz"
+
+
+def _read_examples(folder: Path, id: str) -> Columns:
+    path = _examples_path(folder, id)
+    if not path.exists():
+        return {}
+    arrays = {name: value for name, value in read_arrays(path).items() if name not in ("threat", "classes")}
+    exact = arrays.pop("x_exact")
+    return {**arrays, "x": exact}

@@ -1,0 +1,31 @@
+"""Suite `attacks`: a list of attacks, each on the images that the attacks before it did not break."""
+
+from __future__ import annotations
+
+from hardtack.attacks.autoattack import Stage
+from hardtack.base.errors import UserError
+from hardtack.base.registry import suites
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.suites.contract import Suite
+from hardtack.evaluation.threat_stages import ThreatStages, all_threats, make_attack, require_threat
+
+
+@suites.register(
+    "attacks", help="Robust accuracy under a list of attacks: attacks=[apgd_ce, {name: square, steps: 1000}]."
+)
+class Attacks(Suite):
+    """Several attacks one after the other."""
+
+    takes = ("threat", "attacks", "union")
+    attacks = True
+
+    def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
+        if not config.attacks:
+            raise UserError("suite=attacks needs a list: attacks=[apgd_ce,square] (hardtack list attacks shows them)")
+        sequences = []
+        for threat in all_threats(config):
+            attacks = [require_threat(make_attack(settings, threat, seed), threat) for settings in config.attacks]
+            stages = tuple(Stage(attack) for attack in attacks)
+            title = "+".join(stage.name for stage in stages)
+            sequences.append(ThreatStages(threat=threat, stages=stages, title=title))
+        return sequences

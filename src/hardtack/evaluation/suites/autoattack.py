@@ -1,0 +1,52 @@
+"""Suite `autoattack`: AutoAttack (Croce and Hein 2020) in four tiers."""
+
+from __future__ import annotations
+
+from hardtack.attacks.autoattack import EOT, autoattack
+from hardtack.base.registry import suites
+from hardtack.base.runtime import Precision, Runtime
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.suites.contract import Suite
+from hardtack.evaluation.threat_stages import ThreatStages, all_threats
+
+_GREY_LEVEL = 1 / 255
+
+
+@suites.register(
+    "autoattack",
+    help="Robust accuracy under AutoAttack: tier=exact, verified, fast or max; version=standard, plus or rand.",
+)
+class AutoAttack(Suite):
+    """The attacks of AutoAttack, one after the other, at every threat."""
+
+    takes = ("threat", "tier", "version", "union")
+    attacks = True
+
+    def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
+        title = f"autoattack {config.version} tier={config.tier}"
+        return [
+            ThreatStages(
+                threat=threat, title=title, protocol=(("version", config.version), ("tier", config.tier)),
+                stages=tuple(autoattack(threat, version=config.version, tier=config.tier, seed=seed)),
+            )
+            for threat in all_threats(config)
+        ]  # fmt: skip
+
+    def votes(self, config: EvaluationConfig) -> int:
+        return EOT if config.version == "rand" else 1
+
+    def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
+        """fp32 in the exact tier and on a CPU, unless the runtime names a precision.
+
+        On a GPU the other tiers search in bf16 where the threat is coarse enough for it (bf16 rounds a pixel by up to
+        half a grey level), else in TF32.
+        """
+        if config.tier == "exact":
+            return "fp32"
+        if runtime.precision != "fp32":
+            return runtime.precision
+        if runtime.torch_device.type != "cuda":
+            return "fp32"
+        per_pixel = {"linf": 1.0, "l2": pixels**-0.5, "l1": 1.0}
+        finest = min(threat.radius * per_pixel[threat.norm] for threat in all_threats(config))
+        return "bf16" if finest >= 2 * _GREY_LEVEL else "tf32"

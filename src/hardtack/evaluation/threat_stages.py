@@ -1,0 +1,132 @@
+"""What attacks an image: a threat, and the attacks that run against it one after the other.
+
+`make_attack` builds an attack from the settings that a user typed; suites put attacks together as `ThreatStages`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hardtack.attacks import Ascent
+from hardtack.attacks.autoattack import Stage
+from hardtack.attacks.contract import settings_of, unusual_settings
+from hardtack.base.config import choose
+from hardtack.base.errors import UserError
+from hardtack.base.registry import attacks
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.threats import Threat
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreatStages:
+    """The attacks at one threat.
+
+    follows    begins with the images that the threat before left correctly classified
+    radii      smaller threats whose verdicts follow from the size of the perturbation found
+    title      the name of the whole list of attacks, where it has one
+    protocol   settings that stand for the stages in the record, where the list is published under a name
+    """
+
+    threat: Threat
+    stages: tuple[Stage, ...]
+    follows: bool = False
+    radii: tuple[Threat, ...] = ()
+    title: str = ""
+    protocol: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def words(self) -> str:
+        """`pgd steps=20 restarts=1 loss=ce`: the name, and the settings most readers ask for."""
+        if self.title:
+            return self.title
+        attack, name = self.stages[0].attack, self.stages[0].name
+        settings: dict[str, Any] = attack.settings()
+        keys = ("steps", "restarts", "loss", "momentum", "target", "targets")
+        shown: dict[str, Any] = {key: settings[key] for key in keys if key in settings}
+        if isinstance(attack, Ascent):
+            shown["loss"] = attack.loss or "ce"
+        shown |= {key: value for key, value in unusual_settings(attack).items() if key not in shown}
+        kept = [f"{key}={value}" for key, value in shown.items() if value or key in ("steps", "restarts")]
+        return " ".join([name, *kept])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        if self.title:
+            return dict(self.protocol) or {"stages": self.details}
+        return {key: value for key, value in self.stages[0].attack.described().items() if key != "threat"}
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        """Every stage with all of its settings."""
+        return [_plain_stage(stage) for stage in self.stages]
+
+
+def _plain_stage(stage: Stage) -> dict[str, Any]:
+    settings = {key: value for key, value in stage.attack.described().items() if key != "threat"}
+    rounds = [{"tries": [list(attempt) for attempt in part.attempts], "near": part.near} for part in stage.rounds]
+    special = {"suspects": stage.suspects, "near": stage.near, "fine": stage.fine, "rounds": rounds}
+    return settings | {key: value for key, value in special.items() if value}
+
+
+DEFAULT_THREAT = Threat.parse("linf:8/255")
+
+
+def all_threats(config: EvaluationConfig) -> list[Threat]:
+    """The threat of an evaluation and the further ones of its `union`, each once."""
+    return list(dict.fromkeys([config.threat or DEFAULT_THREAT, *config.union]))
+
+
+def radius_factors(config: EvaluationConfig) -> list[Fraction]:
+    """The radii of `sweep`, as multiples of the threat's radius, ascending."""
+    try:
+        factors = sorted({Fraction(str(word)) for word in config.sweep})
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"sweep takes multiples of eps such as 1/2, found {list(config.sweep)}") from None
+    if factors[-1] <= 0:
+        raise UserError(f"a sweep needs a radius above 0, found {list(config.sweep)}")
+    return factors
+
+
+def make_attack(settings: Any, threat: Threat | None, seed: int) -> Any:
+    """An attack from its name or settings (pgd unless named); an attack made in Python brings its own threat."""
+    if not isinstance(settings, Mapping | str):
+        if "threat" not in settings_of(settings):
+            raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
+        return settings
+    settings = {"name": "pgd", **({"name": settings} if isinstance(settings, str) else settings)}
+    entry = attacks.get(settings["name"])
+    if threat is not None or not _has_threat(entry.make):
+        settings = {"threat": threat or DEFAULT_THREAT, **settings}
+    if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
+        settings = {"steps": 20, **settings}
+    attack = choose(attacks, settings, path="attack")
+    takes_seed = "seed" not in settings and "seed" in settings_of(attack)
+    return dataclasses.replace(attack, seed=seed) if takes_seed else attack
+
+
+def require_threat(attack: Any, threat: Threat) -> Any:
+    """The attack itself, if it is made for this threat; its images are verified against its own threat."""
+    if attack.threat != threat:
+        name = attacks.name_of(attack) or type(attack).__name__
+        raise UserError(f"{name} is made for {attack.threat}, but the result is to be about {threat}")
+    return attack
+
+
+def _has_threat(make: Any) -> bool:
+    """Whether an attack has a threat by default, as attacks on patches do."""
+    fields = {item.name: item for item in dataclasses.fields(make)} if dataclasses.is_dataclass(make) else {}
+    mine = fields.get("threat")
+    missing = dataclasses.MISSING
+    return mine is not None and (mine.default is not missing or mine.default_factory is not missing)
+
+
+def default_batch(image_shape: Sequence[int], device: str) -> int:
+    """Images in one pass that keep a device busy without much memory."""
+    small = image_shape[-1] * image_shape[-2] <= 64 * 64
+    if device == "cuda":
+        return 512 if small else 128
+    return 256 if small else 16
