@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardtack.base.registry import models
 from hardtack.models.catalog import make_body
-from hardtack.models.facts import usual
+from hardtack.models.facts import uninitialised, usual
 
 KINDS = {"gelu", "relu", "relu6", "silu", "mish", "elu", "leaky_relu", "hardswish", "hardtanh", "softplus", "tanh"}
 """As torch calls them, whether a module or a function asks for them; sigmoids and softmaxes are gates and weights."""
@@ -34,7 +34,7 @@ def activations(name, **options):
         options["depth"] = 10 if entry.family == "wide_resnet" else 3
     if "masked_blocks" in knobs:
         options["masked_blocks"] = 0
-    with torch.device("meta"), torch.no_grad(), Activations() as ran:
+    with torch.device("meta"), uninitialised(), torch.no_grad(), Activations() as ran:
         make_body(name, num_classes=10, options=options).module.eval()(torch.zeros(1, 3, size, size))
     return ran.kinds
 
@@ -46,7 +46,7 @@ def one_of_each():
         entry = models.get(name)
         switches = tuple((key, value) for key, value in entry.presets.items() if isinstance(value, bool | str))
         if "activation" in inspect.signature(entry.make).parameters:
-            found.setdefault((entry.make, entry.family, switches), name)
+            found.setdefault((entry.make, switches), name)
     return sorted(found.values())
 
 
@@ -59,7 +59,7 @@ def test_every_model_has_the_knob():
 
 @pytest.mark.parametrize("name", one_of_each())
 def test_the_knob_reaches_every_activation(name):
-    for activation in ("gelu", "relu", "silu"):
+    for activation in ("gelu", "silu"):  # an activation that stays what it was differs from one of the two
         assert activations(name, activation=activation) == {activation}
 
 

@@ -7,6 +7,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.cauchy import CauchyTransformer, GroupedConvolution, PairedAttention
 
 MILLIONS = {  # at 10 classes, 224 pixels
@@ -22,7 +23,7 @@ SIXTEENTHS = {"cauchy_vit_m3", "cauchy_vit_l", "covit_m5", "covit_l1", "covit_l2
 
 
 def on_meta(name):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         return make_body(name, num_classes=10, options={}).module
 
 
@@ -145,6 +146,6 @@ def test_impossible_knobs_are_refused(options, words):
 def test_compiles_to_one_graph(mixer):
     model = tiny(**mixer, drop_path=0.1, depth=1).train()
     x = torch.rand(2, 3, 16, 16, requires_grad=True)
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x).square().sum().backward()
+    torch.compile(model, fullgraph=True, backend="eager")(x).square().sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
     assert all(parameter.grad is not None for parameter in model.parameters())

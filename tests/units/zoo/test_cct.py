@@ -90,5 +90,5 @@ def test_one_graph(training):
     if not training:
         assert_one_graph(model, x)
         return
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x).square().sum().backward()  # with dropout
+    torch.compile(model, fullgraph=True, backend="eager")(x).square().sum().backward()  # with dropout
     assert all(p.grad.isfinite().all() for p in model.parameters())

@@ -7,6 +7,7 @@ from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.ceit import ClassBlock, ConvolutionEnhancedTransformer, LastAttention, LocalFeedForward
 from hardtack.models.zoo.layers import Attention
 from hardtack.models.zoo.vit import Block
@@ -91,7 +92,7 @@ def test_the_class_block_reads_the_class_tokens_of_all_layers():
 
 @pytest.mark.parametrize("name, grid", [("ceit_tiny_32", 8), ("ceit.arg", 2), ("ceit_tiny_224", 14)])
 def test_grids(name, grid):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         assert make_body(name, num_classes=10, options={}).module.pos_embed.shape[1] == grid**2 + 1
 
 

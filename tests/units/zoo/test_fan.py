@@ -8,6 +8,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.fan import ChannelMixing, ChannelWeights, FullyAttentionalNetwork, MapNorm, TokenMixing
 from hardtack.models.zoo.xcit import ClassAttentionBlock
 
@@ -24,7 +25,7 @@ PARAMETERS = {  # at 1000 classes; published: 7, 26, 50 and 77 M
 
 
 def on_meta(name, num_classes=10):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         return make_body(name, num_classes=num_classes, options={}).module
 
 
@@ -56,7 +57,7 @@ def test_parameter_counts():
 
 @pytest.mark.parametrize("name, image_size, grid", [("fan_tiny_hybrid_224", 224, 14), ("fan_tiny_hybrid_32", 32, 8)])
 def test_token_grid(name, image_size, grid):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         tokens = on_meta(name).patch_embed(torch.empty(1, 3, image_size, image_size))
     assert tokens.shape == (1, grid, grid, 192)
 
@@ -181,6 +182,6 @@ def test_impossible_knobs_are_refused(options, words):
 def test_compiles_to_one_graph():
     model = tiny(drop_path=0.1, class_depth=1).train()
     x = torch.rand(2, 3, 8, 8, requires_grad=True)
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x).square().sum().backward()
+    torch.compile(model, fullgraph=True, backend="eager")(x).square().sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -10,6 +10,7 @@ from torch import nn
 
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.preact_resnet import PreActBlock, PreActResNet
 
 PARAMETERS = {
@@ -32,7 +33,7 @@ def block_with_statistics(**options):
 
 @pytest.mark.parametrize("name, classes", PARAMETERS)
 def test_parameter_counts(name, classes):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         body = make_body(name, num_classes=classes, options={}).module
     assert sum(p.numel() for p in body.parameters()) == PARAMETERS[name, classes]
 
@@ -90,7 +91,7 @@ def test_impossible_knobs_are_refused(options, words):
 
 def test_one_graph():
     model = PreActResNet(depths=(1, 1), width=8, bottleneck=True, drop_path=0.2).train()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
     x = torch.rand(2, 3, 8, 8, requires_grad=True)
     compiled(x).square().sum().backward()
     assert x.grad.isfinite().all() and x.grad.abs().sum() > 0

@@ -7,6 +7,7 @@ from family_checks import assert_one_graph, assert_recomposes, sizes, stirred
 from hardtack.base.errors import UserError
 from hardtack.models import load_model, tap
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.layers import Attention, Mlp
 from hardtack.models.zoo.pvt import PyramidTransformer, ReducedAttention
 from hardtack.models.zoo.vit import Block
@@ -70,7 +71,7 @@ def test_tokens_and_keys_of_the_model_at_32_pixels():
 
 @pytest.mark.parametrize("patch_size, tokens", [(1, 1024), (4, 64)])
 def test_patches_of_other_sizes(patch_size, tokens):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         options = {"patch_size": patch_size, "reductions": (8, 4, 2, 1)}
         model = make_body("pvt_tiny_32", num_classes=10, options=options).module
     assert model.stages[0].pos_embed.shape == (1, tokens, 64)

@@ -8,6 +8,7 @@ from torch import nn
 
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.resnet import ResidualBlock, ResNet
 
 PARAMETERS = {
@@ -33,7 +34,7 @@ def tiny(**options):
 
 @pytest.mark.parametrize("name, classes", PARAMETERS)
 def test_parameter_counts(name, classes):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         body = make_body(name, num_classes=classes, options={}).module
     assert sum(p.numel() for p in body.parameters()) == PARAMETERS[name, classes]
 
@@ -76,7 +77,7 @@ def test_knobs_reach_the_network():
     model = tiny(activation="gelu", drop_path=0.3)
     assert not any(isinstance(module, nn.ReLU) for module in model.modules())
     assert [block.drop_path.rate for block in model.blocks] == [0.0, 0.15, 0.3]
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         body = make_body("resnet50_224", num_classes=10, options={"activation": "gelu"}).module
     assert not any(isinstance(module, nn.ReLU) for module in body.modules())
 
@@ -97,7 +98,7 @@ def test_impossible_knobs_are_refused(options, words):
 
 def test_one_graph():
     model = tiny(drop_path=0.2).train()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
     x = torch.rand(2, 3, 8, 8, requires_grad=True)
     compiled(x).square().sum().backward()
     assert x.grad.isfinite().all() and x.grad.abs().sum() > 0

@@ -7,6 +7,7 @@ from torch import nn
 
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.resnext import ResNeXt
 
 PARAMETERS = {
@@ -23,7 +24,7 @@ def tiny(**options):
 
 @pytest.mark.parametrize("name, classes", PARAMETERS)
 def test_parameter_counts(name, classes):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         body = make_body(name, num_classes=classes, options={}).module
     assert sum(p.numel() for p in body.parameters()) == PARAMETERS[name, classes]
 
@@ -68,7 +69,7 @@ def test_impossible_knobs_are_refused(options, words):
 
 
 def test_one_graph():
-    compiled = torch.compile(tiny(drop_path=0.2).train(), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(tiny(drop_path=0.2).train(), fullgraph=True, backend="eager")
     x = torch.rand(2, 3, 8, 8, requires_grad=True)
     compiled(x).square().sum().backward()
     assert x.grad.isfinite().all() and x.grad.abs().sum() > 0

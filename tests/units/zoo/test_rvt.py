@@ -7,6 +7,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.layers import Attention
 from hardtack.models.zoo.rvt import ConvolutionalMlp, Pool, RobustTransformer, ScaledAttention
 
@@ -27,7 +28,7 @@ PARAMETERS = {  # at 1000 classes; published: Ti 8.6 M, Ti* 10.9 M, S 22.1 M, S*
 
 
 def on_meta(name, num_classes=10, **options):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         return make_body(name, num_classes=num_classes, options=options).module
 
 
@@ -171,6 +172,6 @@ def test_impossible_knobs_are_refused(options, words):
 def test_compiles_to_one_graph():
     model = tiny(masked_blocks=1, drop_path=0.1, depths=(1, 1)).train()
     x = torch.rand(2, 3, 16, 16, requires_grad=True)
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x).square().sum().backward()
+    torch.compile(model, fullgraph=True, backend="eager")(x).square().sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -11,6 +11,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import models
 from hardtack.models import load_model, parameter_count
 from hardtack.models.catalog import make_body
+from hardtack.models.facts import uninitialised
 from hardtack.models.zoo.xcit import XCA, ClassAttentionBlock, FourierPositions, LocalPatchInteraction, Xcit
 
 PARAMETERS = {  # at 1000 classes; 3.05, 26.25, 46.40 and 103.79 M in the thesis
@@ -43,7 +44,7 @@ def tiny(**options):
 
 
 def on_meta(name, num_classes):
-    with torch.device("meta"):
+    with torch.device("meta"), uninitialised():
         return make_body(name, num_classes=num_classes, options={}).module
 
 
@@ -180,5 +181,5 @@ def test_impossible_knobs_are_refused(options, words):
 def test_compiles_to_one_graph():
     model = tiny(drop_path=0.1, depth=1, class_depth=1).train()
     x = torch.rand(2, 3, 8, 8, requires_grad=True)
-    torch.compile(model, fullgraph=True, backend="aot_eager")(x).square().sum().backward()
+    torch.compile(model, fullgraph=True, backend="eager")(x).square().sum().backward()
     assert x.grad is not None and x.grad.isfinite().all() and model.blocks[0].attn.temperature.grad is not None
