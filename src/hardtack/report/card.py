@@ -107,15 +107,15 @@ def _protocol(table: ProtocolTable, run: Run) -> dict[str, Any]:
 
 
 def _curve(run: Run) -> dict[str, Any] | None:
-    found = curves([run])
-    if not found:
+    curve_sets = curves([run])
+    if not curve_sets:
         return None
-    points = found[0].curves[0].points
-    how = [found[0].attack, found[0].protocol, found[0].data, wording.image_count(found[0].n)]
+    points = curve_sets[0].curves[0].points
+    how = [curve_sets[0].attack, curve_sets[0].protocol, curve_sets[0].data, wording.image_count(curve_sets[0].n)]
     return {
-        "metric": wording.metric_name(found[0].metric),
+        "metric": wording.metric_name(curve_sets[0].metric),
         "points": [
-            ((point.result.threat or ":0").partition(":")[2], wording.number(point.result.value, found[0].metric))
+            ((point.result.threat or ":0").partition(":")[2], wording.number(point.result.value, curve_sets[0].metric))
             for point in points
         ],
         "how": "; ".join(part for part in how if part),
@@ -177,7 +177,7 @@ def _facts(results: list[Result]) -> list[str]:
         ("Measured", {wording.day(result.created) for result in results}),
         ("Versions", {", ".join(f"{k} {v}" for k, v in result.versions.items()) for result in results}),
     ):
-        known = sorted(str(value) for value in values if value not in (None, ""))
-        if known:
-            lines.append(f"{name}: {'; '.join(known)}")
+        values_known = sorted(str(value) for value in values if value not in (None, ""))
+        if values_known:
+            lines.append(f"{name}: {'; '.join(values_known)}")
     return lines

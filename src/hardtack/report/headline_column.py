@@ -15,7 +15,7 @@ BROKEN, UNHARMED = 0.05, 0.95  # where every run is beyond one of these, the att
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class HeadlineColumn:
     """One robust number of several runs that may be compared, the best first."""
 
     rows: list[Row]
@@ -40,7 +40,7 @@ class Column:
         return [row for row, value in zip(self.rows, self.values, strict=True) if value == self.values[0]]
 
 
-def telling_column(tables: Sequence[Table], runs: Sequence[Run]) -> Column | None:
+def telling_column(tables: Sequence[Table], runs: Sequence[Run]) -> HeadlineColumn | None:
     """Of the columns measured for most runs the most telling; None where nothing was attacked.
 
     What was measured here comes before what was reported, and the strongest attack stands for its threat. A column
@@ -48,19 +48,19 @@ def telling_column(tables: Sequence[Table], runs: Sequence[Run]) -> Column | Non
     threats comes first and radii of a sweep last; then AutoAttack comes before single attacks, and the larger spread
     between the runs decides, or the number nearest to one half.
     """
-    found = [*_of_tables(tables), *_of_sweeps(runs)]
-    found = [column for column in found if source_of(column.first) != REPORTED] or found
-    strongest: dict[tuple[Any, ...], Column] = {}
-    for column in found:
+    candidates = [*_of_tables(tables), *_of_sweeps(runs)]
+    candidates = [column for column in candidates if source_of(column.first) != REPORTED] or candidates
+    strongest: dict[tuple[Any, ...], HeadlineColumn] = {}
+    for column in candidates:
         first = column.first
         about = (first.data, first.n, first.data_description, wording.reach_of(first), len(column.rows))
-        known = strongest.get(about)
-        if known is None or _mean(column) < _mean(known):
+        current = strongest.get(about)
+        if current is None or _mean(column) < _mean(current):
             strongest[about] = column
     return max(strongest.values(), key=_rank, default=None)
 
 
-def _rank(column: Column) -> tuple[float, ...]:
+def _rank(column: HeadlineColumn) -> tuple[float, ...]:
     best, worst = max(column.values), min(column.values)
     telling = best > BROKEN and worst < UNHARMED
     worst_case = column.first.metric == WORST_CASE
@@ -75,11 +75,11 @@ def _rank(column: Column) -> tuple[float, ...]:
     )
 
 
-def _mean(column: Column) -> float:
+def _mean(column: HeadlineColumn) -> float:
     return sum(column.values) / len(column.values)
 
 
-def _of_tables(tables: Sequence[Table]) -> list[Column]:
+def _of_tables(tables: Sequence[Table]) -> list[HeadlineColumn]:
     return [
         _column([row for row in table.rows if threat in row.cells], threat)
         for table in tables
@@ -88,12 +88,12 @@ def _of_tables(tables: Sequence[Table]) -> list[Column]:
     ]
 
 
-def _of_sweeps(runs: Sequence[Run]) -> list[Column]:
+def _of_sweeps(runs: Sequence[Run]) -> list[HeadlineColumn]:
     """Every radius above zero of every sweep."""
     columns = []
-    for found in curves(runs):
+    for candidates in curves(runs):
         rows: dict[str, list[Row]] = defaultdict(list)
-        for curve in found.curves:
+        for curve in candidates.curves:
             clean = next((point.result for point in curve.points if point.eps == 0), None)
             for point in curve.points:
                 if point.eps > 0 and point.result.metric == ROBUST:
@@ -104,10 +104,10 @@ def _of_sweeps(runs: Sequence[Run]) -> list[Column]:
     return columns
 
 
-def _column(rows: Sequence[Row], threat: str | None, *, swept: bool = False) -> Column:
+def _column(rows: Sequence[Row], threat: str | None, *, swept: bool = False) -> HeadlineColumn:
     """Equal numbers in the order of clean accuracy, as in the tables."""
 
     def place(row: Row) -> tuple[float, float]:
         return -row.cells[threat].value, -(row.clean.value if row.clean else 0.0)
 
-    return Column(rows=sorted(rows, key=place), threat=threat, swept=swept)
+    return HeadlineColumn(rows=sorted(rows, key=place), threat=threat, swept=swept)

@@ -9,19 +9,19 @@ from typing import Any
 
 from hardtack.base.errors import UserError
 from hardtack.report import wording
-from hardtack.report.headline_column import Column
+from hardtack.report.headline_column import HeadlineColumn
 from hardtack.results import REPORTED, Result, Row, Run, Table, paired, per_image, read_verdicts, source_of
 
 
 def headlines(
-    tables: Sequence[Table], column: Column | None, warnings: list[dict[str, Any]], order: Mapping[str, int]
+    tables: Sequence[Table], column: HeadlineColumn | None, warnings: list[dict[str, Any]], order: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """The cards: who is most robust in this column, who most accurate on clean images, and the warnings."""
     cards = [] if column is None else [_robust(column, order)]
     return [*cards, *_clean(tables, column, order), _warning_headline(warnings)]
 
 
-def _robust(column: Column, order: Mapping[str, int]) -> dict[str, Any]:
+def _robust(column: HeadlineColumn, order: Mapping[str, int]) -> dict[str, Any]:
     best, result = column.rows[0], column.first
     reported = wording.source(REPORTED) if source_of(result) == REPORTED else ""
     tied = _tied_with([row.run for row in column.tied[1:]])
@@ -30,7 +30,7 @@ def _robust(column: Column, order: Mapping[str, int]) -> dict[str, Any]:
     return _headline(title, best.run, order, result, [*under, reported, tied])
 
 
-def _clean(tables: Sequence[Table], column: Column | None, order: Mapping[str, int]) -> list[dict[str, Any]]:
+def _clean(tables: Sequence[Table], column: HeadlineColumn | None, order: Mapping[str, int]) -> list[dict[str, Any]]:
     """Only what was measured on the same images compares: those most runs have seen, or else the attacked ones."""
     tables = [table for table in tables if table.source != REPORTED] or tables
     groups: dict[tuple[Any, ...], list[tuple[str, Result]]] = defaultdict(list)
@@ -42,11 +42,13 @@ def _clean(tables: Sequence[Table], column: Column | None, order: Mapping[str, i
     if not groups:
         return []
     attacked = None if column is None else _images(column.first)
-    found = groups[max(groups, key=lambda about: (len({name for name, _ in groups[about]}), about == attacked))]
+    candidates = groups[max(groups, key=lambda about: (len({name for name, _ in groups[about]}), about == attacked))]
     rank = [] if column is None else [row.run for row in column.rows]  # of equals the most robust
-    name, result = max(found, key=lambda pair: (pair[1].value, -rank.index(pair[0]) if pair[0] in rank else -len(rank)))
-    tied = dict.fromkeys(other for other, one in found if one.value == result.value and other != name)
-    title = "Most accurate on clean images" if _several(other for other, _ in found) else "Clean accuracy"
+    name, result = max(
+        candidates, key=lambda pair: (pair[1].value, -rank.index(pair[0]) if pair[0] in rank else -len(rank))
+    )
+    tied = dict.fromkeys(other for other, entry in candidates if entry.value == result.value and other != name)
+    title = "Most accurate on clean images" if _several(other for other, _ in candidates) else "Clean accuracy"
     return [_headline(title, name, order, result, [wording.images(result), _tied_with(list(tied))])]
 
 
@@ -87,7 +89,7 @@ def _headline(title: str, name: str, order: Mapping[str, int], result: Result, u
     }
 
 
-def verdict(column: Column | None, runs: Sequence[Run]) -> str:
+def verdict(column: HeadlineColumn | None, runs: Sequence[Run]) -> str:
     """Whether the first is truly ahead of the second, by the exact paired test on their verdicts."""
     if column is None or len(column.rows) < 2 or source_of(column.first) == REPORTED:
         return ""
@@ -110,7 +112,7 @@ def verdict(column: Column | None, runs: Sequence[Run]) -> str:
     return f"{under}, {first.run} and {second.run} cannot be told apart: {lead} {about}."
 
 
-def _tie(column: Column) -> str:
+def _tie(column: HeadlineColumn) -> str:
     """Equal numbers: what puts the first of them first, if anything does."""
     names = [row.run for row in column.tied]
     who = wording.listed(names) if len(names) <= 4 else f"{len(names)} runs"
@@ -133,4 +135,4 @@ def _robust_images(row: Row, threat: str | None, folders: Mapping[str, Path]) ->
         stood = columns.get("robust")  # a single threat
     if stood is None or "index" not in columns or len(columns["index"]) != result.n:
         return None
-    return dict(zip(columns["index"].tolist(), (bool(one) for one in stood), strict=True))
+    return dict(zip(columns["index"].tolist(), (bool(entry) for entry in stood), strict=True))

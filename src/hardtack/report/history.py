@@ -30,12 +30,12 @@ class Epoch:
 def epochs_of(run: Run) -> list[Epoch]:
     """The judged epochs in their order; lines that lack their place or every accuracy are passed over."""
     seen = {key: _seen(run, key) for key in ("accuracy", "robust_accuracy")}
-    found = []
+    epochs = []
     for line in lines_of(run, "validation"):
         epoch, clean, robust = (_number(line, key) for key in ("epoch", "clean_accuracy", "robust_accuracy"))
         scores = [value for value in (_number(line, "score"), robust, clean) if value is not None]
         if epoch is not None and scores:
-            found.append(
+            epochs.append(
                 Epoch(
                     epoch=epoch,
                     score=scores[0],
@@ -45,7 +45,7 @@ def epochs_of(run: Run) -> list[Epoch]:
                     seen_robust=seen["robust_accuracy"].get(math.ceil(epoch)),
                 )
             )
-    return sorted(found, key=lambda one: one.epoch)
+    return sorted(epochs, key=lambda one: one.epoch)
 
 
 def said_warnings(run: Run) -> list[tuple[dict[str, Any], str]]:

@@ -53,7 +53,7 @@ def _places(runs: Sequence[Run]) -> dict[str, int]:
 
 def with_lanes(series: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of a chart's series that have a colour of their own, if any: the others would only make it longer."""
-    return [one for one in series if one["run"] < len(COLOURS)] or list(series)
+    return [entry for entry in series if entry["run"] < len(COLOURS)] or list(series)
 
 
 def colour(run: int | None) -> str:

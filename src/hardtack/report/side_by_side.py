@@ -24,25 +24,25 @@ def side_by_side(runs: Sequence[Run], settings: Sequence[Mapping[str, str]]) -> 
     if len(trained) < 2:
         return None
     facts = [_facts(runs[number]) for number in trained]
-    found = [settings[number] for number in trained]
-    named = dict.fromkeys(key for one in found for key in one if key not in THEIR_OWN)
-    keys = [key for key in named if len({one.get(key) for one in found}) > 1]
+    run_settings = [settings[number] for number in trained]
+    named = dict.fromkeys(key for entry in run_settings for key in entry if key not in THEIR_OWN)
+    keys = [key for key in named if len({entry.get(key) for entry in run_settings}) > 1]
     return {
         "runs": [{"run": number, "name": runs[number].label} for number in trained],
-        "facts": [{"key": key, "values": [one[key] for one in facts]} for key in facts[0]],
-        "settings": [{"key": key, "values": [one.get(key) or "—" for one in found]} for key in keys],
+        "facts": [{"key": key, "values": [entry[key] for entry in facts]} for key in facts[0]],
+        "settings": [{"key": key, "values": [entry.get(key) or "—" for entry in run_settings]} for key in keys],
     }
 
 
 def _facts(run: Run) -> dict[str, str]:
     """What became of the training: its best and last epoch, its loss, its speed, its warnings."""
     epochs, lines = epochs_of(run), lines_of(run, "train")
-    best = max(epochs, key=lambda one: one.score, default=None)
+    best = max(epochs, key=lambda entry: entry.score, default=None)
     last = epochs[-1] if epochs else None
     facts = {"Best epoch": f"{best.epoch:g}" if best else "—"}
-    for name, one in (("best", best), ("last", last)):
-        facts[f"Clean accuracy, {name} epoch"] = wording.number(one.clean) if one else "—"
-        facts[f"Robust accuracy, {name} epoch"] = wording.number(one.robust) if one else "—"
+    for name, entry in (("best", best), ("last", last)):
+        facts[f"Clean accuracy, {name} epoch"] = wording.number(entry.clean) if entry else "—"
+        facts[f"Robust accuracy, {name} epoch"] = wording.number(entry.robust) if entry else "—"
     reached = [float(line["epoch"]) for line in run.metrics if is_number(line.get("epoch"))]
     losses = [float(line["loss"]) for line in lines if is_number(line.get("loss"))]
     speeds = [float(line["images_per_s"]) for line in lines if is_number(line.get("images_per_s"))]
@@ -58,11 +58,11 @@ def best_and_last(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Every number that was measured of both checkpoints of a run in the same way, and their difference."""
     rows = []
     for number, run in enumerate(runs):
-        found: dict[Any, dict[str, Result]] = {}
+        run_settings: dict[Any, dict[str, Result]] = {}
         for result in sorted(run.results, key=lambda result: result.created):
             if result.checkpoint in ("best", "last") and result.metric in COMPARED:
-                found.setdefault(comparable(result), {})[result.checkpoint] = result
-        for pair in found.values():
+                run_settings.setdefault(comparable(result), {})[result.checkpoint] = result
+        for pair in run_settings.values():
             if len(pair) == 2:
                 rows.append(_row(number, run.label, pair["best"], pair["last"]))
     return rows

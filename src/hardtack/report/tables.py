@@ -32,8 +32,8 @@ def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
             }
         )
     images = wording.image_count(table.n) if table.n else ""
-    made = wording.making(next(iter(cells.values())).attack_settings)
-    how = [table.attack or table.suite, table.protocol, table.data, images, wording.source(table.source), *made]
+    making = wording.making(next(iter(cells.values())).attack_settings)
+    how = [table.attack or table.suite, table.protocol, table.data, images, wording.source(table.source), *making]
     return {
         "title": _table_title(table),
         "how": [part for part in dict.fromkeys(how) if part],
@@ -50,10 +50,10 @@ def protocol_view(table: ProtocolTable, runs: Sequence[Run]) -> dict[str, Any]:
     several = len({row.run for row in table.rows}) < len(table.rows)
     images = wording.image_count(table.n) if table.n else ""
     cells = [cell for row in table.rows for cell in row.cells.values()]
-    made = dict.fromkeys(part for cell in cells for part in wording.making(cell.attack_settings))
+    making = dict.fromkeys(part for cell in cells for part in wording.making(cell.attack_settings))
     return {
         "title": table.protocol,
-        "how": [part for part in (table.data, images, *map(wording.source, table.sources), *made) if part],
+        "how": [part for part in (table.data, images, *map(wording.source, table.sources), *making) if part],
         "columns": [(column, "") for column in table.columns],
         "sorted": None,  # rows stand as the runs do
         "order": "none",

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from hardtack.report import charts, kinds, masks, palette, pictures, wording
+from hardtack.report import attack_examples, charts, kinds, mask_snapshots, palette, wording
 from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.report.history import is_number, said_warnings
@@ -34,7 +34,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     column = telling_column(tables, runs)
     sections = charts.sections(runs)
     training = [chart for section in sections if section["id"] == TRAINING for chart in section["charts"]]
-    strips, unreadable = masks.strips(runs)
+    snapshots, unreadable = mask_snapshots.read_mask_snapshots(runs)
     return {
         "title": _title(runs),
         "subtitle": _subtitle(runs),
@@ -50,12 +50,15 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "protocols": [protocol_view(table, runs) for table in protocol_tables(runs)],
         "sections": [section for section in sections if section["id"] != TRAINING],
         "chart_words": {kind: kinds.words(kind) for kind in kinds_in(sections)},
-        "exhibits": [_exhibit(exhibit) for exhibit in pictures.exhibits(runs)],
+        "example_groups": [_example_group(group) for group in attack_examples.attack_examples(runs)],
         "training": training,
         "training_runs": charts.runs_in(training),
         "best_and_last": best_and_last(runs),
         "pair": side_by_side(runs, [dict(flattened(run.config)) for run in runs]),
-        "strips": [masks.strip_view(strip, images=masks.shown(strips)) for strip in strips],
+        "mask_snapshots": [
+            mask_snapshots.snapshots_view(run_masks, images=mask_snapshots.images_shown(snapshots))
+            for run_masks in snapshots
+        ],
         "configuration": _configuration(runs),
         "configured": sum(bool(run.config) for run in runs),
         "warnings": warnings,
@@ -109,21 +112,21 @@ def _run(number: int, run: Run, output: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------- the rest
 
 
-def _exhibit(exhibit: pictures.Exhibit) -> dict[str, Any]:
-    reach = wording.reach(exhibit.threat, exhibit.limits)
-    title = ": ".join(part for part in (wording.attack_name(exhibit.attack, ""), reach) if part)
-    most = max(len(example.attempts) for example in exhibit.examples)
-    return {**asdict(exhibit), "attacked": exhibit.attacked, "title": title or "Attack not recorded", "beside": most}
+def _example_group(group: attack_examples.AttackExamples) -> dict[str, Any]:
+    reach = wording.reach(group.threat, group.limits)
+    title = ": ".join(part for part in (wording.attack_name(group.attack, ""), reach) if part)
+    most = max(len(example.attempts) for example in group.examples)
+    return {**asdict(group), "attacked": group.attacked, "title": title or "Attack not recorded", "beside": most}
 
 
 def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Every different warning with the numbers it concerns, red first."""
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    grouped: dict[tuple[str, str, str], dict[str, Any]] = {}
     for number, run in enumerate(runs):
         for result in run.results:
             for flag in result.flags:
                 key = (flag["level"], flag["code"], flag["message"])
-                warning = found.setdefault(key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []})
+                warning = grouped.setdefault(key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []})
                 attack = wording.attack_name(result.attack, result.suite)
                 about = ", ".join(part for part in (attack, wording.reach_of(result)) if part)
                 concern = {"run": number, "name": run.label, "about": about}
@@ -131,10 +134,10 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     warning["concerns"].append(concern)
         for line, message in said_warnings(run):
             key = ("yellow", line["warning"].replace("_", "-"), message)
-            warning = found.setdefault(key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []})
+            warning = grouped.setdefault(key, {"level": key[0], "code": key[1], "message": key[2], "concerns": []})
             about = f"training, epoch {line['epoch']:g}" if is_number(line.get("epoch")) else "training"
             warning["concerns"].append({"run": number, "name": run.label, "about": about})
-    return sorted(found.values(), key=lambda warning: (warning["level"] != "red", warning["code"]))
+    return sorted(grouped.values(), key=lambda warning: (warning["level"] != "red", warning["code"]))
 
 
 def _configuration(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -165,11 +168,11 @@ def flattened(values: Mapping[str, Any], path: str = "") -> Iterable[tuple[str, 
 
 def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
     """One line per evaluation; what all of them share is said once."""
-    found: dict[tuple[int, str], tuple[Run, list[Result]]] = {}
+    grouped: dict[tuple[int, str], tuple[Run, list[Result]]] = {}
     for number, run in enumerate(runs):
         for result in run.results:
-            found.setdefault((number, result.evaluation), (run, []))[1].append(result)
-    facts = {key: _facts(_main(results)) for key, (_, results) in found.items()}
+            grouped.setdefault((number, result.evaluation), (run, []))[1].append(result)
+    facts = {key: _facts(_main(results)) for key, (_, results) in grouped.items()}
     names = list(next(iter(facts.values()), {}))
     columns = [name for name in names if len({values[name] for values in facts.values()}) > 1]
     first: dict[str, str] = next(iter(facts.values()), {})
@@ -184,7 +187,7 @@ def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
                 "threats": _threats(results),
                 "cells": [facts[key][name] for name in columns],
             }
-            for key, (run, results) in found.items()
+            for key, (run, results) in grouped.items()
         ],
     }
 
@@ -209,8 +212,8 @@ def _threats(results: list[Result]) -> str:
     threats = list(dict.fromkeys(result.threat for result in results if result.threat))
     if limits and threats == [wording.WHOLE_BOX]:
         return limits
-    said = ", ".join(threats) if len(threats) < 4 else f"{len(threats)} radii, {threats[0]} to {threats[-1]}"
-    return f"{limits}, {said}" if limits else said
+    listed = ", ".join(threats) if len(threats) < 4 else f"{len(threats)} radii, {threats[0]} to {threats[-1]}"
+    return f"{limits}, {listed}" if limits else listed
 
 
 def _facts(result: Result) -> dict[str, str]:

@@ -55,8 +55,8 @@ def interval(result: Result) -> str:
 
 def with_interval(result: Result) -> str:
     """`61.2% (58.9–63.5%)`."""
-    known = interval(result)
-    return number(result.value, result.metric) + (f" ({known})" if known else "")
+    bounds = interval(result)
+    return number(result.value, result.metric) + (f" ({bounds})" if bounds else "")
 
 
 def images(result: Result) -> str:
@@ -73,14 +73,18 @@ def image_sets(results: Iterable[Result]) -> list[tuple[str, str, str]]:
 
     The first ten images of a split and its first hundred are one set. Of weights alone there is none.
     """
-    found: dict[tuple[str, str], dict[int, str]] = {}
+    sets: dict[tuple[str, str], dict[int, str]] = {}
     for result in results:
         if result.data and result.n and source_of(result) != REPORTED:
             description = re.sub(r"(^|; )first \d+(?=;|$)", "", result.data_description)
-            found.setdefault((result.data, description), {})[result.n] = result.data_description
+            sets.setdefault((result.data, description), {})[result.n] = result.data_description
     return [
-        (data, f"{'up to ' if len(said) > 1 else ''}{image_count(max(said))}", said[max(said)])
-        for (data, _), said in found.items()
+        (
+            data,
+            f"{'up to ' if len(descriptions) > 1 else ''}{image_count(max(descriptions))}",
+            descriptions[max(descriptions)],
+        )
+        for (data, _), descriptions in sets.items()
     ]
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.analysis.attention.maps import Grid, Layer, Place
+from hardtack.analysis.attention.maps import AttentionLayer, Grid, TokenGrid
 from hardtack.analysis.saliency.analysis import Saliency, concentration, overlap, received, saliency
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -73,8 +73,8 @@ def test_overlap_counts_patches_that_both_choose():
 
 
 def test_attention_received_is_laid_on_the_grid_of_the_patches():
-    place = Place(queries=Grid(1, 2, 2), keys=Grid(1, 2, 2), windows=1, size=(1.0, 1.0))
-    layer = Layer(name="a", kind="token", heads=1, tokens=(5, 5), size=25, place=place)
+    place = TokenGrid(queries=Grid(1, 2, 2), keys=Grid(1, 2, 2), windows=1, size=(1.0, 1.0))
+    layer = AttentionLayer(name="a", kind="token", heads=1, tokens=(5, 5), size=25, place=place)
     weights = torch.zeros(1, 1, 1, 5, 5)
     weights[..., 2] = 1  # everyone looks at the second patch
     assert received([weights], [layer], (2, 2))[0].tolist() == [[0, 1], [0, 0]]

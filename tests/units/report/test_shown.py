@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from run_folders import make_run, make_runs
 from surveyed import attacked, calibrated, corrupted, flipping, measured
-from test_pictures import gallery, run
+from test_attack_examples import gallery, run
 
 from hardtack.report import charts, wording, write_figures, write_page
-from hardtack.report.pictures import exhibits, magnification
+from hardtack.report.attack_examples import attack_examples, magnification
 from hardtack.results import append_result, append_results, leaderboard, read_runs
 
 
@@ -140,14 +140,14 @@ def spared(indices, *, of=None, **about):
 
 
 def test_images_that_were_not_attacked_are_not_shown_beside_those_that_were():
-    (shown,) = exhibits([run("a", spared([1, 2, 3, 4], of=[3]))])
+    (shown,) = attack_examples([run("a", spared([1, 2, 3, 4], of=[3]))])
     assert [example.index for example in shown.examples] == [3]
-    (both,) = exhibits([run("a", spared([1, 2, 3], of=[2, 3])), run("b", spared([1, 2, 3], of=[3]))])
+    (both,) = attack_examples([run("a", spared([1, 2, 3], of=[2, 3])), run("b", spared([1, 2, 3], of=[3]))])
     assert [example.index for example in both.examples] == [3, 2], "where both were attacked first"
 
 
 def test_a_run_of_which_nothing_was_attacked_has_one_card_and_its_exhibit_stands_last():
-    first, last = exhibits([run("a", spared([1, 2, 3], threat="l2:1")), run("b", gallery([5, 6]))])
+    first, last = attack_examples([run("a", spared([1, 2, 3], threat="l2:1")), run("b", gallery([5, 6]))])
     assert (len(first.examples), first.attacked) == (2, True)
     assert (len(last.examples), last.attacked) == (1, False)
 

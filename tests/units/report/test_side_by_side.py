@@ -7,7 +7,7 @@ import pytest
 from run_folders import make_run, make_runs, result
 from test_training_charts import RUN
 
-from hardtack.report import masks, write_figures, write_page
+from hardtack.report import mask_snapshots, write_figures, write_page
 from hardtack.report.side_by_side import best_and_last, side_by_side
 from hardtack.results import append_results, read_runs, write_arrays
 
@@ -81,11 +81,13 @@ def hidden(tmp_path):
 
 
 def test_the_strip_has_first_and_last_epoch_and_every_mask_in_its_place(hidden):
-    (strip,), problems = masks.strips(read_runs(hidden))
-    assert problems == [] and len(strip.epochs) == masks.SHOWN_EPOCHS
-    assert (strip.epochs[0], strip.epochs[-1]) == (1, 20) and list(strip.epochs) == sorted(set(strip.epochs))
-    assert strip.varieties == [2] * 7 + [1]
-    shown = masks.strip_view(strip)
+    (run_masks,), problems = mask_snapshots.read_mask_snapshots(read_runs(hidden))
+    assert problems == [] and len(run_masks.epochs) == mask_snapshots.SHOWN_EPOCHS
+    assert (run_masks.epochs[0], run_masks.epochs[-1]) == (1, 20) and list(run_masks.epochs) == sorted(
+        set(run_masks.epochs)
+    )
+    assert run_masks.varieties == [2] * 7 + [1]
+    shown = mask_snapshots.snapshots_view(run_masks)
     assert shown["box"] == "0 0 2 2" and shown["patches"] == 4
     first, second = shown["images"]
     assert first["cells"][0] == {"path": "M0 0h1v1h-1z", "hidden": 1}
@@ -95,7 +97,7 @@ def test_the_strip_has_first_and_last_epoch_and_every_mask_in_its_place(hidden):
 
 def test_hidden_patches_are_painted_over_and_nothing_else():
     image = np.full((8, 8, 3), 100, dtype=np.uint8)
-    drawn = masks.covered(image, np.array([[False, True], [False, False]]), (200, 0, 0), strength=0.5)
+    drawn = mask_snapshots.covered(image, np.array([[False, True], [False, False]]), (200, 0, 0), strength=0.5)
     assert (drawn[:4, 4:] == (150, 50, 50)).all()
     assert (drawn[4:] == 100).all() and (drawn[:, :4] == 100).all()
 

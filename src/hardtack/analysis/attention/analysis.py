@@ -14,7 +14,7 @@ from torch import Tensor
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.attention import measures
 from hardtack.analysis.attention.disturbance import Disturbance, Disturbed, make_disturbance
-from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
+from hardtack.analysis.attention.maps import AttentionLayer, Kind, find_layers, listen
 from hardtack.analysis.pictures import as_picture
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.registry import analyses
@@ -53,7 +53,7 @@ class _Stability:
     """A row for each image."""
 
     def __init__(
-        self, settings: Attention, context: AnalysisContext, layers: list[Layer], disturbance: Disturbance
+        self, settings: Attention, context: AnalysisContext, layers: list[AttentionLayer], disturbance: Disturbance
     ) -> None:
         self.settings, self.context, self.layers, self.disturbance = settings, context, layers, disturbance
         self.apart = [layer.place.apart() if layer.place else None for layer in layers]
@@ -160,7 +160,7 @@ class _Stability:
         note = f"{left_out} of {len(self.layers)} layers attend within windows: no map of them is drawn"
         return arrays, [self.layers[at].name for at in drawn], [note] * bool(left_out)
 
-    def _drawing(self, weights: Tensor, layer: Layer, grid: tuple[int, ...]) -> Tensor:
+    def _drawing(self, weights: Tensor, layer: AttentionLayer, grid: tuple[int, ...]) -> Tensor:
         """N×rows×columns: the attention of the query, on a grid that all layers share."""
         assert layer.place is not None
         query, keys = 0, layer.place.keys

@@ -9,7 +9,14 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import (
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
+    described,
+    file_of,
+    where,
+)
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers, rounded
 from hardtack.report.kinds.gallery import column, gallery_chart, heat_over, picture, pictured, row
@@ -31,12 +38,12 @@ RUNS = 4  # beside each other in pictures
 )
 def attention_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images and way to disturb them."""
-    return charts_of(findings_beside(runs, "attention", _alike), _charts)
+    return charts_of_groups(comparable_findings(runs, "attention", _alike), _charts)
 
 
-def _charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
-    similarity, *others = _by_layer(place, found)
-    return [_distribution(place, found), similarity, *_maps(place, found), _heads(place, found), *others]
+def _charts(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
+    similarity, *others = _by_layer(place, analysed)
+    return [_distribution(place, analysed), similarity, *_maps(place, analysed), _heads(place, analysed), *others]
 
 
 def _alike(finding: Finding) -> Hashable:
@@ -44,24 +51,24 @@ def _alike(finding: Finding) -> Hashable:
     return *where(finding), *settings
 
 
-def _about(found: Sequence[Found], *more: str) -> str:
+def _about(analysed: Sequence[AnalysedRun], *more: str) -> str:
     """What all of them share; where the sizes of their patches differ, each of them."""
-    ways = dict.fromkeys(one.finding.facts["disturbance"] for one in found)
+    ways = dict.fromkeys(entry.finding.facts["disturbance"] for entry in analysed)
     if len(ways) > 1:
-        ways = dict.fromkeys(f"{one.name}: {one.finding.facts['disturbance']}" for one in found)
-    models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
-    return described(found[0].finding, wording.listed(list(models)), *ways, *more)
+        ways = dict.fromkeys(f"{entry.name}: {entry.finding.facts['disturbance']}" for entry in analysed)
+    models = dict.fromkeys(str(entry.finding.about.get("model")) for entry in analysed)
+    return described(analysed[0].finding, wording.listed(list(models)), *ways, *more)
 
 
-def _file(found: Sequence[Found]) -> str:
-    settings = found[0].finding.settings
+def _file(analysed: Sequence[AnalysedRun]) -> str:
+    settings = analysed[0].finding.settings
     kind = "" if settings["kind"] == "token" else settings["kind"]
-    return file_of(found[0].finding, settings["disturb"], settings.get("type") or "", kind)
+    return file_of(analysed[0].finding, settings["disturb"], settings.get("type") or "", kind)
 
 
-def _layer_means(found: Found, name: str) -> np.ndarray:
+def _layer_means(analysed: AnalysedRun, name: str) -> np.ndarray:
     """Over heads: images × layers. A layer whose tokens have no known place has no distance."""
-    values = found.finding.arrays[name]
+    values = analysed.finding.arrays[name]
     known = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.where(known, values, 0).sum(axis=2) / known.sum(axis=2)
@@ -70,14 +77,14 @@ def _layer_means(found: Found, name: str) -> np.ndarray:
 # ---------------------------------------------------------------- how alike
 
 
-def _distribution(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _distribution(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     """Figure 5 of the RSPC paper; over the masks of all images, its figure 4."""
 
     def view(name: str, of: str, x: str) -> dict[str, Any]:
-        series = [{"run": one.run, "name": one.name, "values": _per_image(one, of)} for one in found]
+        series = [{"run": entry.run, "name": entry.name, "values": _per_image(entry, of)} for entry in analysed]
         return histogram_view(name, series, x=x, y="density of images" if of != "similarity_masks" else "density")
 
-    several = max(one.finding.settings["masks"] for one in found) > 1
+    several = max(entry.finding.settings["masks"] for entry in analysed) > 1
     views = [
         view("whole maps", "similarity", "cosine similarity, clean and disturbed"),
         view("query by query", "similarity_rows", "cosine similarity of a query's attention"),
@@ -85,41 +92,41 @@ def _distribution(place: int, found: Sequence[Found]) -> dict[str, Any]:
     ]
     return histogram_chart(
         id=f"attention-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="How alike attention stays",
-        caption=_about(found, "mean over heads and layers; 1: attention did not move; triangles: means"),
+        caption=_about(analysed, "mean over heads and layers; 1: attention did not move; triangles: means"),
         views=views,
         label="Of",
     )
 
 
-def _per_image(found: Found, name: str) -> np.ndarray:
+def _per_image(analysed: AnalysedRun, name: str) -> np.ndarray:
     if name == "similarity_masks":
-        return np.asarray(found.finding.arrays[name]).ravel()
-    return _layer_means(found, name).mean(axis=1)
+        return np.asarray(analysed.finding.arrays[name]).ravel()
+    return _layer_means(analysed, name).mean(axis=1)
 
 
 # ---------------------------------------------------------------- by layer and head
 
 
-def _by_layer(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+def _by_layer(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
     shown = [
         ("similarity", None, "Similarity by layer", "cosine similarity", "of clean and disturbed maps"),
         ("entropy", "entropy_disturbed", "Entropy by layer", "entropy", "1: every key is looked at alike"),
         ("distance", "distance_disturbed", "Distance by layer", "distance", "mean, as a share of the image's side"),
     ]
-    return [chart for one in shown if (chart := _lines(place, found, *one)) is not None]
+    return [chart for entry in shown if (chart := _lines(place, analysed, *entry)) is not None]
 
 
 def _lines(
-    place: int, found: Sequence[Found], name: str, disturbed: str | None, title: str, word: str, said: str
+    place: int, analysed: Sequence[AnalysedRun], name: str, disturbed: str | None, title: str, word: str, said: str
 ) -> dict[str, Any] | None:
     series, table = [], []
-    for one in found:
+    for entry in analysed:
         for of, dash in ((name, False), (disturbed, True)):
             if of is None:
                 continue
-            values = _layer_means(one, of)
+            values = _layer_means(entry, of)
             means, spread = values.mean(axis=0), 1.96 * values.std(axis=0) / max(1, len(values)) ** 0.5
             points = [
                 [at + 1, rounded(mean), rounded(mean - wide), rounded(mean + wide)]
@@ -128,8 +135,10 @@ def _lines(
             ]
             if not points:
                 continue
-            called = f"{one.name}, {one.finding.facts['disturbed'] if dash else 'clean'}" if disturbed else one.name
-            series.append(line(one.run, called, points, dash=dash, band=True, marks=True))
+            called = (
+                f"{entry.name}, {entry.finding.facts['disturbed'] if dash else 'clean'}" if disturbed else entry.name
+            )
+            series.append(line(entry.run, called, points, dash=dash, band=True, marks=True))
             table.append([called, *("—" if np.isnan(mean) else f"{mean:.3f}" for mean in means.tolist())])
     if not series:
         return None
@@ -138,34 +147,34 @@ def _lines(
     lines = "solid: clean, dashed: disturbed" if disturbed else ""
     return lines_chart(
         id=f"attention-{name}-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title=title,
         x={"label": "layer", "suffix": "", "word": "layer", "whole": True, "ticks": list(range(1, layers + 1))},
         y={"label": word, "kind": "number"},
         series=series,
-        caption=_about(found, said, lines, "mean over heads; bands: 95% of the mean over images"),
+        caption=_about(analysed, said, lines, "mean over heads; bands: 95% of the mean over images"),
         numbers=[numbers(["Run", *map(str, range(1, layers + 1))], padded)],
     )
 
 
-def _heads(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _heads(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     views = []
-    for one in found:
-        layers, means = one.finding.facts["layers"], np.asarray(one.finding.arrays["similarity"]).mean(axis=0)
+    for entry in analysed:
+        layers, means = entry.finding.facts["layers"], np.asarray(entry.finding.arrays["similarity"]).mean(axis=0)
         cells = {
             (str(name), str(head + 1)): (rounded(value), None, None)
             for name, heads in zip(layers, means.tolist(), strict=True)
             for head, value in enumerate(heads)
             if not np.isnan(value)
         }
-        views.append((one.name, cells))
+        views.append((entry.name, cells))
     scale = close_scale(views)
     chart = matrix_chart(
         id=f"attention-heads-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="Similarity by layer and head",
         caption=_about(
-            found,
+            analysed,
             "cosine similarity × 100, mean over images",
             f"colours from {100 * scale[0]:.0f} to {100 * scale[1]:.0f}",
         ),
@@ -175,28 +184,28 @@ def _heads(place: int, found: Sequence[Found]) -> dict[str, Any]:
         views=views,
         label="Run",
     )
-    for view, one in zip(chart["views"], found, strict=True):
-        view["run"] = one.run
+    for view, entry in zip(chart["views"], analysed, strict=True):
+        view["run"] = entry.run
     return chart
 
 
 # ---------------------------------------------------------------- what it looks at
 
 
-def _maps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+def _maps(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
     """One query's attention over the image, clean beside disturbed, for every run."""
-    drawn, more = pictured([one for one in found if one.finding.facts["drawn"]], RUNS)
+    drawn, more = pictured([entry for entry in analysed if entry.finding.facts["drawn"]], RUNS)
     if not drawn:
         return []
-    longest = max(drawn, key=lambda one: len(one.finding.facts["drawn"]))
+    longest = max(drawn, key=lambda entry: len(entry.finding.facts["drawn"]))
     depth = len(longest.finding.facts["drawn"])
     layers = sorted({int(at) for at in np.linspace(0, depth - 1, min(VIEWS, depth)).round()})
-    query = found[0].finding.settings["query"]
-    whose = "class token" if found[0].finding.settings["kind"] == "class" else _place_in_words(query)
+    query = analysed[0].finding.settings["query"]
+    whose = "class token" if analysed[0].finding.settings["kind"] == "class" else _place_in_words(query)
     return [
         gallery_chart(
             id=f"attention-maps-{place}",
-            file=_file(found),
+            file=_file(analysed),
             title="What one token looks at",
             caption=_about(
                 drawn, f"attention of the {whose}, heads averaged; bright: looked at most; "
@@ -213,16 +222,16 @@ def _place_in_words(query: Sequence[float]) -> str:
     return "centre token" if list(query) == [0.5, 0.5] else f"token {query[0]:.0%} down and {query[1]:.0%} across"
 
 
-def _view(found: Sequence[Found], depth: float, name: str) -> dict[str, Any]:
+def _view(analysed: Sequence[AnalysedRun], depth: float, name: str) -> dict[str, Any]:
     """The layer at this relative depth of each run: not all are of the same length."""
-    first = found[0].finding
-    images = min(len(one.finding.arrays["shown_x"]) for one in found)
+    first = analysed[0].finding
+    images = min(len(entry.finding.arrays["shown_x"]) for entry in analysed)
     classes = first.about.get("classes", [])
     columns, cells = [column("image")], [[picture(first.arrays["shown_x"][i])] for i in range(images)]
-    for one in found:
-        arrays, facts = one.finding.arrays, one.finding.facts
+    for entry in analysed:
+        arrays, facts = entry.finding.arrays, entry.finding.facts
         layer = round(depth * (len(facts["drawn"]) - 1))
-        columns += [column(f"{one.name}, {word}", one.run) for word in ("clean", facts["disturbed"])]
+        columns += [column(f"{entry.name}, {word}", entry.run) for word in ("clean", facts["disturbed"])]
         for i in range(images):
             pair = [arrays["map"][i, layer], arrays["map_disturbed"][i, layer]]
             most = max(float(map_.max()) for map_ in pair) or 1.0

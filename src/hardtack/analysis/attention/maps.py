@@ -31,7 +31,7 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class TokenGrid:
     """Where queries and keys of a layer lie; `queries` is None for a class token. In windows: within each of them."""
 
     queries: Grid | None
@@ -46,7 +46,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer:
+class AttentionLayer:
     """One attention module's map: `place` is None where it is between channels, or not known.
 
     Where windows reach beyond the image, `inside` says which of their places are on it (windows×queries); `padded` is
@@ -58,12 +58,12 @@ class Layer:
     heads: int
     tokens: tuple[int, int]  # queries and keys
     size: int  # numbers in one image's map
-    place: Place | None
+    place: TokenGrid | None
     padded: bool = False
     inside: Tensor | None = field(default=None, compare=False)
 
 
-def listen(model: nn.Module, x: Tensor, kind: Kind, layers: Sequence[Layer] = ()) -> list[Tensor]:
+def listen(model: nn.Module, x: Tensor, kind: Kind, layers: Sequence[AttentionLayer] = ()) -> list[Tensor]:
     """The maps of this kind in the order of computation, each N×heads×windows×queries×keys.
 
     As the model computes them; with its `layers`, without padding.
@@ -77,7 +77,7 @@ def listen(model: nn.Module, x: Tensor, kind: Kind, layers: Sequence[Layer] = ()
     return maps
 
 
-def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[Layer]:
+def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[AttentionLayer]:
     """What there is to hear in this model (one forward pass); refuses by name where there is nothing."""
     with tap(model) as taps, torch.no_grad():
         model(x)
@@ -100,7 +100,7 @@ def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[Layer]:
         if kind != "channel" and (inside is not None or not padded):
             place = _place(map_, taps.prefix_tokens, x, said, covers)
         layers.append(
-            Layer(
+            AttentionLayer(
                 name=short_name(name) + again, kind=said, heads=map_.shape[1],
                 tokens=(map_.shape[-2], map_.shape[-1]), size=whole[0].numel(), place=place, padded=padded,
                 inside=inside,
@@ -133,7 +133,7 @@ def _by_image(weights: Tensor, images: int) -> Tensor:
     return weights.reshape(*weights.shape[:2], -1, *weights.shape[-2:])
 
 
-def _place(weights: Tensor, prefix: int, x: Tensor, said: str, cut: Grid | None) -> Place | None:
+def _place(weights: Tensor, prefix: int, x: Tensor, said: str, cut: Grid | None) -> TokenGrid | None:
     """`cut` is the grid that is cut into windows, where it is."""
     height, width = x.shape[2:]
     size = (height / max(height, width), width / max(height, width))
@@ -143,12 +143,12 @@ def _place(weights: Tensor, prefix: int, x: Tensor, said: str, cut: Grid | None)
         if cut is None or cut.prefix or not side**2 == queries == keys:
             return None  # equal places of many patches, say: nobody tells which
         grid, reach = Grid(0, side, side), (size[0] * side / cut.rows, size[1] * side / cut.columns)
-        return Place(queries=grid, keys=grid, windows=windows, size=reach)
+        return TokenGrid(queries=grid, keys=grid, windows=windows, size=reach)
     looked_at = find_grid(keys, prefix, (height, width))
     looking = None if said == "class" else find_grid(queries, prefix, (height, width))
     if looked_at is None or (looking is None and said != "class"):
         return None
-    return Place(queries=looking, keys=looked_at, windows=1, size=size)
+    return TokenGrid(queries=looking, keys=looked_at, windows=1, size=size)
 
 
 def find_grid(tokens: int, prefix: int, size: tuple[int, int]) -> Grid | None:

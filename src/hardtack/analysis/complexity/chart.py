@@ -7,7 +7,14 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import (
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
+    described,
+    file_of,
+    where,
+)
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers
 from hardtack.report.kinds.lines import line, lines_chart
@@ -22,9 +29,9 @@ from hardtack.results import Finding, Run
 )
 def complexity_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart for each norm that bounds the weights."""
-    groups = findings_beside(runs, "complexity", _alike)
-    return charts_of(
-        groups, lambda place, found: [_chart(place, norm, found) for norm in found[0].finding.facts["norms"]]
+    groups = comparable_findings(runs, "complexity", _alike)
+    return charts_of_groups(
+        groups, lambda place, analysed: [_chart(place, norm, analysed) for norm in analysed[0].finding.facts["norms"]]
     )
 
 
@@ -33,15 +40,15 @@ def _alike(finding: Finding) -> Hashable:
     return *where(finding), *settings
 
 
-def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
-    settings = found[0].finding.settings
+def _chart(place: int, norm: str, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
+    settings = analysed[0].finding.settings
     pixels = settings["of"] == "pixels"
     kinds = [("clean", "clean", False), ("added", "added by the adversary", True)]
     series, rows = [], []
-    for one in found if not pixels else found[:1]:  # of pixels all models have the same
-        arrays, at = one.finding.arrays, one.finding.facts["norms"].index(norm)
+    for entry in analysed if not pixels else analysed[:1]:  # of pixels all models have the same
+        arrays, at = entry.finding.arrays, entry.finding.facts["norms"].index(norm)
         dims = [int(d) for d in arrays["dims"]]
-        name = "" if pixels else f"{one.name}, "
+        name = "" if pixels else f"{entry.name}, "
         for kind, word, dash in kinds:
             values, errors = arrays[kind][:, at].tolist(), arrays[f"{kind}_error"][:, at].tolist()
             points = [
@@ -50,27 +57,27 @@ def _chart(place: int, norm: str, found: Sequence[Found]) -> dict[str, Any]:
                 if value > 1e-6 * arrays["clean"][:, at].max()
             ]
             if len(points) > 1:
-                series.append(line(one.run, f"{name}{word}", points, dash=dash, band=True, marks=True))
+                series.append(line(entry.run, f"{name}{word}", points, dash=dash, band=True, marks=True))
         allowed = arrays["upper"] - arrays["clean"]
         for place_of, d in enumerate(dims):
             cells = [arrays["clean"], arrays["attacked"], arrays["added"], allowed, arrays["constant"]]
             rows.append([f"{name}{d}", *(f"{float(values[place_of, at]):.4g}" for values in cells)])
     eps = f"{255 * settings['eps']:.4g}/255" if pixels else f"{settings['eps']:g}"
     how = "images resized" if settings["by"] == "resize" else "random coordinates"
-    facts = found[0].finding.facts
-    dashed = any(one["dash"] for one in series)
+    facts = analysed[0].finding.facts
+    dashed = any(entry["dash"] for entry in series)
     adversary = f"an adversary of ℓ∞ ≤ {eps} adds"
     added = f"dashed: what {adversary}" if dashed else f"{adversary} nothing, or at one d alone" if series else ""
     signs = "all signs" if facts["exact"] else f"{facts['signs']:,} random signs; bands: 95%"
     return lines_chart(
         id=f"complexity-{norm}-{place}",
-        file=file_of(found[0].finding, settings["of"], norm),
+        file=file_of(analysed[0].finding, settings["of"], norm),
         title=f"Complexity of linear classes with bounded {wording.NORMS.get(norm, norm)} norm",
         x={"label": f"dimension d, by {how}", "suffix": "", "word": "d", "log": True},
         y={"label": "Rademacher complexity", "kind": "number", "log": True},
         series=series,
         caption=described(
-            found[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs, added,
+            analysed[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs, added,
         ),
         numbers=[numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c that it leaves"], rows)],
     )  # fmt: skip

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hardtack.analysis.adversary import make_adversary
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
-from hardtack.analysis.curvature.hessian import Hessian, Spectrum, lanczos
+from hardtack.analysis.curvature.hessian import Eigenvalues, Hessian, lanczos
 from hardtack.analysis.landscape.directions import gaussian
 from hardtack.analysis.landscape.loss import Losses
 from hardtack.base.config import check
@@ -93,7 +93,7 @@ class _Curvature:
         signs = self._random(_PROBE, row).sign()
         return self._row(trace=float(signs @ self.hessian.product(signs)))
 
-    def _row(self, *, spectrum: Spectrum | None = None, trace: float = math.nan) -> Arrays:
+    def _row(self, *, spectrum: Eigenvalues | None = None, trace: float = math.nan) -> Arrays:
         """Rows are of one shape: what a row does not have is no number."""
         found = {name: np.full(self.settings.top + 1, np.nan) for name in ("eigenvalues", "errors")}
         if spectrum is not None:

@@ -22,7 +22,7 @@ _MOST_KEPT = 1 << 31  # bytes of vectors that may lie on the disk while Lanczos 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spectrum:
+class Eigenvalues:
     """Eigenvalues, the largest first, and the lowest; each is within its error of a true one."""
 
     values: np.ndarray
@@ -41,7 +41,7 @@ def lanczos(
     tolerance: float = 1e-3,
     most: int = 100,
     folder: Path | None = None,
-) -> Spectrum:
+) -> Eigenvalues:
     """The `top` largest eigenvalues of a symmetric matrix, from at most `most` products with it.
 
     `start(i)` gives random vectors: the first to begin with, others should the products lead nowhere new before enough
@@ -53,7 +53,7 @@ def lanczos(
     size = len(first)
     if folder is not None and 4 * size * most > _MOST_KEPT:
         folder = None
-    state = _State.read(folder, first)
+    state = _LanczosState.read(folder, first)
     spectrum = None
     for products in range(len(state.diagonal) + 1, min(most, size) + 1):
         image = product(state.basis[-1])
@@ -72,7 +72,7 @@ def lanczos(
 
 
 @dataclass
-class _State:
+class _LanczosState:
     """What Lanczos has so far: orthonormal vectors, and the matrix between them, which has three diagonals."""
 
     basis: list[Tensor]
@@ -81,7 +81,7 @@ class _State:
     restarts: int = 0
 
     @classmethod
-    def read(cls, folder: Path | None, first: Tensor) -> _State:
+    def read(cls, folder: Path | None, first: Tensor) -> _LanczosState:
         """As it was left, or as it begins."""
         state = cls([first / first.norm()], [], [])
         while folder is not None and (file := folder / f"lanczos-{len(state.basis)}.npz").exists():
@@ -110,14 +110,14 @@ def _orthogonal(vector: Tensor, basis: Sequence[Tensor]) -> Tensor:
 
 def _ritz(
     diagonal: list[float], beside: list[float], top: int, tolerance: float, products: int, *, of: int
-) -> Spectrum:
+) -> Eigenvalues:
     matrix = np.diag(diagonal) + np.diag(beside[:-1], 1) + np.diag(beside[:-1], -1)
     values, vectors = np.linalg.eigh(matrix)
     errors = np.zeros_like(values) if products == of else np.abs(beside[-1] * vectors[-1])
     wanted = min(top, of)
     scale = np.abs(values).max()
     found = len(values) >= wanted and bool((errors[-wanted:] <= tolerance * scale).all())
-    return Spectrum(
+    return Eigenvalues(
         values=values[::-1][:wanted], errors=errors[::-1][:wanted], lowest=float(values[0]),
         lowest_error=float(errors[0]), products=products, converged=found,
     )  # fmt: skip

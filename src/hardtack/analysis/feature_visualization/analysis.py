@@ -41,9 +41,9 @@ Classes = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1
 Channels = Annotated[tuple[Annotated[int, Field(ge=0)], ...], SEVERAL, Field(min_length=1)]
 
 
-@analyses.register("visions", papers=("xcit",))
+@analyses.register("feature_visualization", papers=("xcit",))
 @dataclass(frozen=True, kw_only=True)
-class Visions(OverImages):
+class FeatureVisualization(OverImages):
     """Images made from noise, or from images, on which the model is sure of a class or a unit is most active.
 
     n         how many
@@ -71,13 +71,19 @@ class Visions(OverImages):
             raise UserError("give classes, or a block with channels, not both")
 
     def begin(self, context: AnalysisContext) -> RowWork:
-        return _Visions(self, context)
+        return _Rows(self, context)
 
 
-class _Visions:
+@analyses.register("visions", help="the name of feature_visualization in version 0.1.0, under which it has its old ids")
+@dataclass(frozen=True, kw_only=True)
+class Visions(FeatureVisualization):
+    """`feature_visualization` under its name of version 0.1.0: run folders keep the ids that they have."""
+
+
+class _Rows:
     """A row for each picture."""
 
-    def __init__(self, settings: Visions, context: AnalysisContext) -> None:
+    def __init__(self, settings: FeatureVisualization, context: AnalysisContext) -> None:
         self.settings, self.context = settings, context
         x, _, _ = context.images(0, 1)
         self.driven: nn.Module = context.model

@@ -8,18 +8,26 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import (
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
+    described,
+    file_of,
+    where,
+)
 from hardtack.report.kinds.gallery import column, gallery_chart, picture, pictured, row
 from hardtack.results import Finding, Run
 
 SHOWN = 10  # classes, units or images
 RUNS = 8
+NAMES = ("feature_visualization", "visions")  # the second is its name of version 0.1.0
 
 
 @charts.register("feature_visualization", section="saliency")
 def feature_visualization_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each start, threat and set of classes or units."""
-    return charts_of(findings_beside(runs, "visions", _alike), lambda place, found: [_chart(place, found)])
+    return charts_of_groups(comparable_findings(runs, NAMES, _alike), lambda place, analysed: [_chart(place, analysed)])
 
 
 def _alike(finding: Finding) -> Hashable:
@@ -28,11 +36,11 @@ def _alike(finding: Finding) -> Hashable:
     return *images, finding.about.get("data"), finding.facts["threat"], *settings
 
 
-def _chart(place: int, found: Sequence[Found]) -> dict[str, Any]:
-    found, more = pictured(found, RUNS)
-    first = found[0].finding
+def _chart(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
+    analysed, more = pictured(analysed, RUNS)
+    first = analysed[0].finding
     facts, of_class = first.facts, first.facts["of"] == "class"
-    models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
+    models = dict.fromkeys(str(entry.finding.about.get("model")) for entry in analysed)
     from_noise = facts["start"] == "noise"
     what = "of the class's probability" if of_class else f"of a channel's mean activation in {facts['block']}"
     return gallery_chart(
@@ -47,7 +55,7 @@ def _chart(place: int, found: Sequence[Found]) -> dict[str, Any]:
             more,
         ),
         views=[
-            {"name": name, "file": name, "columns": _columns(first), "rows": _rows(found, array)}
+            {"name": name, "file": name, "columns": _columns(first), "rows": _rows(analysed, array)}
             for name, array in (("the image", "vision"), ("the change alone", "change"))
         ],
     )
@@ -57,14 +65,17 @@ def _columns(finding: Finding) -> list[dict[str, Any]]:
     return [column(_name(finding, i)) for i in range(min(SHOWN, len(finding.facts["goals"])))]
 
 
-def _rows(found: Sequence[Found], array: str) -> list[dict[str, Any]]:
+def _rows(analysed: Sequence[AnalysedRun], array: str) -> list[dict[str, Any]]:
     """A row for the starts, which all runs share, and one for every run."""
-    first = found[0].finding
+    first = analysed[0].finding
     shown = range(min(SHOWN, len(first.facts["goals"])))
     starts = row(
         "noise" if first.facts["start"] == "noise" else "image", [picture(first.arrays["start"][i]) for i in shown]
     )
-    return [starts, *(row(one.name, [_cell(one.finding, array, i) for i in shown], one.run) for one in found)]
+    return [
+        starts,
+        *(row(entry.name, [_cell(entry.finding, array, i) for i in shown], entry.run) for entry in analysed),
+    ]
 
 
 def _cell(finding: Finding, array: str, i: int) -> dict[str, Any] | None:

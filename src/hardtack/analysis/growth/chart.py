@@ -9,11 +9,11 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report.charts.comparable_analyses import (
-    Found,
-    charts_of,
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
     described,
     file_of,
-    findings_beside,
     models_of,
     where,
 )
@@ -33,15 +33,15 @@ FACTOR = "times its size before the first block"
     section=Section(id="growth", short="Growth", title="How perturbations grow", layout="charts two", order=90),
 )
 def growth_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    return charts_of(findings_beside(runs, "growth", _alike), _charts)
+    return charts_of_groups(comparable_findings(runs, "growth", _alike), _charts)
 
 
-def _charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
-    return [_adversarial(place, found), _others(place, found), _steps(place, found), *_euler(place, found)]
+def _charts(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
+    return [_adversarial(place, analysed), _others(place, analysed), _steps(place, analysed), *_euler(place, analysed)]
 
 
-def _said(found: Sequence[Found], *more: str) -> str:
-    return described(found[0].finding, models_of(found), *more)
+def _said(analysed: Sequence[AnalysedRun], *more: str) -> str:
+    return described(analysed[0].finding, models_of(analysed), *more)
 
 
 def _alike(finding: Finding) -> Hashable:
@@ -49,63 +49,64 @@ def _alike(finding: Finding) -> Hashable:
     return (*where(finding), *(str(settings[name]) for name in ("threat", "attack", "type", "severity")))
 
 
-def _adversarial(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _adversarial(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     series = []
-    for one in found:
-        series.append(_curve(one, one.name, one.finding.arrays["log10_adversarial"], powers=True))
-        limit = one.finding.arrays[f"log10_{LIMIT}"]
-        series.append(_curve(one, f"{one.name}, limit", limit, powers=True, dash=True))
-    settings = found[0].finding.settings
+    for entry in analysed:
+        series.append(_curve(entry, entry.name, entry.finding.arrays["log10_adversarial"], powers=True))
+        limit = entry.finding.arrays[f"log10_{LIMIT}"]
+        series.append(_curve(entry, f"{entry.name}, limit", limit, powers=True, dash=True))
+    settings = analysed[0].finding.settings
     return _lines(
-        f"growth-adversarial-{place}", found, "Growth of adversarial perturbations", "times its size at first", series,
-        _said(found, FACTOR, f"attack in {settings['threat']}", "dashed: what σ_max of each block allows"),
-        tables=[_summed(found)], log=True,
+        f"growth-adversarial-{place}", analysed, "Growth of adversarial perturbations", "times its size at first",
+        series,
+        _said(analysed, FACTOR, f"attack in {settings['threat']}", "dashed: what σ_max of each block allows"),
+        tables=[_summed(analysed)], log=True,
     )  # fmt: skip
 
 
-def _others(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _others(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     series = []
-    for one in found:
-        series.append(_curve(one, f"{one.name}, random", one.finding.arrays["log10_random"], powers=True))
-        corrupted = one.finding.arrays["log10_corrupted"]
-        series.append(_curve(one, f"{one.name}, corrupted", corrupted, powers=True, dash=True))
-    settings = found[0].finding.settings
+    for entry in analysed:
+        series.append(_curve(entry, f"{entry.name}, random", entry.finding.arrays["log10_random"], powers=True))
+        corrupted = entry.finding.arrays["log10_corrupted"]
+        series.append(_curve(entry, f"{entry.name}, corrupted", corrupted, powers=True, dash=True))
+    settings = analysed[0].finding.settings
     corruption = f"dashed: {settings['type'].replace('_', ' ')} of severity {settings['severity']}"
     noise = "random: Gaussian, as long as the adversarial one before black and white cut it"
     return _lines(
-        f"growth-random-{place}", found, "Growth of random perturbations and of a corruption",
+        f"growth-random-{place}", analysed, "Growth of random perturbations and of a corruption",
         "times its size at first", series,
-        _said(found, FACTOR, noise, corruption), log=_long(series),
+        _said(analysed, FACTOR, noise, corruption), log=_long(series),
     )  # fmt: skip
 
 
-def _steps(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _steps(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     """What each step does to the adversarial perturbation, beside the most it could."""
     series, rows = [], []
-    for one in found:
-        sizes = np.maximum(one.finding.arrays["size_adversarial"], 1e-12)
-        factors, most = sizes[:, 1:] / sizes[:, :-1], one.finding.arrays["sigma_block"]
-        series.append(_curve(one, one.name, factors, first=1))
-        series.append(_curve(one, f"{one.name}, most", most, first=1, dash=True))
-        for number, name in enumerate(one.finding.facts["steps"]):
-            rows.append([one.name, name, f"{factors[:, number].mean():.3g}", f"{most[:, number].mean():.3g}"])
+    for entry in analysed:
+        sizes = np.maximum(entry.finding.arrays["size_adversarial"], 1e-12)
+        factors, most = sizes[:, 1:] / sizes[:, :-1], entry.finding.arrays["sigma_block"]
+        series.append(_curve(entry, entry.name, factors, first=1))
+        series.append(_curve(entry, f"{entry.name}, most", most, first=1, dash=True))
+        for number, name in enumerate(entry.finding.facts["steps"]):
+            rows.append([entry.name, name, f"{factors[:, number].mean():.3g}", f"{most[:, number].mean():.3g}"])
     return _lines(
-        f"growth-steps-{place}", found, "Which layers amplify", "factor", series,
-        _said(found, f"adversarial perturbations in {found[0].finding.settings['threat']}", "dashed: σ_max"),
+        f"growth-steps-{place}", analysed, "Which layers amplify", "factor", series,
+        _said(analysed, f"adversarial perturbations in {analysed[0].finding.settings['threat']}", "dashed: σ_max"),
         tables=[numbers(["Run", "Layer", "Factor", "σ_max"], rows)], first=1, log=_long(series),
     )  # fmt: skip
 
 
-def _euler(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
-    known = [one for one in found if "euler_error" in one.finding.arrays and one.finding.of("euler_error")]
+def _euler(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
+    known = [entry for entry in analysed if "euler_error" in entry.finding.arrays and entry.finding.of("euler_error")]
     if not known:
         return []
     series, rows = [], []
-    for one in known:
-        series.append(_curve(one, one.name, one.finding.arrays["euler_error"], first=1))
-        error, drift = one.finding.of("euler_error"), one.finding.of("euler_drift")
+    for entry in known:
+        series.append(_curve(entry, entry.name, entry.finding.arrays["euler_error"], first=1))
+        error, drift = entry.finding.of("euler_error"), entry.finding.of("euler_drift")
         said = [f"{result.value:.3g}" if result else "—" for result in (error, drift)]
-        rows.append([one.name, str(one.finding.facts["depth"]), *said])
+        rows.append([entry.name, str(entry.finding.facts["depth"]), *said])
     steps = known[0].finding.settings["substeps"]
     caption = _said(known, f"‖{steps} Euler steps − one‖ / ‖F(x)‖ of each block")
     tables = [numbers(["Run", "Blocks", "Mean error of a step", "Drift at the end"], rows)]
@@ -118,23 +119,30 @@ def _euler(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     return charts + _against_depth(place, known, caption)
 
 
-def _against_depth(place: int, found: Sequence[Found], caption: str) -> list[dict[str, Any]]:
+def _against_depth(place: int, analysed: Sequence[AnalysedRun], caption: str) -> list[dict[str, Any]]:
     """Where three networks or more have at least two depths."""
-    depths = [one.finding.facts["depth"] for one in found]
-    if len(found) < 3 or len(set(depths)) < 2:
+    depths = [entry.finding.facts["depth"] for entry in analysed]
+    if len(analysed) < 3 or len(set(depths)) < 2:
         return []
     views = []
     for metric, name in (("euler_error", "mean error of a step"), ("euler_drift", "drift at the end")):
-        results = [one.finding.of(metric) for one in found]
+        results = [entry.finding.of(metric) for entry in analysed]
         points = [
-            {"run": one.run, "name": one.name, "x": depth, "y": result.value, "low": result.low, "high": result.high}
-            for one, depth, result in zip(found, depths, results, strict=True)
+            {
+                "run": entry.run,
+                "name": entry.name,
+                "x": depth,
+                "y": result.value,
+                "low": result.low,
+                "high": result.high,
+            }
+            for entry, depth, result in zip(analysed, depths, results, strict=True)
             if result
         ]
         views.append(scatter_view(name, points, x="blocks", y=name, file=metric))
     return [
         scatter_chart(
-            id=f"growth-depth-{place}", file=file_of(found[0].finding), title="Euler's error against depth",
+            id=f"growth-depth-{place}", file=file_of(analysed[0].finding), title="Euler's error against depth",
             caption=caption, views=views, label="Show",
         )
     ]  # fmt: skip
@@ -144,7 +152,7 @@ def _against_depth(place: int, found: Sequence[Found], caption: str) -> list[dic
 
 
 def _curve(
-    one: Found, name: str, values: np.ndarray, *, powers: bool = False, dash: bool = False, first: int = 0
+    entry: AnalysedRun, name: str, values: np.ndarray, *, powers: bool = False, dash: bool = False, first: int = 0
 ) -> Line:
     """Means over images with 95 % intervals, along the steps; `powers`: values are exponents of ten."""
     values = np.asarray(values, dtype=float)
@@ -155,17 +163,17 @@ def _curve(
             three = [middle, middle - around, middle + around]
             three = [10 ** min(value, _MOST) for value in three] if powers else [three[0], max(0.0, three[1]), three[2]]
             points.append([step + first, *(float(f"{value:.5g}") for value in three)])
-    return line(one.run, name, points, dash=dash, band=not dash, marks=not dash)
+    return line(entry.run, name, points, dash=dash, band=not dash, marks=not dash)
 
 
 def _long(series: Sequence[Line]) -> bool:
-    values = [point[1] for one in series for point in one["points"]]
+    values = [point[1] for entry in series for point in entry["points"]]
     return min(values) > 0 and max(values) > 30 * min(values)
 
 
 def _lines(
     id: str,
-    found: Sequence[Found],
+    analysed: Sequence[AnalysedRun],
     title: str,
     y: str,
     series: list[Line],
@@ -175,13 +183,13 @@ def _lines(
     first: int = 0,
     log: bool = False,
 ) -> dict[str, Any]:
-    last = max(int(point[0]) for one in series for point in one["points"])
+    last = max(int(point[0]) for entry in series for point in entry["points"])
     word = "after step" if first == 0 else "step"
     return lines_chart(
         id=id,
-        file=file_of(found[0].finding),
+        file=file_of(analysed[0].finding),
         title=title,
-        x={"label": _axis(found), "suffix": "", "word": word, "whole": True, "ticks": list(range(first, last + 1))},
+        x={"label": _axis(analysed), "suffix": "", "word": word, "whole": True, "ticks": list(range(first, last + 1))},
         y={"label": y, "kind": "number", "log": log},
         series=series,
         caption=caption,
@@ -189,18 +197,18 @@ def _lines(
     )
 
 
-def _axis(found: Sequence[Found]) -> str:
-    plain = all(len(one.finding.facts["steps"]) == one.finding.facts["depth"] for one in found)
+def _axis(analysed: Sequence[AnalysedRun]) -> str:
+    plain = all(len(entry.finding.facts["steps"]) == entry.finding.facts["depth"] for entry in analysed)
     return "block" if plain else "step: a block, or what lies between two stages"
 
 
-def _summed(found: Sequence[Found]) -> dict[str, Any]:
+def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     columns = ("adversarial", "random", "corrupted", "first order", "one plus", "exponential")
     rows = []
-    for one in found:
-        results = [one.finding.of("log10_growth", column) for column in columns]
+    for entry in analysed:
+        results = [entry.finding.of("log10_growth", column) for column in columns]
         cells = ["—" if result is None else _times(result.value) for result in results]
-        rows.append([one.name, *cells, one.finding.facts["most_amplifying"]])
+        rows.append([entry.name, *cells, entry.finding.facts["most_amplifying"]])
     head = ["Run", "Adversarial", "Random", "Corrupted", "Π σ(I+J)", "Π (1+σ(J))", "exp Σ σ(J)", "Amplifies most"]
     return numbers(head, rows, "Growth from the first block's input to the last one's output (geometric mean)")
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.jacobian.block_parts import Piece
-from hardtack.analysis.jacobian.lanczos import Spectrum, lanczos
+from hardtack.analysis.jacobian.lanczos import SingularValues, lanczos
 from hardtack.analysis.jacobian.power import power
 from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.rows import bound, dense
@@ -135,7 +135,7 @@ class _Spectra:
                     arrays |= {f"left_{kind}_{number}": spectrum.left, f"right_{kind}_{number}": spectrum.right}
         return arrays
 
-    def _spectrum(self, piece: Piece, kind: str, bare: bool, x: Tensor, index: Tensor) -> Spectrum:
+    def _spectrum(self, piece: Piece, kind: str, bare: bool, x: Tensor, index: Tensor) -> SingularValues:
         settings, find = self.settings, power if self.settings.method == "power" else lanczos
         if settings.method == "dense":
             return dense(piece, x, top=settings.top, bare=bare, vectors=settings.vectors)

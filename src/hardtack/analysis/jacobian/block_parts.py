@@ -24,7 +24,7 @@ from hardtack.models.parts import short_name
 
 
 @dataclass(frozen=True)
-class Layer:
+class BlockLayer:
     """A block that ran. `carrier` is the argument that it carries on: a position, or a name."""
 
     block: Block
@@ -62,11 +62,11 @@ class Piece:
 
 
 @torch.no_grad()
-def survey(model: nn.Module, images: Tensor) -> list[Layer]:
+def survey(model: nn.Module, images: Tensor) -> list[BlockLayer]:
     """The blocks in the order in which they run on these images."""
     if any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules()):
         raise UserError("a compiled model cannot be taken apart; analyze the model that was given to torch.compile")
-    found: list[Layer] = []
+    found: list[BlockLayer] = []
     last: list[Tensor] = []
 
     def look(block: Block, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -81,7 +81,7 @@ def survey(model: nn.Module, images: Tensor) -> list[Layer]:
             )
         value = args[carrier] if isinstance(carrier, int) else kwargs[carrier]
         joined = bool(last) and last[0].shape == value.shape and torch.equal(last[0], value)
-        found.append(Layer(block, carrier, _one(value, len(images)), _one(out, len(images)), joined))
+        found.append(BlockLayer(block, carrier, _one(value, len(images)), _one(out, len(images)), joined))
         last[:] = [out.clone()]
 
     with contextlib.ExitStack() as hooks:
@@ -120,7 +120,7 @@ def _one(value: Tensor, images: int) -> tuple[int, ...]:
 # ---------------------------------------------------------------- cutting pieces out
 
 
-def block_piece(model: nn.Module, layer: Layer) -> Piece:
+def block_piece(model: nn.Module, layer: BlockLayer) -> Piece:
     """A whole block, residual additions and all; `bare` of it is what it adds to its input."""
     return Piece(
         layer.name, "block", _size(layer.inputs), _size(layer.outputs),
@@ -128,7 +128,7 @@ def block_piece(model: nn.Module, layer: Layer) -> Piece:
     )  # fmt: skip
 
 
-def stretch_piece(model: nn.Module, layers: list[Layer], first: int, last: int) -> Piece:
+def stretch_piece(model: nn.Module, layers: list[BlockLayer], first: int, last: int) -> Piece:
     """From the input of one block to the output of another, with what lies between."""
     start, stop = layers[first], layers[last]
     name = f"{start.name} … {stop.name}"
@@ -137,7 +137,7 @@ def stretch_piece(model: nn.Module, layers: list[Layer], first: int, last: int) 
     )
 
 
-def between_piece(model: nn.Module, before: Layer, after: Layer) -> Piece:
+def between_piece(model: nn.Module, before: BlockLayer, after: BlockLayer) -> Piece:
     """What happens to a feature between two blocks: a stage's embedding, a merging of patches."""
     return Piece(
         f"{before.name} → {after.name}", "between", _size(before.outputs), _size(after.inputs),
@@ -150,7 +150,7 @@ def network_piece(model: nn.Module, image: tuple[int, ...], classes: int) -> Pie
     return Piece("network", "network", _size(image), classes, lambda images: cut(model, images, None, None))
 
 
-def features_piece(model: nn.Module, image: tuple[int, ...], layers: list[Layer]) -> Piece:
+def features_piece(model: nn.Module, image: tuple[int, ...], layers: list[BlockLayer]) -> Piece:
     """Pixels to the output of the last block."""
     last = layers[-1]
     return Piece(
@@ -159,7 +159,7 @@ def features_piece(model: nn.Module, image: tuple[int, ...], layers: list[Layer]
     )  # fmt: skip
 
 
-def branch_pieces(model: nn.Module, layer: Layer) -> Iterator[Piece]:
+def branch_pieces(model: nn.Module, layer: BlockLayer) -> Iterator[Piece]:
     """What each residual branch of a block adds, by itself, at the feature that reaches it."""
     branches = layer.block.branches
     kinds = [branch.kind for branch in branches]
@@ -170,7 +170,7 @@ def branch_pieces(model: nn.Module, layer: Layer) -> Iterator[Piece]:
         yield Piece(name, branch.kind, _size(inputs), _size(layer.outputs), trace)
 
 
-def _branch_trace(model: nn.Module, layer: Layer, before: tuple[Branch, ...], branch: Branch) -> Trace:
+def _branch_trace(model: nn.Module, layer: BlockLayer, before: tuple[Branch, ...], branch: Branch) -> Trace:
     def trace(images: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             x = feature_at(model, images, layer)
@@ -184,7 +184,7 @@ def _branch_trace(model: nn.Module, layer: Layer, before: tuple[Branch, ...], br
 
 
 @torch.no_grad()
-def feature_at(model: nn.Module, images: Tensor, layer: Layer) -> Tensor:
+def feature_at(model: nn.Module, images: Tensor, layer: BlockLayer) -> Tensor:
     """What goes into a layer."""
     return cut(model, images, layer, layer)[0].detach()
 
@@ -196,8 +196,8 @@ class _Arrived(Exception):
 def cut(
     model: nn.Module,
     images: Tensor,
-    start: Layer | None,
-    stop: Layer | None,
+    start: BlockLayer | None,
+    stop: BlockLayer | None,
     *,
     after: bool = False,
     before: bool = False,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.analysis.jacobian.block_parts import Layer, Piece, between_piece, block_piece, cut, first_of, survey
+from hardtack.analysis.jacobian.block_parts import BlockLayer, Piece, between_piece, block_piece, cut, first_of, survey
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Chain:
     """
 
     steps: tuple[Piece, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[BlockLayer, ...]
     lost: str = ""
 
 
 def find_chain(model: nn.Module, images: Tensor) -> Chain:
     steps: list[Piece] = []
-    layers: list[Layer] = []
+    layers: list[BlockLayer] = []
     for layer in survey(model, images):
         if layers and not layer.joined:
             if not cut(model, images[:1], layers[-1], layer, after=True, before=True)[1].requires_grad:
@@ -43,7 +43,7 @@ def stations(model: nn.Module, chain: Chain, images: Tensor) -> list[Tensor]:
     """The features before the first step and after every one, N×n each."""
     found: list[Tensor] = []
 
-    def enter(layer: Layer, first: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def enter(layer: BlockLayer, first: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if first or not layer.joined:
             found.append(
                 _flat(args[layer.carrier] if isinstance(layer.carrier, int) else kwargs[layer.carrier], images)
@@ -54,7 +54,7 @@ def stations(model: nn.Module, chain: Chain, images: Tensor) -> list[Tensor]:
             module = layer.block.module
 
             def before(
-                module: nn.Module, args: Any, kwargs: Any, layer: Layer = layer, first: bool = not number
+                module: nn.Module, args: Any, kwargs: Any, layer: BlockLayer = layer, first: bool = not number
             ) -> None:
                 enter(layer, first, args, kwargs)
 

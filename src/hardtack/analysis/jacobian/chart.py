@@ -9,13 +9,13 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.against_accuracy import said_of, with_accuracy
+from hardtack.report.charts.against_accuracy import measured_by, with_accuracy
 from hardtack.report.charts.comparable_analyses import (
-    Found,
-    charts_of,
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
     described,
     file_of,
-    findings_beside,
     models_of,
     where,
 )
@@ -41,8 +41,10 @@ SPOKEN = {
     section=Section(id="jacobian", short="Jacobians", title="Jacobian spectra", order=80),
 )
 def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    groups = findings_beside(runs, "jacobian", _alike)
-    return charts_of(groups, lambda place, found: [_violins(place, found), *_against(place, found, runs)])
+    groups = comparable_findings(runs, "jacobian", _alike)
+    return charts_of_groups(
+        groups, lambda place, analysed: [_violins(place, analysed), *_against(place, analysed, runs)]
+    )
 
 
 def _alike(finding: Finding) -> Hashable:
@@ -50,84 +52,86 @@ def _alike(finding: Finding) -> Hashable:
     return *where(finding), *sorted(finding.settings["of"]), str(finding.settings["stretch"])
 
 
-def _kinds(found: Sequence[Found]) -> list[str]:
-    return list(dict.fromkeys(kind for one in found for kind in one.finding.facts["layers"]))
+def _kinds(analysed: Sequence[AnalysedRun]) -> list[str]:
+    return list(dict.fromkeys(kind for entry in analysed for kind in entry.finding.facts["layers"]))
 
 
 def spoken(kind: str) -> str:
     return SPOKEN.get(kind, f"{kind} branches")
 
 
-def _having(found: Sequence[Found], kind: str) -> list[Found]:
-    return [one for one in found if kind in one.finding.facts["layers"]]
+def _having(analysed: Sequence[AnalysedRun], kind: str) -> list[AnalysedRun]:
+    return [entry for entry in analysed if kind in entry.finding.facts["layers"]]
 
 
-def _sigma(one: Found, kind: str) -> np.ndarray:
+def _sigma(entry: AnalysedRun, kind: str) -> np.ndarray:
     """σ_max of every image and layer, N×layers."""
-    values: np.ndarray = one.finding.arrays[f"sigma_{kind}"][:, :, 0]
+    values: np.ndarray = entry.finding.arrays[f"sigma_{kind}"][:, :, 0]
     return values
 
 
 def shared_rows(names: Sequence[Sequence[str]]) -> list[str]:
     """The longest of several lists of layers, if the others begin alike; else layers by number."""
     longest = max(names, key=len)
-    if all(list(one) == list(longest[: len(one)]) for one in names):
+    if all(list(entry) == list(longest[: len(entry)]) for entry in names):
         return list(longest)
     return [f"layer {number + 1}" for number in range(len(longest))]
 
 
-def _violins(place: int, found: Sequence[Found]) -> dict[str, Any]:
-    views, tables = [], [_summed(found)]
-    for kind in _kinds(found):
-        having = _having(found, kind)
-        rows = shared_rows([one.finding.facts["layers"][kind] for one in having])
+def _violins(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
+    views, tables = [], [_summed(analysed)]
+    for kind in _kinds(analysed):
+        having = _having(analysed, kind)
+        rows = shared_rows([entry.finding.facts["layers"][kind] for entry in having])
         series = []
-        for one in having:
-            sigma = _sigma(one, kind)
+        for entry in having:
+            sigma = _sigma(entry, kind)
             values = [sigma[:, number] if number < sigma.shape[1] else None for number in range(len(rows))]
-            series.append({"run": one.run, "name": one.name, "values": values})
+            series.append({"run": entry.run, "name": entry.name, "values": values})
         views.append(violin_view(spoken(kind), rows, series, x="σ_max of the Jacobian", file=kind))
         if len(rows) > 1:
             tables.append(_by_layer(rows, having, kind))
     return violin_chart(
         id=f"jacobian-{place}",
-        file=file_of(found[0].finding),
+        file=file_of(analysed[0].finding),
         title="How far each layer can stretch a small change",
-        caption=described(found[0].finding, models_of(found), _how(found), "box: middle half of the images, dot: mean"),
+        caption=described(
+            analysed[0].finding, models_of(analysed), _how(analysed), "box: middle half of the images, dot: mean"
+        ),
         views=views,
         numbers=tables,
     )
 
 
-def _by_layer(rows: Sequence[str], found: Sequence[Found], kind: str) -> dict[str, Any]:
-    means = [_sigma(one, kind).mean(axis=0) for one in found]
+def _by_layer(rows: Sequence[str], analysed: Sequence[AnalysedRun], kind: str) -> dict[str, Any]:
+    means = [_sigma(entry, kind).mean(axis=0) for entry in analysed]
     lines = [
         [row, *(f"{mean[number]:.3g}" if number < len(mean) else "—" for mean in means)]
         for number, row in enumerate(rows)
     ]
-    return numbers(["Layer", *(one.name for one in found)], lines, f"Mean σ_max: {spoken(kind)}")
+    return numbers(["Layer", *(entry.name for entry in analysed)], lines, f"Mean σ_max: {spoken(kind)}")
 
 
-def _how(found: Sequence[Found]) -> str:
+def _how(analysed: Sequence[AnalysedRun]) -> str:
     methods = {"lanczos": "Golub–Kahan", "power": "block power iteration", "dense": "exact"}
     said = dict.fromkeys(
         methods[settings["method"]] + ("" if settings["method"] == "dense" else f" to {settings['tolerance']:g}")
-        for settings in (one.finding.settings for one in found)
+        for settings in (entry.finding.settings for entry in analysed)
     )
     return f"largest singular values, {wording.listed(list(said))}"
 
 
-def _summed(found: Sequence[Found]) -> dict[str, Any]:
+def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     """Table 1 of paper 4: mean and standard deviation over layers and images together; and what it took."""
     rows = []
-    for one in found:
-        facts = one.finding.facts
+    for entry in analysed:
+        facts = entry.finding.facts
         for kind in facts["layers"]:
             spread, products = facts["spread"][kind], facts["products"][kind]
-            bound, loose = one.finding.of("sigma_bound", kind), one.finding.of("looseness", kind)
+            bound, loose = entry.finding.of("sigma_bound", kind), entry.finding.of("looseness", kind)
             rows.append(
                 [
-                    one.name, spoken(kind), f"{spread['mean']:.4g} ({spread['std']:.3g})", f"{products['mean']:.1f}",
+                    entry.name, spoken(kind), f"{spread['mean']:.4g} ({spread['std']:.3g})", f"{products['mean']:.1f}",
                     f"{100 * facts['converged'][kind]:.1f}%", f"{bound.value:.4g}" if bound else "—",
                     f"{loose.value:.3g} ×" if loose else "—",
                 ]
@@ -136,17 +140,17 @@ def _summed(found: Sequence[Found]) -> dict[str, Any]:
     return numbers(head, rows, "Over layers and images")
 
 
-def _against(place: int, found: Sequence[Found], runs: Sequence[Run]) -> list[dict[str, Any]]:
-    pairs = with_accuracy(found, runs)
+def _against(place: int, analysed: Sequence[AnalysedRun], runs: Sequence[Run]) -> list[dict[str, Any]]:
+    pairs = with_accuracy(analysed, runs)
     views = []
-    for kind in _kinds(found):
+    for kind in _kinds(analysed):
         points = [
             {
-                "run": one.run, "name": one.name, "x": one.finding.facts["spread"][kind]["mean"], "y": result.value,
-                "low": result.low, "high": result.high,
+                "run": entry.run, "name": entry.name, "x": entry.finding.facts["spread"][kind]["mean"],
+                "y": result.value, "low": result.low, "high": result.high,
             }
-            for one, result in pairs
-            if kind in one.finding.facts["layers"]
+            for entry, result in pairs
+            if kind in entry.finding.facts["layers"]
         ]  # fmt: skip
         if len(points) >= 3:
             name = wording.metric_name(pairs[0][1].metric)
@@ -163,7 +167,7 @@ def _against(place: int, found: Sequence[Found], runs: Sequence[Run]) -> list[di
             id=f"jacobian-accuracy-{place}",
             file=f"{result.metric} {result.suite}",
             title=f"{wording.metric_name(result.metric)} against σ_max",
-            caption=f"{said_of(result)} · σ_max: {described(found[0].finding)}",
+            caption=f"{measured_by(result)} · σ_max: {described(analysed[0].finding)}",
             views=views,
             label="σ_max of",
         )

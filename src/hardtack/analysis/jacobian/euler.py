@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hardtack.analysis.jacobian.block_parts import Layer, first_of, replaced
+from hardtack.analysis.jacobian.block_parts import BlockLayer, first_of, replaced
 from hardtack.analysis.jacobian.chain import Chain
 
 
@@ -43,7 +43,7 @@ def _watched(chain: Chain, substeps: int, count: int, *, hand_on: bool) -> Itera
     """While the model runs: (x, one step, m steps) of every block, N×n. `hand_on`: of which the last goes on."""
     found: list[tuple[Tensor, ...]] = []
 
-    def look(layer: Layer, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+    def look(layer: BlockLayer, module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         own, key = first_of(output), layer.carrier
         x = args[key] if isinstance(key, int) else kwargs[key]
         fine = _in_steps(layer, module, args, kwargs, x, substeps) if layer.square else own
@@ -60,7 +60,7 @@ def _watched(chain: Chain, substeps: int, count: int, *, hand_on: bool) -> Itera
         yield found
 
 
-def _in_steps(layer: Layer, module: nn.Module, args: Any, kwargs: Any, x: Tensor, substeps: int) -> Tensor:
+def _in_steps(layer: BlockLayer, module: nn.Module, args: Any, kwargs: Any, x: Tensor, substeps: int) -> Tensor:
     for _ in range(substeps):
         given, named = replaced(args, kwargs, layer.carrier, lambda _, x=x: x.clone())  # type: ignore[misc]
         x = x + (first_of(module.forward(*given, **named)) - x) / substeps

@@ -21,7 +21,7 @@ _NOTHING = 3e-6  # of the largest coefficient: below it a direction is rounding,
 
 
 @dataclass
-class Spectrum:
+class SingularValues:
     """Of every image: `sigma` N×top, `error` N×top (residuals over σ₁), `products` and `converged` N.
 
     `left` and `right`: N×top×outputs and N×top×inputs, where asked for.
@@ -35,7 +35,7 @@ class Spectrum:
     right: np.ndarray | None = None
 
     @classmethod
-    def empty(cls, count: int, top: int) -> Spectrum:
+    def empty(cls, count: int, top: int) -> SingularValues:
         return cls(
             np.zeros((count, top)), np.full((count, top), np.inf), np.zeros(count, int), np.zeros(count, bool)
         )  # fmt: skip
@@ -81,7 +81,7 @@ class _State:
 
 def lanczos(
     operator: Operator, keys: Tensor, *, top: int = 1, tolerance: float = 1e-3, most: int = 100, vectors: bool = False
-) -> Spectrum:
+) -> SingularValues:
     """`keys` (N) begin each image's iteration; it ends when all residuals are at most `tolerance`·σ₁, or after `most`
     products. The iteration starts on the smaller side, so that a map to ten logits is exact after twenty products. When
     half of the images are done the others go on alone."""
@@ -89,7 +89,7 @@ def lanczos(
     a: Operator = Transposed(operator) if turned else operator
     steps = max(1, min(most // 2, a.inputs))
     top = min(top, steps)
-    found = Spectrum.empty(a.count, top)
+    found = SingularValues.empty(a.count, top)
     if vectors:
         found.right, found.left = (np.zeros((a.count, top, size), np.float32) for size in (a.inputs, a.outputs))
     state = _State.begin(a, keys, steps)
@@ -114,7 +114,7 @@ def _is_check(j: int, steps: int, top: int) -> bool:
     return j >= top and (j == steps or j <= 4 or j % (2 if j <= 20 else 4) == 0)
 
 
-def _settle(found: Spectrum, state: _State, j: int, top: int, tolerance: float) -> None:
+def _settle(found: SingularValues, state: _State, j: int, top: int, tolerance: float) -> None:
     """Enter what B says of the images that have not stopped yet."""
     here = np.flatnonzero(~found.converged[state.rows])
     rows = state.rows[here]

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hardtack.analysis.jacobian.lanczos import Spectrum
+from hardtack.analysis.jacobian.lanczos import SingularValues
 from hardtack.analysis.jacobian.products import Operator
 from hardtack.base import randomness
 
@@ -19,11 +19,11 @@ _SPARE = 2  # vectors beyond those asked for: they make the last of these conver
 
 def power(
     operator: Operator, keys: Tensor, *, top: int = 1, tolerance: float = 1e-3, most: int = 100, vectors: bool = False
-) -> Spectrum:
+) -> SingularValues:
     """As `lanczos`; every vector of the block costs a product each way."""
     width = min(top + _SPARE, operator.inputs, operator.outputs)
     top = min(top, width)
-    found = Spectrum.empty(operator.count, top)
+    found = SingularValues.empty(operator.count, top)
     if vectors:
         found.right = np.zeros((operator.count, top, operator.inputs), np.float32)
         found.left = np.zeros((operator.count, top, operator.outputs), np.float32)
@@ -44,7 +44,7 @@ def power(
 
 
 def _enter(
-    found: Spectrum, sigma: Tensor, error: Tensor, u: Tensor, v: Tensor, products: int, tolerance: float
+    found: SingularValues, sigma: Tensor, error: Tensor, u: Tensor, v: Tensor, products: int, tolerance: float
 ) -> None:
     """What was found of the images that have not stopped yet."""
     rows, top = np.flatnonzero(~found.converged), found.sigma.shape[1]

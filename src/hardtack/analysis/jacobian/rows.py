@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hardtack.analysis.jacobian.block_parts import Piece
-from hardtack.analysis.jacobian.lanczos import Spectrum
+from hardtack.analysis.jacobian.lanczos import SingularValues
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 
@@ -51,10 +51,10 @@ def dense_jacobian(piece: Piece, image: Tensor, *, bare: bool = False) -> Tensor
     return matrix - torch.eye(piece.inputs, device=matrix.device) if bare else matrix
 
 
-def dense(piece: Piece, images: Tensor, *, top: int = 1, bare: bool = False, vectors: bool = False) -> Spectrum:
+def dense(piece: Piece, images: Tensor, *, top: int = 1, bare: bool = False, vectors: bool = False) -> SingularValues:
     """The exact spectrum, by decomposing every image's Jacobian."""
     top = min(top, piece.inputs, piece.outputs)
-    found = Spectrum.empty(len(images), top)
+    found = SingularValues.empty(len(images), top)
     found.error[:], found.converged[:], found.products[:] = 0.0, True, piece.outputs
     lefts, rights = [], []
     for row, image in enumerate(images):

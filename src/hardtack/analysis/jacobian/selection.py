@@ -12,7 +12,7 @@ from torch import Tensor
 
 from hardtack.analysis.analysis import AnalysisContext
 from hardtack.analysis.jacobian.block_parts import (
-    Layer,
+    BlockLayer,
     Piece,
     block_piece,
     branch_pieces,
@@ -21,7 +21,7 @@ from hardtack.analysis.jacobian.block_parts import (
     stretch_piece,
     survey,
 )
-from hardtack.analysis.jacobian.lanczos import Spectrum
+from hardtack.analysis.jacobian.lanczos import SingularValues
 from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.rows import MOST_NUMBERS
 from hardtack.base import randomness
@@ -29,7 +29,7 @@ from hardtack.base.errors import UserError
 from hardtack.models.blocks import class_name
 
 
-def layers_of(context: AnalysisContext, images: Tensor) -> list[Layer]:
+def layers_of(context: AnalysisContext, images: Tensor) -> list[BlockLayer]:
     layers = survey(context.model, images)
     if not layers:
         raise UserError(
@@ -39,7 +39,11 @@ def layers_of(context: AnalysisContext, images: Tensor) -> list[Layer]:
 
 
 def pieces_of(
-    of: tuple[str, ...], stretch: tuple[int, int] | None, context: AnalysisContext, layers: list[Layer], images: Tensor
+    of: tuple[str, ...],
+    stretch: tuple[int, int] | None,
+    context: AnalysisContext,
+    layers: list[BlockLayer],
+    images: Tensor,
 ) -> Iterator[Piece]:
     wanted, model = set(of), context.model
     if wanted & {"block", "residual"}:
@@ -99,7 +103,7 @@ def require_apart(context: AnalysisContext, images: Tensor) -> None:
 
 
 def find_spectrum(
-    find: Callable[..., Spectrum],
+    find: Callable[..., SingularValues],
     piece: Piece,
     x: Tensor,
     index: Tensor,
@@ -107,7 +111,7 @@ def find_spectrum(
     *,
     bare: bool,
     **how: Any,
-) -> Spectrum:
+) -> SingularValues:
     """What `find` (lanczos, power) says of a piece at every image; `words`: the seed, and what else moves its start."""
     seed, word = words
     keys = randomness.make_keys(index, seed, zlib.crc32(f"{word}/{piece.name}".encode()))
@@ -121,7 +125,7 @@ def find_spectrum(
     return found
 
 
-def images_at_once(context: AnalysisContext, pieces: list[Piece], layers: list[Layer], most: int) -> int:
+def images_at_once(context: AnalysisContext, pieces: list[Piece], layers: list[BlockLayer], most: int) -> int:
     """As many as fit: the bases of Lanczos, and the graph of a piece, which may be that of all layers."""
     largest = max(max(piece.inputs, piece.outputs) for piece in pieces)
     through = 60 * sum(torch.Size(layer.outputs).numel() for layer in layers)

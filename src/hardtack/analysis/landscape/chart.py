@@ -9,7 +9,14 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import (
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
+    described,
+    file_of,
+    where,
+)
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers
 from hardtack.report.kinds.lines import line, lines_chart
@@ -25,21 +32,23 @@ NOT_COMPARED = ("n", "batch_size", "probes", "most", "tolerance")  # settings th
 )
 def landscape_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A chart for each set of images and kind of loss: surfaces, then lines."""
-    return charts_of(groups(runs, "landscape"), lambda place, found: [_landscape(place, found)])
+    return charts_of_groups(groups(runs, "landscape"), lambda place, analysed: [_landscape(place, analysed)])
 
 
-def groups(runs: Sequence[Run], analysis: str) -> list[list[Found]]:
+def groups(runs: Sequence[Run], analysis: str) -> list[list[AnalysedRun]]:
     """The findings of each chart of this analysis: surfaces before lines, clean before attacked."""
-    groups = findings_beside(runs, analysis, _alike)
-    return sorted(groups, key=lambda found: (_settings(found).get("dims") == 1, bool(_settings(found)["threat"])))
+    groups = comparable_findings(runs, analysis, _alike)
+    return sorted(
+        groups, key=lambda analysed: (_settings(analysed).get("dims") == 1, bool(_settings(analysed)["threat"]))
+    )
 
 
-def _settings(found: Sequence[Found]) -> Mapping[str, Any]:
-    return found[0].finding.settings
+def _settings(analysed: Sequence[AnalysedRun]) -> Mapping[str, Any]:
+    return analysed[0].finding.settings
 
 
-def _landscape(place: int, found: Sequence[Found]) -> dict[str, Any]:
-    return (_line if _settings(found)["dims"] == 1 else _surface)(place, found)
+def _landscape(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
+    return (_line if _settings(analysed)["dims"] == 1 else _surface)(place, analysed)
 
 
 def _alike(finding: Finding) -> Hashable:
@@ -47,9 +56,9 @@ def _alike(finding: Finding) -> Hashable:
     return *where(finding), *settings
 
 
-def loss_name(found: Found) -> str:
+def loss_name(analysed: AnalysedRun) -> str:
     """`loss`, or `loss under pgd, ℓ∞ ≤ 8/255`."""
-    settings = found.finding.settings
+    settings = analysed.finding.settings
     if not settings.get("threat"):
         return "clean loss"
     attack = settings["attack"].get("name", "attack") if isinstance(settings["attack"], dict) else "attack"
@@ -58,25 +67,25 @@ def loss_name(found: Found) -> str:
     return f"loss under {attack}{f'-{steps}' if steps else ''}, {wording.threat_name(settings['threat'])}{once}"
 
 
-def file_name(found: Sequence[Found]) -> str:
-    first = found[0].finding
+def file_name(analysed: Sequence[AnalysedRun]) -> str:
+    first = analysed[0].finding
     points = f"{first.settings['points']} points" if "points" in first.settings else ""
     return file_of(first, str(first.settings.get("threat") or "clean"), points)
 
 
-def model_names(found: Sequence[Found]) -> str:
-    return wording.listed(list(dict.fromkeys(str(one.finding.about.get("model")) for one in found)))
+def model_names(analysed: Sequence[AnalysedRun]) -> str:
+    return wording.listed(list(dict.fromkeys(str(entry.finding.about.get("model")) for entry in analysed)))
 
 
-def _numbers(found: Sequence[Found]) -> dict[str, Any]:
+def _numbers(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     """Loss and accuracy at the weights, and how far the loss rises around them."""
     rows = []
-    for one in found:
-        here, rise = one.finding.of("loss_at_weights"), one.finding.of("mean_loss_rise")
-        accuracy = one.finding.arrays["accuracy"]
+    for entry in analysed:
+        here, rise = entry.finding.of("loss_at_weights"), entry.finding.of("mean_loss_rise")
+        accuracy = entry.finding.arrays["accuracy"]
         rows.append(
             [
-                one.name,
+                entry.name,
                 wording.with_interval(here) if here else "—",
                 f"{100 * float(accuracy[len(accuracy) // 2]):.1f}%",
                 wording.number(rise.value, rise.metric) if rise else "—",
@@ -85,58 +94,58 @@ def _numbers(found: Sequence[Found]) -> dict[str, Any]:
     return numbers(["Run", "Loss at the weights", "Accuracy there", "Mean rise of the loss within reach"], rows)
 
 
-def _caption(found: Sequence[Found], *more: str) -> str:
-    settings = _settings(found)
-    norms = {one.finding.facts.get("batch_norms", 0) > 0 for one in found}
+def _caption(analysed: Sequence[AnalysedRun], *more: str) -> str:
+    settings = _settings(analysed)
+    norms = {entry.finding.facts.get("batch_norms", 0) > 0 for entry in analysed}
     statistics = f"batch-norm statistics {settings['statistics']}" if True in norms else ""
     grid = "×".join([str(settings["points"])] * settings["dims"])
     return described(
-        found[0].finding, model_names(found), loss_name(found[0]), f"{grid} points",
+        analysed[0].finding, model_names(analysed), loss_name(analysed[0]), f"{grid} points",
         "random directions, each filter as long as the trained one (1: as far as the weights are long)", statistics,
         *more,
     )  # fmt: skip
 
 
-def _surface(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _surface(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     panels = []
-    for one in found:
-        points = one.finding.settings["points"]
-        here = one.finding.of("loss_at_weights")
+    for entry in analysed:
+        points = entry.finding.settings["points"]
+        here = entry.finding.of("loss_at_weights")
         panels.append(
             {
-                "run": one.run,
-                "name": one.name,
-                "axis": one.finding.arrays["axis"],
-                "values": np.asarray(one.finding.arrays["loss"]).reshape(points, points),
+                "run": entry.run,
+                "name": entry.name,
+                "axis": entry.finding.arrays["axis"],
+                "values": np.asarray(entry.finding.arrays["loss"]).reshape(points, points),
                 "said": f"{here.value:.3g} at the weights" if here else "",
             }
         )
     return surface_chart(
         id=f"landscape-{place}",
-        file=file_name(found),
+        file=file_name(analysed),
         title="Loss around the trained weights",
-        caption=_caption(found, "one scale for all; +: the weights"),
+        caption=_caption(analysed, "one scale for all; +: the weights"),
         x="first direction",
         y="second direction",
         z="loss",
         panels=panels,
-        numbers=[_numbers(found)],
+        numbers=[_numbers(analysed)],
     )
 
 
-def _line(place: int, found: Sequence[Found]) -> dict[str, Any]:
+def _line(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     series = []
-    for one in found:
-        values = zip(one.finding.arrays["axis"].tolist(), one.finding.arrays["loss"].tolist(), strict=True)
+    for entry in analysed:
+        values = zip(entry.finding.arrays["axis"].tolist(), entry.finding.arrays["loss"].tolist(), strict=True)
         points = [[round(x, 6), float(f"{y:.5g}")] for x, y in values if np.isfinite(y)]
-        series.append(line(one.run, one.name, points))
+        series.append(line(entry.run, entry.name, points))
     return lines_chart(
         id=f"landscape-line-{place}",
-        file=file_name(found),
+        file=file_name(analysed),
         title="Loss along a line through the trained weights",
         x={"label": "distance, in lengths of the filters", "suffix": "", "word": "distance"},
         y={"label": "loss", "kind": "number"},
         series=series,
-        caption=_caption(found),
-        numbers=[_numbers(found)],
+        caption=_caption(analysed),
+        numbers=[_numbers(analysed)],
     )

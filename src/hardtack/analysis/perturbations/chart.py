@@ -10,7 +10,14 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import (
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
+    described,
+    file_of,
+    where,
+)
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers, rounded
 from hardtack.report.kinds.gallery import column, gallery_chart, picture, pictured, row
@@ -33,30 +40,30 @@ ITSELF = "itself"
 def perturbation_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each set of images, threat and attack."""
 
-    def charts(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
-        known = _known(runs, found)
-        makers = _makers(found, known)
-        drawn = [_seen(place, found, known), _spectra(place, found, makers), _amplitudes(place, found, makers)]
-        return [*_pictures(place, found, makers), *drawn]
+    def charts(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
+        known = _known(runs, analysed)
+        makers = _makers(analysed, known)
+        drawn = [_seen(place, analysed, known), _spectra(place, analysed, makers), _amplitudes(place, analysed, makers)]
+        return [*_pictures(place, analysed, makers), *drawn]
 
-    return charts_of(findings_beside(runs, "perturbations", _alike), charts)
+    return charts_of_groups(comparable_findings(runs, "perturbations", _alike), charts)
 
 
 def _alike(finding: Finding) -> Hashable:
     return *where(finding), finding.facts["threat"], str(finding.facts["attack"]), str(finding.facts["top"])
 
 
-def _about(found: Sequence[Found], *more: str) -> str:
-    facts = found[0].finding.facts
+def _about(analysed: Sequence[AnalysedRun], *more: str) -> str:
+    facts = analysed[0].finding.facts
     attack = facts["attack"]
     steps = f" with {attack['steps']} steps" if attack.get("steps") else ""
-    models = ", ".join(dict.fromkeys(str(one.finding.about.get("model") or "") for one in found))
+    models = ", ".join(dict.fromkeys(str(entry.finding.about.get("model") or "") for entry in analysed))
     made = f"{attack['name']}{steps}, {wording.threat_name(facts['threat'])}"
-    return described(found[0].finding, models, made, *more)
+    return described(analysed[0].finding, models, made, *more)
 
 
-def _file(found: Sequence[Found]) -> str:
-    return file_of(found[0].finding, found[0].finding.facts["threat"])
+def _file(analysed: Sequence[AnalysedRun]) -> str:
+    return file_of(analysed[0].finding, analysed[0].finding.facts["threat"])
 
 
 # ---------------------------------------------------------------- who made what
@@ -76,7 +83,7 @@ class _Maker:
         return self.arrays[name][:, self.place]
 
 
-def _known(runs: Sequence[Run], found: Sequence[Found]) -> Known:
+def _known(runs: Sequence[Run], analysed: Sequence[AnalysedRun]) -> Known:
     """Which weights are a run of this page."""
     known = {
         str(result.weights_sha256)[:12]: (place, run.label)
@@ -84,35 +91,35 @@ def _known(runs: Sequence[Run], found: Sequence[Found]) -> Known:
         for result in run.results
         if result.weights_sha256
     }
-    return known | {one.weights[:12]: (one.run, one.name) for one in found if one.weights}
+    return known | {entry.weights[:12]: (entry.run, entry.name) for entry in analysed if entry.weights}
 
 
-def _models(one: Found, known: Known) -> list[tuple[int | None, str]]:
+def _models(entry: AnalysedRun, known: Known) -> list[tuple[int | None, str]]:
     """Run and name of the models of a finding; one that is no run of this page goes by what it was called."""
-    facts = one.finding.facts
+    facts = entry.finding.facts
     others = zip(facts["weights"], facts["judges"][1:], strict=True)
-    return [(one.run, one.name), *(known.get(weights, (None, label)) for weights, label in others)]
+    return [(entry.run, entry.name), *(known.get(weights, (None, label)) for weights, label in others)]
 
 
-def _makers(found: Sequence[Found], known: Known) -> list[_Maker]:
+def _makers(analysed: Sequence[AnalysedRun], known: Known) -> list[_Maker]:
     """Every model once, the runs in their order first."""
-    made: dict[str, _Maker] = {one.name: _Maker(one.finding, 0, one.name, one.run) for one in found}
-    for one in found:
-        for place, (run, name) in enumerate(_models(one, known)[: len(one.finding.facts["makers"])]):
-            made.setdefault(name, _Maker(one.finding, place, name, run))
+    made: dict[str, _Maker] = {entry.name: _Maker(entry.finding, 0, entry.name, entry.run) for entry in analysed}
+    for entry in analysed:
+        for place, (run, name) in enumerate(_models(entry, known)[: len(entry.finding.facts["makers"])]):
+            made.setdefault(name, _Maker(entry.finding, place, name, run))
     return sorted(made.values(), key=lambda maker: math.inf if maker.run is None else maker.run)
 
 
 # ---------------------------------------------------------------- pictures
 
 
-def _pictures(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> list[dict[str, Any]]:
-    first = found[0].finding.arrays
+def _pictures(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Maker]) -> list[dict[str, Any]]:
+    first = analysed[0].finding.arrays
     makers, more = pictured(makers, MAKERS)
     shown = min(SHOWN, *(len(maker.arrays["pictures"]) for maker in makers))
     if shown == 0:
         return []
-    classes = found[0].finding.about.get("classes", [])
+    classes = analysed[0].finding.about.get("classes", [])
     heads = [column(f"image {first['index'][i]}, {_class(classes, first['label'][i])}") for i in range(shown)]
     images = row("image", [picture(_upright(first["images"][i])) for i in range(shown)])
     views = [
@@ -122,18 +129,23 @@ def _pictures(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> l
             "columns": heads,
             "rows": [
                 images,
-                *(row(one.name, [_cell(one, i, classes, grey) for i in range(shown)], one.run) for one in makers),
+                *(
+                    row(entry.name, [_cell(entry, i, classes, grey) for i in range(shown)], entry.run)
+                    for entry in makers
+                ),
             ],
         }
         for name, grey in (("in colour", False), ("in grey", True))
     ]
-    scale = "(δ + ε) / 2ε" if str(found[0].finding.facts["threat"]).startswith("linf") else "each to its largest value"
+    scale = (
+        "(δ + ε) / 2ε" if str(analysed[0].finding.facts["threat"]).startswith("linf") else "each to its largest value"
+    )
     chart = gallery_chart(
         id=f"perturbations-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="What the perturbations look like",
         caption=_about(
-            found, f"scaled to [0, 1] by {scale}; below, what the model sees in the perturbation alone", more
+            analysed, f"scaled to [0, 1] by {scale}; below, what the model sees in the perturbation alone", more
         ),
         views=views,
     )
@@ -163,37 +175,39 @@ def _bare(classes: Sequence[str], number: int) -> str:
 # ---------------------------------------------------------------- what models see
 
 
-def _seen(place: int, found: Sequence[Found], known: Known) -> dict[str, Any]:
-    top = found[0].finding.facts["top"]
-    chance = {k: k / found[0].finding.facts["classes"] for k in top}
+def _seen(place: int, analysed: Sequence[AnalysedRun], known: Known) -> dict[str, Any]:
+    top = analysed[0].finding.facts["top"]
+    chance = {k: k / analysed[0].finding.facts["classes"] for k in top}
     asked = [("moved images", "moved_accuracy", ""), ("images as they are", "unmoved_accuracy", "")]
     for sign, word in (("", ""), (", reversed", ", reversed")):
         asked += [
             (f"perturbation alone{word}, top-{k} (chance {wording.number(chance[k])})", f"alone_top{k}_accuracy", sign)
             for k in top
         ]
-    views = [(name, _cells(found, known, metric, sign)) for name, metric, sign in asked]
+    views = [(name, _cells(analysed, known, metric, sign)) for name, metric, sign in asked]
     return matrix_chart(
         id=f"perturbations-seen-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="Accuracy on moved images, and on perturbations alone",
         y="made by",
         x="judged by",
         views=views,
         label="Shown",
-        caption=_about(found, "against the label of the image; reversed: x − x_adv", "intervals: 95%"),
+        caption=_about(analysed, "against the label of the image; reversed: x − x_adv", "intervals: 95%"),
     )
 
 
-def _cells(found: Sequence[Found], known: Known, metric: str, sign: str) -> Cells:
+def _cells(analysed: Sequence[AnalysedRun], known: Known, metric: str, sign: str) -> Cells:
     cells: Cells = {}
-    alone = all(len(one.finding.facts["judges"]) == 1 for one in found)  # then every column would hold one number
-    for one in found:
-        names, facts = [name for _, name in _models(one, known)], one.finding.facts
+    alone = all(
+        len(entry.finding.facts["judges"]) == 1 for entry in analysed
+    )  # then every column would hold one number
+    for entry in analysed:
+        names, facts = [name for _, name in _models(entry, known)], entry.finding.facts
         for maker, maker_name in zip(facts["makers"], names, strict=False):
             for judge, judge_name in zip(facts["judges"], names, strict=True):
                 column = judge if metric == "unmoved_accuracy" else f"{maker} → {judge}{sign}"
-                result = one.finding.of(metric, column)
+                result = entry.finding.of(metric, column)
                 made_by = "as they are" if metric == "unmoved_accuracy" and not alone else maker_name
                 at = made_by, ITSELF if alone else judge_name
                 if result is not None and (maker == ITSELF or at not in cells):
@@ -209,25 +223,26 @@ def _cells(found: Sequence[Found], known: Known, metric: str, sign: str) -> Cell
 # ---------------------------------------------------------------- how fine, how large
 
 
-def _spectra(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> dict[str, Any]:
-    first = found[0].finding.arrays
+def _spectra(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Maker]) -> dict[str, Any]:
+    first = analysed[0].finding.arrays
     series = [
-        line(one.run, one.name, _decibels(first["frequencies"], one.of("spectrum")), band=True)
-        for one in makers
-        if one.run is not None
+        line(entry.run, entry.name, _decibels(first["frequencies"], entry.of("spectrum")), band=True)
+        for entry in makers
+        if entry.run is not None
     ]
     natural = _decibels(first["frequencies"], first["spectrum_images"])
     series.append(line(None, "the images", natural, dash=True, band=True))
-    rows = [[one.name, _mean(one.of("frequency"))] for one in makers]
+    rows = [[entry.name, _mean(entry.of("frequency"))] for entry in makers]
     return lines_chart(
         id=f"perturbations-spectrum-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="Power of the perturbations by frequency, in dB against white noise",
         x={"label": "spatial frequency, in cycles per pixel", "suffix": " cycles per pixel", "word": "frequency"},
         y={"label": "power against white noise, in dB", "kind": "number"},
         series=series,
         caption=_about(
-            found, "mean over rings of equal frequency; 0 dB: as white noise; dashed: the images themselves; bands: 95%"
+            analysed,
+            "mean over rings of equal frequency; 0 dB: as white noise; dashed: the images themselves; bands: 95%",
         ),
         numbers=[
             numbers(
@@ -253,11 +268,11 @@ def _decibels(frequencies: np.ndarray, power: np.ndarray) -> list[list[float | N
     return [point for point in points if point[1] is not None]
 
 
-def _amplitudes(place: int, found: Sequence[Found], makers: Sequence[_Maker]) -> dict[str, Any]:
-    runs = [one for one in makers if one.run is not None]
-    bound = "ε" if "amplitude_at_bound" in found[0].finding.arrays else "the image's largest |δ|"
+def _amplitudes(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Maker]) -> dict[str, Any]:
+    runs = [entry for entry in makers if entry.run is not None]
+    bound = "ε" if "amplitude_at_bound" in analysed[0].finding.arrays else "the image's largest |δ|"
     views = [
-        histogram_view(name, [_counted(one, channel) for one in runs], x=f"δ in multiples of {bound}")
+        histogram_view(name, [_counted(entry, channel) for entry in runs], x=f"δ in multiples of {bound}")
         for name, channel in (
             ("all channels", slice(None)),
             *((name, slice(i, i + 1)) for i, name in enumerate(CHANNELS)),
@@ -266,24 +281,26 @@ def _amplitudes(place: int, found: Sequence[Found], makers: Sequence[_Maker]) ->
     head = ["", "share at ±ε", "mean |δ|, in 1/255", *(f"{name}: mean |δ|" for name in CHANNELS), "ℓ₂ size"]
     return histogram_chart(
         id=f"perturbations-amplitude-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="How large the changes are",
-        caption=_about(found, "every value of every perturbation; at the ends those that used all they may"),
+        caption=_about(analysed, "every value of every perturbation; at the ends those that used all they may"),
         views=views,
-        numbers=[numbers(head, [_sizes(one) for one in makers])],
+        numbers=[numbers(head, [_sizes(entry) for entry in makers])],
     )
 
 
-def _counted(one: _Maker, channel: slice) -> dict[str, Any]:
-    counts = one.of("amplitude_counts")[:, channel].sum(axis=(0, 1)).astype(float)
+def _counted(entry: _Maker, channel: slice) -> dict[str, Any]:
+    counts = entry.of("amplitude_counts")[:, channel].sum(axis=(0, 1)).astype(float)
     edges = np.linspace(-1, 1, len(counts) + 1)
-    return {"run": one.run, "name": one.name, "edges": edges, "density": counts / counts.sum() / np.diff(edges)}
+    return {"run": entry.run, "name": entry.name, "edges": edges, "density": counts / counts.sum() / np.diff(edges)}
 
 
-def _sizes(one: _Maker) -> list[str]:
-    at_bound = wording.number(float(one.of("amplitude_at_bound").mean())) if "amplitude_at_bound" in one.arrays else "—"
-    mean = 255 * one.of("amplitude_mean").mean(axis=0)
-    return [one.name, at_bound, _mean(mean), *(f"{value:.3g}" for value in mean), _mean(one.of("amplitude_l2"))]
+def _sizes(entry: _Maker) -> list[str]:
+    at_bound = (
+        wording.number(float(entry.of("amplitude_at_bound").mean())) if "amplitude_at_bound" in entry.arrays else "—"
+    )
+    mean = 255 * entry.of("amplitude_mean").mean(axis=0)
+    return [entry.name, at_bound, _mean(mean), *(f"{value:.3g}" for value in mean), _mean(entry.of("amplitude_l2"))]
 
 
 def _mean(values: np.ndarray) -> str:

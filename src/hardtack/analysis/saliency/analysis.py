@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
-from hardtack.analysis.attention.maps import Kind, Layer, find_layers, listen
+from hardtack.analysis.attention.maps import AttentionLayer, Kind, find_layers, listen
 from hardtack.attacks.patches import grid, per_patch, pick, stated_patch_size, usual_patch_size
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
@@ -191,7 +191,7 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
     return (a & b).flatten(1).sum(dim=1) / a.flatten(1).sum(dim=1).clamp_min(1)
 
 
-def received(maps: list[Tensor], layers: list[Layer], shape: tuple[int, int]) -> Tensor:
+def received(maps: list[Tensor], layers: list[AttentionLayer], shape: tuple[int, int]) -> Tensor:
     """Attention that each patch receives, mean over layers, heads and queries, on a grid of this shape."""
     found = []
     for weights, layer in zip(maps, layers, strict=True):
@@ -208,7 +208,7 @@ def _resized(seen: Tensor, shape: tuple[int, int]) -> Tensor:
     return F.interpolate(seen, shape, mode="nearest") if coarser else F.adaptive_avg_pool2d(seen, shape)
 
 
-def _heard(model: nn.Module, x: Tensor) -> tuple[Kind | None, list[Layer], str]:
+def _heard(model: nn.Module, x: Tensor) -> tuple[Kind | None, list[AttentionLayer], str]:
     """The attention that lies over the image: between tokens, else from the class token; and a word where none does."""
     for kind in ("token", "class"):
         try:

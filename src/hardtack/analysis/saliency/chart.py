@@ -10,13 +10,20 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_analyses import Found, charts_of, described, file_of, findings_beside, where
+from hardtack.report.charts.comparable_analyses import (
+    AnalysedRun,
+    charts_of_groups,
+    comparable_findings,
+    described,
+    file_of,
+    where,
+)
 from hardtack.report.charts.comparable_runs import triple
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.bars import Bars, bars_chart
 from hardtack.report.kinds.chart import numbers
 from hardtack.report.kinds.gallery import column, gallery_chart, heat_over, picture, pictured, row
-from hardtack.report.masks import covered
+from hardtack.report.mask_snapshots import covered
 from hardtack.results import Finding, Run
 
 NOT_COMPARED = ("n", "batch_size", "shown")
@@ -31,8 +38,8 @@ WORDS = {"saliency": "saliency", "attention": "attention received", "occluder": 
     section=Section(id="sight", short="Sight", title="What the models see", order=110),
 )
 def saliency_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    groups = findings_beside(runs, "saliency", _alike)
-    return charts_of(groups, lambda place, found: [*_pictures(place, found), *_overlaps(place, found)])
+    groups = comparable_findings(runs, "saliency", _alike)
+    return charts_of_groups(groups, lambda place, analysed: [*_pictures(place, analysed), *_overlaps(place, analysed)])
 
 
 def _alike(finding: Finding) -> Hashable:
@@ -40,42 +47,42 @@ def _alike(finding: Finding) -> Hashable:
     return *where(finding), *settings
 
 
-def _about(found: Sequence[Found], *more: str) -> str:
-    facts = found[0].finding.facts
-    models = dict.fromkeys(str(one.finding.about.get("model")) for one in found)
+def _about(analysed: Sequence[AnalysedRun], *more: str) -> str:
+    facts = analysed[0].finding.facts
+    models = dict.fromkeys(str(entry.finding.about.get("model")) for entry in analysed)
     smooth = f"mean over {facts['smooth']} noisy copies" if facts["smooth"] else ""
     of = f"gradient of the {'true' if facts['class'] == 'label' else 'predicted'} class's logit"
-    return described(found[0].finding, wording.listed(list(models)), of, smooth, *more)
+    return described(analysed[0].finding, wording.listed(list(models)), of, smooth, *more)
 
 
-def _file(found: Sequence[Found]) -> str:
-    settings = found[0].finding.settings
+def _file(analysed: Sequence[AnalysedRun]) -> str:
+    settings = analysed[0].finding.settings
     words = ("smooth" if settings["smooth"] else "", "occluder" if settings.get("occluder") else "")
-    return file_of(found[0].finding, *words)
+    return file_of(analysed[0].finding, *words)
 
 
 # ---------------------------------------------------------------- pictures
 
 
-def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+def _pictures(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
     """The runs beside each other, choice by choice; then all that is known of one run."""
-    drawn, more = pictured([one for one in found if "shown_x" in one.finding.arrays], RUNS)
+    drawn, more = pictured([entry for entry in analysed if "shown_x" in entry.finding.arrays], RUNS)
     if not drawn:
         return []
-    choices = [name for name in WORDS if any(name in one.finding.facts["choices"] for one in drawn)]
+    choices = [name for name in WORDS if any(name in entry.finding.facts["choices"] for entry in drawn)]
     views = []
     if len(drawn) > 1:
-        views = [_view(WORDS[name], [(one, name, one.name) for one in drawn]) for name in choices]
-    for one in drawn:
-        known = [name for name in choices if name in one.finding.facts["choices"]]
-        views.append(_view(one.name, [(one, name, WORDS[name]) for name in known]))
+        views = [_view(WORDS[name], [(entry, name, entry.name) for entry in drawn]) for name in choices]
+    for entry in drawn:
+        known = [name for name in choices if name in entry.finding.facts["choices"]]
+        views.append(_view(entry.name, [(entry, name, WORDS[name]) for name in known]))
     below = ["the share of saliency in a tenth of the pixels"]
     if len(choices) > 1:
         below.append("how many of the patches chosen are the most salient")
     colours = ["bright: most", *(["coloured: hidden"] if "occluder" in choices else [])]
     chart = gallery_chart(
         id=f"saliency-{place}",
-        file=_file(found),
+        file=_file(analysed),
         title="What the answer hangs on",
         caption=_about(drawn, "; ".join(colours), f"below: {'; '.join(below)}", more),
         views=views,
@@ -83,17 +90,17 @@ def _pictures(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
     return [{**chart, "numbers": chart["numbers"][: max(1, len(choices))]}]
 
 
-def _view(name: str, shown: Sequence[tuple[Found, str, str]]) -> dict[str, Any]:
+def _view(name: str, shown: Sequence[tuple[AnalysedRun, str, str]]) -> dict[str, Any]:
     first = shown[0][0].finding
-    images = min(len(one.finding.arrays["shown_x"]) for one, _, _ in shown)
+    images = min(len(entry.finding.arrays["shown_x"]) for entry, _, _ in shown)
     classes = first.about.get("classes", [])
     rows = []
     for i in range(images):
         label = int(first.arrays["label"][i])
         said = wording.class_name(str(classes[label] if label < len(classes) else label))
-        cells = [picture(first.arrays["shown_x"][i]), *(_cell(one.finding, choice, i) for one, choice, _ in shown)]
+        cells = [picture(first.arrays["shown_x"][i]), *(_cell(entry.finding, choice, i) for entry, choice, _ in shown)]
         rows.append(row(f"image {first.arrays['index'][i]}, {said}", cells))
-    columns = [column("image"), *(column(head, one.run) for one, _, head in shown)]
+    columns = [column("image"), *(column(head, entry.run) for entry, _, head in shown)]
     return {"name": name, "file": name, "columns": columns, "rows": rows}
 
 
@@ -123,26 +130,28 @@ def _highest(scores: np.ndarray, count: int) -> np.ndarray:
 # ---------------------------------------------------------------- overlaps
 
 
-def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
+def _overlaps(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
     """How many of the patches that one chooses another chooses too; the last bar is what chance gives."""
     pairs = [
-        (a, b) for a, b in combinations(WORDS, 2) if any(one.finding.of("patch_overlap", f"{a}, {b}") for one in found)
+        (a, b)
+        for a, b in combinations(WORDS, 2)
+        if any(entry.finding.of("patch_overlap", f"{a}, {b}") for entry in analysed)
     ]
     if not pairs:
         return []
     rows = [f"{a} × {b}" for a, b in pairs] + ["by chance"]
     series: list[Bars] = []
-    for one in found:
-        results = [one.finding.of("patch_overlap", f"{a}, {b}") for a, b in pairs]
-        chance = [round(float(one.finding.facts["chance"]), 5), None, None]
+    for entry in analysed:
+        results = [entry.finding.of("patch_overlap", f"{a}, {b}") for a, b in pairs]
+        chance = [round(float(entry.finding.facts["chance"]), 5), None, None]
         values = [triple(result) if result else None for result in results]
-        series.append({"run": one.run, "name": one.name, "values": [*values, chance]})
-    facts = found[0].finding.facts
+        series.append({"run": entry.run, "name": entry.name, "values": [*values, chance]})
+    facts = analysed[0].finding.facts
     most = ", ".join(MOST[name] for name in MOST if any(name in pair for pair in pairs))
     return [
         bars_chart(
             id=f"saliency-overlap-{place}",
-            file=_file(found),
+            file=_file(analysed),
             title="Do they choose the same patches?",
             rows=rows,
             total=True,
@@ -151,15 +160,15 @@ def _overlaps(place: int, found: Sequence[Found]) -> list[dict[str, Any]]:
             series=series,
             differences=[],
             caption=_about(
-                found,
+                analysed,
                 f"each chooses {facts['patches']} of {facts['of']} patches of "
                 f"{facts['patch_size']}×{facts['patch_size']}: {most}",
                 "intervals: bootstrap 95%",
             ),
             numbers=[
                 numbers(
-                    ["", *(one["name"] for one in series)],
-                    [[name, *(_words(one["values"][at]) for one in series)] for at, name in enumerate(rows)],
+                    ["", *(entry["name"] for entry in series)],
+                    [[name, *(_words(entry["values"][at]) for entry in series)] for at, name in enumerate(rows)],
                 )
             ],
         )

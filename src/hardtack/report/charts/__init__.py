@@ -78,12 +78,12 @@ def _section_of(entry: Entry, entries: dict[str, Entry]) -> Section:
 
 
 def _drawn(entry: Entry, runs: Sequence[Run]) -> list[Chart]:
-    made: list[Chart] = entry.make(runs)
-    for chart in made:
+    drawn_charts: list[Chart] = entry.make(runs)
+    for chart in drawn_charts:
         missing = [key for key in REQUIRED if key not in chart]
         if missing:
             raise UserError(f"a chart of '{entry.name}' has no '{missing[0]}'; it needs {', '.join(REQUIRED)}")
-    return made
+    return drawn_charts
 
 
 def _check_ids(drawn: Sequence[Chart]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import Subject, attacked, described, side_by_side
+from hardtack.report.charts.comparable_runs import ComparedRun, attacked, comparable_results, described
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers
 from hardtack.report.kinds.stack import stack_chart
@@ -25,8 +25,8 @@ MOST = 7  # attacks with a colour of their own
 def breakdown_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """One chart, to switch between evaluations; the first has most runs."""
     last = {id(result) for run in runs for result in _last_of_each_evaluation(run)}
-    groups = side_by_side(runs, lambda result: id(result) in last, _alike)
-    views = [_view(subjects) for subjects in groups]
+    groups = comparable_results(runs, lambda result: id(result) in last, _alike)
+    views = [_view(compared_runs) for compared_runs in groups]
     if not views:
         return []
     views.sort(key=lambda view: (-len(view["bars"]), -len(view["parts"])))
@@ -43,20 +43,20 @@ def breakdown_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _last_of_each_evaluation(run: Run) -> list[Result]:
     """Where several threats were tried, the last result is the worst case over them."""
-    found: dict[Any, Result] = {}
+    last_results: dict[Any, Result] = {}
     for result in run.results:
         attacked = result.metric in ("robust_accuracy", "worst_case_accuracy")
         if attacked and result.suite not in SWEEPS and result.extra.get("broken_by") is not None:
-            found[result.evaluation, result.extra.get("column")] = result
-    return list(found.values())
+            last_results[result.evaluation, result.extra.get("column")] = result
+    return list(last_results.values())
 
 
 def _alike(result: Result) -> tuple[Any, ...]:
     return (*comparable(result), result.extra.get("column"))
 
 
-def _view(subjects: Sequence[Subject]) -> dict[str, Any]:
-    results = [subject.results[-1] for subject in subjects]
+def _view(compared_runs: Sequence[ComparedRun]) -> dict[str, Any]:
+    results = [compared.results[-1] for compared in compared_runs]
     total: Counter[str] = Counter()
     for result in results:
         total.update(result.extra["broken_by"])
@@ -65,13 +65,13 @@ def _view(subjects: Sequence[Subject]) -> dict[str, Any]:
     parts = [STANDING, *_short(shown), *([OTHERS] if rest else []), WRONG]
     roles = ["standing", *(str(place) for place in range(len(parts) - 2)), "wrong"]
     bars = []
-    for subject, result in zip(subjects, results, strict=True):
+    for compared, result in zip(compared_runs, results, strict=True):
         broken = result.extra["broken_by"]
         fallen = [broken.get(name, 0) for name in shown]
         fallen += [sum(broken.get(name, 0) for name in rest)] if rest else []
         standing = round(result.value * result.n)
         counts = [standing, *fallen, max(0, result.n - standing - sum(fallen))]
-        bars.append({"run": subject.run, "name": subject.name, "n": result.n, "counts": counts})
+        bars.append({"run": compared.run, "name": compared.name, "n": result.n, "counts": counts})
     first = results[0]
     column = first.extra.get("column")
     return {

@@ -7,7 +7,7 @@ from typing import Any
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import described, file_of, side_by_side
+from hardtack.report.charts.comparable_runs import comparable_results, described, file_of
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers, rounded
 from hardtack.report.kinds.reliability import reliability_chart
@@ -23,10 +23,10 @@ METRIC = "expected_calibration_error"
 def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """A reliability diagram of every run: accuracy against confidence, and how many images are how sure."""
     charts = []
-    groups = side_by_side(runs, lambda result: result.metric == METRIC and bool(result.extra.get("bins")))
-    for place, subjects in enumerate(groups):
-        results = [subject.results[-1] for subject in subjects]
-        pairs = list(zip(subjects, results, strict=True))
+    groups = comparable_results(runs, lambda result: result.metric == METRIC and bool(result.extra.get("bins")))
+    for place, compared_runs in enumerate(groups):
+        results = [compared.results[-1] for compared in compared_runs]
+        pairs = list(zip(compared_runs, results, strict=True))
         charts.append(
             reliability_chart(
                 id=f"calibration-{place}",
@@ -35,19 +35,22 @@ def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
                 x="confidence",
                 panels=[
                     {
-                        "run": subject.run,
-                        "name": subject.name,
+                        "run": compared.run,
+                        "name": compared.name,
                         "error": wording.number(result.value, METRIC),
                         "n": result.n,
                         "bins": [[rounded(value) for value in bin] for bin in result.extra["bins"]],
                     }
-                    for subject, result in pairs
+                    for compared, result in pairs
                 ],
                 caption=described(
                     results[0], "hatched: the gap between confidence and accuracy; below the diagonal too sure"
                 ),
                 numbers=[
-                    numbers(["Run", "Calibration error"], [[one.name, wording.with_interval(r)] for one, r in pairs])
+                    numbers(
+                        ["Run", "Calibration error"],
+                        [[compared.name, wording.with_interval(r)] for compared, r in pairs],
+                    )
                 ],
             )
         )

@@ -14,7 +14,7 @@ UNTOLD = ("n", "batch_size", "shown")  # what `about` says better, and settings 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class AnalysedRun:
     """One finding; `run` is the run's place among all, which is its colour."""
 
     run: int
@@ -24,25 +24,31 @@ class Found:
     @property
     def weights(self) -> str:
         """Which weights were looked at."""
-        return next((str(one.weights_sha256) for one in self.finding.results if one.weights_sha256), "")
+        return next((str(entry.weights_sha256) for entry in self.finding.results if entry.weights_sha256), "")
 
 
-def findings_beside(runs: Sequence[Run], analysis: str, alike: Callable[[Finding], Hashable]) -> list[list[Found]]:
-    """The findings of each chart, the fullest chart first; of repeated ones the newest is kept."""
+def comparable_findings(
+    runs: Sequence[Run], analysis: str | Sequence[str], alike: Callable[[Finding], Hashable]
+) -> list[list[AnalysedRun]]:
+    """The findings of each chart, the one with most runs first; of repeated ones the newest is kept.
+
+    `analysis` is its name, or its names. Findings share a chart where `alike` returns the same for them.
+    """
+    names = (analysis,) if isinstance(analysis, str) else analysis
     charts: dict[Any, dict[tuple[int, str], Finding]] = defaultdict(dict)
     for number, run in enumerate(runs):
         for finding in run.findings:  # oldest first
-            if finding.analysis == analysis:
+            if finding.analysis in names:
                 charts[alike(finding)][number, str(finding.about.get("checkpoint") or "")] = finding
-    made = [_named(found, runs) for found in charts.values()]
-    return sorted(made, key=lambda found: -len(found))
+    made = [_named(analysed, runs) for analysed in charts.values()]
+    return sorted(made, key=lambda analysed: -len(analysed))
 
 
-def charts_of(
-    groups: Sequence[Sequence[Found]], draw: Callable[[int, Sequence[Found]], list[dict[str, Any]]]
+def charts_of_groups(
+    groups: Sequence[Sequence[AnalysedRun]], draw: Callable[[int, Sequence[AnalysedRun]], list[dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """What `draw` makes of every group; where several have a chart of one title, it ends with what tells them apart."""
-    drawn = [draw(place, found) for place, found in enumerate(groups)]
+    drawn = [draw(place, analysed) for place, analysed in enumerate(groups)]
     for title in dict.fromkeys(chart["title"] for charts in drawn for chart in charts):
         places = [place for place, charts in enumerate(drawn) if any(chart["title"] == title for chart in charts)]
         for place, apart in zip(places, distinguish([_settings(groups[place]) for place in places]), strict=True):
@@ -52,28 +58,28 @@ def charts_of(
     return [chart for charts in drawn for chart in charts]
 
 
-def _settings(found: Sequence[Found]) -> dict[str, Any]:
+def _settings(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     """Those that all of them share, and the images."""
     first, *others = [
         {
-            "data": one.finding.about.get("data"),
-            **{key: value for key, value in one.finding.settings.items() if key not in UNTOLD},
-            "n": one.finding.about.get("n"),
+            "data": entry.finding.about.get("data"),
+            **{key: value for key, value in entry.finding.settings.items() if key not in UNTOLD},
+            "n": entry.finding.about.get("n"),
         }
-        for one in found
+        for entry in analysed
     ]
     return {key: value for key, value in first.items() if all(other.get(key) == value for other in others)}
 
 
-def _named(found: dict[tuple[int, str], Finding], runs: Sequence[Run]) -> list[Found]:
-    several = len({number for number, _ in found}) < len(found)
+def _named(analysed: dict[tuple[int, str], Finding], runs: Sequence[Run]) -> list[AnalysedRun]:
+    several = len({number for number, _ in analysed}) < len(analysed)
     return [
-        Found(
+        AnalysedRun(
             run=number,
             name=f"{runs[number].label} ({checkpoint})" if several and checkpoint else runs[number].label,
             finding=finding,
         )
-        for (number, checkpoint), finding in sorted(found.items(), key=lambda one: one[0])
+        for (number, checkpoint), finding in sorted(analysed.items(), key=lambda entry: entry[0])
     ]
 
 
@@ -88,9 +94,11 @@ def described(finding: Finding, *more: str) -> str:
     return " · ".join(part for part in (f"{data}, {wording.image_count(n or 0)}" if data else "", *more) if part)
 
 
-def models_of(found: Sequence[Found], most: int = 3) -> str:
+def models_of(analysed: Sequence[AnalysedRun], most: int = 3) -> str:
     """The networks that were looked at, unless they are many."""
-    models = list(dict.fromkeys(str(one.finding.about["model"]) for one in found if one.finding.about.get("model")))
+    models = list(
+        dict.fromkeys(str(entry.finding.about["model"]) for entry in analysed if entry.finding.about.get("model"))
+    )
     return wording.listed(models) if len(models) <= most else f"{len(models)} networks"
 
 

@@ -14,7 +14,7 @@ from hardtack.results import Result, Run, source_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class ComparedRun:
     """One row or colour of a chart; `run` is the run's place among all, which is its colour."""
 
     run: int
@@ -26,15 +26,15 @@ class Subject:
     def of(self, metric: str, **settings: Any) -> Result | None:
         """The one result of this metric whose attack has these settings."""
         for result in self.results:
-            known = result.attack_settings
-            if result.metric == metric and all(known.get(key) == value for key, value in settings.items()):
+            attack_settings = result.attack_settings
+            if result.metric == metric and all(attack_settings.get(key) == value for key, value in settings.items()):
                 return result
         return None
 
     def beside(self, metric: str, evaluation: str) -> Result | None:
         """What else the same evaluation measured."""
-        found = [one for one in self.all_results if (one.metric, one.evaluation) == (metric, evaluation)]
-        return found[-1] if found else None
+        matches = [other for other in self.all_results if (other.metric, other.evaluation) == (metric, evaluation)]
+        return matches[-1] if matches else None
 
 
 def where(result: Result) -> tuple[Hashable, ...]:
@@ -42,11 +42,11 @@ def where(result: Result) -> tuple[Hashable, ...]:
     return result.data, result.n, result.data_description, source_of(result)
 
 
-def side_by_side(
+def comparable_results(
     runs: Sequence[Run],
     wanted: Callable[[Result], bool],
     alike: Callable[[Result], tuple[Hashable, ...]] = where,
-) -> list[list[Subject]]:
+) -> list[list[ComparedRun]]:
     """The subjects of each chart, the fullest chart first; of repeated results the newest is kept."""
     charts: dict[Any, dict[Any, dict[Any, Result]]] = defaultdict(lambda: defaultdict(dict))
     for number, run in enumerate(runs):
@@ -54,19 +54,21 @@ def side_by_side(
             who = (number, result.checkpoint or "", result.weights_sha256)
             what = (result.metric, result.attack, result.threat, result.extra.get("column"))
             charts[alike(result)][who][what] = result
-    made = [_subjects(found, runs) for found in charts.values()]
-    return sorted(made, key=lambda subjects: -len(subjects))
+    groups = [_compared(by_weights, runs) for by_weights in charts.values()]
+    return sorted(groups, key=lambda compared_runs: -len(compared_runs))
 
 
-def _subjects(found: dict[Any, dict[Any, Result]], runs: Sequence[Run]) -> list[Subject]:
-    several = len({number for number, *_ in found}) < len(found)
-    subjects = []
-    for number, checkpoint, _ in sorted(found, key=lambda who: (who[0], str(who[1:]))):
+def _compared(by_weights: dict[Any, dict[Any, Result]], runs: Sequence[Run]) -> list[ComparedRun]:
+    several = len({number for number, *_ in by_weights}) < len(by_weights)
+    compared_runs = []
+    for number, checkpoint, _ in sorted(by_weights, key=lambda who: (who[0], str(who[1:]))):
         run = runs[number]
         name = f"{run.label} ({checkpoint})" if several and checkpoint else run.label
-        results = list(found[number, checkpoint, _].values())
-        subjects.append(Subject(run=number, name=name, folder=run.path, results=results, all_results=run.results))
-    return subjects
+        results = list(by_weights[number, checkpoint, _].values())
+        compared_runs.append(
+            ComparedRun(run=number, name=name, folder=run.path, results=results, all_results=run.results)
+        )
+    return compared_runs
 
 
 def described(result: Result, *more: str) -> str:

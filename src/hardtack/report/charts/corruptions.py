@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, triple, where
+from hardtack.report.charts.comparable_runs import ComparedRun, comparable_results, described, file_of, triple, where
 from hardtack.report.charts.paired_bars import paired_bars_chart
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers, rounded
@@ -32,13 +32,13 @@ def corruption_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
     def alike(result: Result) -> tuple[Any, ...]:
         """How the images were made; what frost is laid over them, which only its own cells say, counts for all."""
-        known = result.attack_settings
-        how = (str(known.get(name)) for name in ("constants", "files", "jpeg"))
+        settings = result.attack_settings
+        how = (str(settings.get(name)) for name in ("constants", "files", "jpeg"))
         return (*where(result), *how, overlays.get(result.evaluation))
 
     charts = []
-    for place, subjects in enumerate(side_by_side(runs, _is_cell, alike)):
-        charts += [_heat_map(place, subjects), _type_bars(place, subjects)]
+    for place, compared_runs in enumerate(comparable_results(runs, _is_cell, alike)):
+        charts += [_heat_map(place, compared_runs), _type_bars(place, compared_runs)]
     return charts
 
 
@@ -46,41 +46,50 @@ def _is_cell(result: Result) -> bool:
     return result.metric == ONE_VIEW and {"type", "severity"} <= set(result.attack_settings)
 
 
-def _about(subjects: Sequence[Subject]) -> str:
-    first = subjects[0].results[0]
+def _about(compared_runs: Sequence[ComparedRun]) -> str:
+    first = compared_runs[0].results[0]
     constants = first.attack_settings.get("constants")
-    settings = _merged(subjects)
+    settings = _merged(compared_runs)
     return described(first, f"{constants} constants" if constants else "", *wording.making(settings))
 
 
-def _merged(subjects: Sequence[Subject]) -> dict[str, Any]:
+def _merged(compared_runs: Sequence[ComparedRun]) -> dict[str, Any]:
     """The settings of all cells: only frost's say what is laid over the images."""
-    return {name: value for one in subjects for result in one.results for name, value in result.attack_settings.items()}
+    return {
+        name: value
+        for measured in compared_runs
+        for result in measured.results
+        for name, value in result.attack_settings.items()
+    }
 
 
-def _file(subjects: Sequence[Subject]) -> str:
-    first, jpeg = subjects[0].results[0], _merged(subjects).get("jpeg")
+def _file(compared_runs: Sequence[ComparedRun]) -> str:
+    first, jpeg = compared_runs[0].results[0], _merged(compared_runs).get("jpeg")
     return file_of(first, source_of(first), f"jpeg{jpeg}" if jpeg else "")
 
 
-def _types(subjects: Sequence[Subject]) -> list[str]:
-    return list(dict.fromkeys(result.attack_settings["type"] for one in subjects for result in one.results))
+def _types(compared_runs: Sequence[ComparedRun]) -> list[str]:
+    return list(
+        dict.fromkeys(result.attack_settings["type"] for compared in compared_runs for result in compared.results)
+    )
 
 
-def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
-    types = _types(subjects)
-    severities = sorted({result.attack_settings["severity"] for one in subjects for result in one.results})
-    views = [_map(subject, types, severities) for subject in subjects]
+def _heat_map(place: int, compared_runs: Sequence[ComparedRun]) -> dict[str, Any]:
+    types = _types(compared_runs)
+    severities = sorted(
+        {result.attack_settings["severity"] for compared in compared_runs for result in compared.results}
+    )
+    views = [_map(compared, types, severities) for compared in compared_runs]
     return heat_chart(
         id=f"corruptions-{place}",
-        file=_file(subjects),
+        file=_file(compared_runs),
         title="Accuracy by corruption and severity",
         x="severity",
         rows=[wording.spaced(name) for name in types],
         columns=[str(severity) for severity in severities],
         views=views,
         label="Run",
-        caption=_about(subjects),
+        caption=_about(compared_runs),
         numbers=[
             numbers(
                 ["Corruption", *(f"severity {severity}" for severity in severities), "mean"],
@@ -95,17 +104,17 @@ def _heat_map(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
     )
 
 
-def _map(subject: Subject, types: Sequence[str], severities: Sequence[int]) -> dict[str, Any]:
-    found = [[subject.of(ONE_VIEW, type=name, severity=severity) for severity in severities] for name in types]
-    columns = list(zip(*found, strict=True))
+def _map(compared: ComparedRun, types: Sequence[str], severities: Sequence[int]) -> dict[str, Any]:
+    grid = [[compared.of(ONE_VIEW, type=name, severity=severity) for severity in severities] for name in types]
+    columns = list(zip(*grid, strict=True))
     return {
-        "run": subject.run,
-        "name": subject.name,
-        "file": subject.name,
-        "cells": [[triple(one) if one else None for one in row] for row in found],
-        "row_means": [_mean(row) for row in found],
+        "run": compared.run,
+        "name": compared.name,
+        "file": compared.name,
+        "cells": [[triple(measured) if measured else None for measured in row] for row in grid],
+        "row_means": [_mean(row) for row in grid],
         "column_means": [_mean(column) for column in columns],
-        "mean": _mean([one for row in found for one in row]),
+        "mean": _mean([measured for row in grid for measured in row]),
     }
 
 
@@ -119,20 +128,20 @@ def _words(value: float | None) -> str:
     return wording.number(value, ONE_VIEW)
 
 
-def _type_bars(place: int, subjects: Sequence[Subject]) -> dict[str, Any]:
-    types = _types(subjects)
+def _type_bars(place: int, compared_runs: Sequence[ComparedRun]) -> dict[str, Any]:
+    types = _types(compared_runs)
     results = [
-        [[one for one in subject.results if one.attack_settings["type"] == name] for name in types]
-        for subject in subjects
+        [[measured for measured in compared.results if measured.attack_settings["type"] == name] for name in types]
+        for compared in compared_runs
     ]
     severities = {len(cell) for cells in results for cell in cells if cell}
     depth = f"mean over {severities.pop()} severities" if len(severities) == 1 else "mean over the severities measured"
     return paired_bars_chart(
-        subjects,
+        compared_runs,
         [wording.spaced(name) for name in types],
         results,
         id=f"corruption-types-{place}",
-        file=_file(subjects),
+        file=_file(compared_runs),
         title="Accuracy by corruption",
-        caption=f"{depth} · {_about(subjects)} · intervals: 95%",
+        caption=f"{depth} · {_about(compared_runs)} · intervals: 95%",
     )

@@ -9,7 +9,7 @@ import numpy as np
 
 from hardtack.base.registry import charts
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import Subject, described, file_of, side_by_side, triple, where
+from hardtack.report.charts.comparable_runs import ComparedRun, comparable_results, described, file_of, triple, where
 from hardtack.report.charts.paired_bars import paired_bars_chart
 from hardtack.report.charts.section import Section
 from hardtack.report.kinds.chart import numbers, rounded
@@ -27,12 +27,16 @@ ALIKE = ("share", "patches", "patch_size", "masks", "choose")  # settings that a
 def occlusion_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """For each choice of masks: the spread of accuracy over them, and the mean confidence by kind."""
     charts = []
-    for place, subjects in enumerate(side_by_side(runs, _wanted, _alike)):
-        kinds = list(dict.fromkeys(one.attack_settings["kind"] for subject in subjects for one in subject.results))
-        if any(subject.of(ACCURACY) for subject in subjects):
-            charts.append(_spread(place, subjects, kinds))
-        if any(subject.of(CONFIDENCE) for subject in subjects):
-            charts.append(_confidence(place, subjects, kinds))
+    for place, compared_runs in enumerate(comparable_results(runs, _wanted, _alike)):
+        kinds = list(
+            dict.fromkeys(
+                measured.attack_settings["kind"] for compared in compared_runs for measured in compared.results
+            )
+        )
+        if any(compared.of(ACCURACY) for compared in compared_runs):
+            charts.append(_spread(place, compared_runs, kinds))
+        if any(compared.of(CONFIDENCE) for compared in compared_runs):
+            charts.append(_confidence(place, compared_runs, kinds))
     return charts
 
 
@@ -46,9 +50,9 @@ def _alike(result: Result) -> tuple[Any, ...]:
 
 def _about(result: Result) -> str:
     """`7 patches of 4×4 (10%), 100 masks, chosen at random`."""
-    known = result.attack_settings
-    size, share, masks, choose = (known.get(name) for name in ("patch_size", "share", "masks", "choose"))
-    parts = [f"{known['patches']} patches" if "patches" in known else "patches"]
+    settings = result.attack_settings
+    size, share, masks, choose = (settings.get(name) for name in ("patch_size", "share", "masks", "choose"))
+    parts = [f"{settings['patches']} patches" if "patches" in settings else "patches"]
     parts[0] += f" of {size}×{size}" if size else ""
     parts[0] += f" ({100 * share:.3g}%)" if isinstance(share, float) else ""
     parts.append(f"{masks} mask{'' if masks == 1 else 's'} per image" if masks else "")
@@ -65,17 +69,17 @@ def _file(result: Result) -> str:
     return file_of(result, f"{result.attack_settings.get('masks', '')} masks".strip())
 
 
-def _spread(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> dict[str, Any]:
+def _spread(place: int, compared_runs: Sequence[ComparedRun], kinds: Sequence[str]) -> dict[str, Any]:
     series: list[Strips] = [
         {
-            "run": subject.run,
-            "name": subject.name,
-            "clean": _clean(subject),
-            "values": [_masks(subject, kind) for kind in kinds],
+            "run": compared.run,
+            "name": compared.name,
+            "clean": _clean(compared),
+            "values": [_masks(compared, kind) for kind in kinds],
         }
-        for subject in subjects
+        for compared in compared_runs
     ]
-    first = subjects[0].results[0]
+    first = compared_runs[0].results[0]
     return strips_chart(
         id=f"occlusion-{place}",
         file=_file(first),
@@ -85,17 +89,17 @@ def _spread(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> di
         series=series,
         caption=f"{_about(first)} · {_images(first)} · dots: accuracy under each mask; box: their middle half; "
         "✕: right under every mask; bar: clean",
-        numbers=[_spread_numbers(subjects, kinds)],
+        numbers=[_spread_numbers(compared_runs, kinds)],
     )
 
 
-def _clean(subject: Subject) -> list[float | None] | None:
-    clean = subject.beside("clean_accuracy", subject.results[0].evaluation)
+def _clean(compared: ComparedRun) -> list[float | None] | None:
+    clean = compared.beside("clean_accuracy", compared.results[0].evaluation)
     return triple(clean) if clean else None
 
 
-def _masks(subject: Subject, kind: str) -> Strip | None:
-    mean, worst = subject.of(ACCURACY, kind=kind), subject.of(WORST, kind=kind)
+def _masks(compared: ComparedRun, kind: str) -> Strip | None:
+    mean, worst = compared.of(ACCURACY, kind=kind), compared.of(WORST, kind=kind)
     if mean is None:
         return None
     points = [round(float(value), 5) for value in mean.extra.get("distribution", [])]
@@ -103,27 +107,27 @@ def _masks(subject: Subject, kind: str) -> Strip | None:
     return {"mean": triple(mean), "worst": triple(worst) if worst else None, "points": points, "quartiles": quartiles}
 
 
-def _spread_numbers(subjects: Sequence[Subject], kinds: Sequence[str]) -> dict[str, Any]:
+def _spread_numbers(compared_runs: Sequence[ComparedRun], kinds: Sequence[str]) -> dict[str, Any]:
     rows = []
-    for subject in subjects:
+    for compared in compared_runs:
         for kind in kinds:
-            if (found := _masks(subject, kind)) is None:
+            if (strip := _masks(compared, kind)) is None:
                 continue
-            points, worst, clean = found["points"], found["worst"] or [None], _clean(subject) or [None]
+            points, worst, clean = strip["points"], strip["worst"] or [None], _clean(compared) or [None]
             ends = [min(points), max(points)] if points else [None, None]
-            shown = [clean[0], found["mean"][0], *ends, worst[0]]
-            rows.append([subject.name, wording.spaced(kind), *(wording.number(value) for value in shown)])
+            shown = [clean[0], strip["mean"][0], *ends, worst[0]]
+            rows.append([compared.name, wording.spaced(kind), *(wording.number(value) for value in shown)])
     return numbers(["Run", "Kind", "Clean", "Mean over masks", "Lowest mask", "Highest mask", "Right under all"], rows)
 
 
-def _confidence(place: int, subjects: Sequence[Subject], kinds: Sequence[str]) -> dict[str, Any]:
-    found = [[subject.of(CONFIDENCE, kind=kind) for kind in kinds] for subject in subjects]
-    first = next(one for row in found for one in row if one)
-    clean = [next((one.extra.get("clean_confidence") for one in row if one), None) for row in found]
+def _confidence(place: int, compared_runs: Sequence[ComparedRun], kinds: Sequence[str]) -> dict[str, Any]:
+    grid = [[compared.of(CONFIDENCE, kind=kind) for kind in kinds] for compared in compared_runs]
+    first = next(measured for row in grid for measured in row if measured)
+    clean = [next((measured.extra.get("clean_confidence") for measured in row if measured), None) for row in grid]
     return paired_bars_chart(
-        subjects,
+        compared_runs,
         [wording.spaced(kind) for kind in kinds],
-        [[[one] if one else [] for one in row] for row in found],
+        [[[measured] if measured else [] for measured in row] for row in grid],
         last=("clean image", clean),
         id=f"confidence-{place}",
         file=_file(first),

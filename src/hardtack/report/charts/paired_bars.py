@@ -15,7 +15,7 @@ import numpy as np
 
 from hardtack.base.errors import UserError
 from hardtack.report import wording
-from hardtack.report.charts.comparable_runs import Subject
+from hardtack.report.charts.comparable_runs import ComparedRun
 from hardtack.report.kinds.bars import bars_chart
 from hardtack.report.kinds.chart import Chart, numbers, rounded
 from hardtack.results import Result, lower_is_better, per_image, read_verdicts
@@ -42,7 +42,7 @@ class Bar:
 
 
 def paired_bars_chart(
-    subjects: Sequence[Subject],
+    compared_runs: Sequence[ComparedRun],
     rows: Sequence[str],
     results: Sequence[Sequence[Sequence[Result]]],
     *,
@@ -51,19 +51,19 @@ def paired_bars_chart(
     baseline: bool = True,
     **about: Any,
 ) -> Chart:
-    """`results[subject][row]` are what a bar is the mean of.
+    """`results[run][row]` are what a bar is the mean of.
 
-    Of several rows a last one is the mean, unless `last` gives it a name and a value for each subject. `x` is the name
+    Of several rows a last one is the mean, unless `last` gives it a name and a value for each run. `x` is the name
     of the axis (by default the metric's), `baseline`: the first run is the baseline until the reader chooses another.
     """
     metric = next(result.metric for bars in results for bar in bars for result in bar)
-    made = [_bars(subject, cells) for subject, cells in zip(subjects, results, strict=True)]
+    run_bars = [_bars(compared, cells) for compared, cells in zip(compared_runs, results, strict=True)]
     if last is not None:
         name, values = last
-        made = [[*bars, None if v is None else Bar(v, math.nan)] for bars, v in zip(made, values, strict=True)]
+        run_bars = [[*bars, None if v is None else Bar(v, math.nan)] for bars, v in zip(run_bars, values, strict=True)]
     elif len(rows) > 1:
         name = MEAN
-        made = [[*bars, _mean([bar for bar in bars if bar]) if all(bars) else None] for bars in made]
+        run_bars = [[*bars, _mean([bar for bar in bars if bar]) if all(bars) else None] for bars in run_bars]
     total = last is not None or len(rows) > 1
     shown = [*rows, *([name] if total else [])]
     return bars_chart(
@@ -72,47 +72,50 @@ def paired_bars_chart(
         lower=lower_is_better(metric),
         x=x or wording.metric_name(metric),
         series=[
-            {"run": subject.run, "name": subject.name, "values": [_within(_triple(bar)) for bar in bars]}
-            for subject, bars in zip(subjects, made, strict=True)
+            {"run": compared.run, "name": compared.name, "values": [_within(_triple(bar)) for bar in bars]}
+            for compared, bars in zip(compared_runs, run_bars, strict=True)
         ],
-        differences=[[_differences(ours, base) for ours in made] for base in made] if len(made) > 1 else [],
+        differences=[[_differences(ours, base) for ours in run_bars] for base in run_bars] if len(run_bars) > 1 else [],
         choose={
             "label": "Compare with",
-            "options": ["nothing", *(subject.name for subject in subjects)],
+            "options": ["nothing", *(compared.name for compared in compared_runs)],
             "chosen": 1 if baseline else 0,
         }
-        if len(subjects) > 1
+        if len(compared_runs) > 1
         else None,
         numbers=[
             numbers(
-                ["", *(subject.name for subject in subjects)],
-                [[row, *(_words(bars[place]) for bars in made)] for place, row in enumerate(shown)],
+                ["", *(compared.name for compared in compared_runs)],
+                [[row, *(_words(bars[place]) for bars in run_bars)] for place, row in enumerate(shown)],
             )
         ],
         **about,
     )
 
 
-def _bars(subject: Subject, cells: Sequence[Sequence[Result]]) -> list[Bar | None]:
+def _bars(compared: ComparedRun, cells: Sequence[Sequence[Result]]) -> list[Bar | None]:
     files = {result.verdicts for results in cells for result in results if result.verdicts}
-    columns = {name: _verdicts(subject, name) for name in files}
+    columns = {name: _verdicts(compared, name) for name in files}
     return [_bar(results, columns) if results else None for results in cells]
 
 
-def _verdicts(subject: Subject, name: str) -> dict[str, Any]:
+def _verdicts(compared: ComparedRun, name: str) -> dict[str, Any]:
     try:
-        return read_verdicts(subject.folder / name)
+        return read_verdicts(compared.folder / name)
     except (UserError, OSError):
         return {}
 
 
 def _bar(results: Sequence[Result], columns: dict[str, dict[str, Any]]) -> Bar:
     value = float(np.mean([result.value for result in results]))
-    known = [columns.get(result.verdicts or "", {}) for result in results]
-    vectors = [per_image(result, found) if found else None for result, found in zip(results, known, strict=True)]
+    verdict_columns = [columns.get(result.verdicts or "", {}) for result in results]
+    vectors = [
+        per_image(result, verdicts) if verdicts else None
+        for result, verdicts in zip(results, verdict_columns, strict=True)
+    ]
     whole = [vector for vector in vectors if vector is not None and len(vector) == results[0].n]
-    if len(whole) == len(results) and "index" in known[0]:
-        return Bar.of(value, known[0]["index"], np.mean(whole, axis=0))
+    if len(whole) == len(results) and "index" in verdict_columns[0]:
+        return Bar.of(value, verdict_columns[0]["index"], np.mean(whole, axis=0))
     # Severities err on the same images: the mean's interval is at most as wide as theirs are on average.
     halves = [(r.high - r.low) / 2 for r in results if r.low is not None and r.high is not None]
     return Bar(value, float(np.mean(halves)) if halves else math.nan)
@@ -148,9 +151,9 @@ def _triple(bar: Bar | None) -> list[float | None] | None:
     return [rounded(bar.value), rounded(bar.value - bar.half), rounded(bar.value + bar.half)]
 
 
-def _within(found: list[float | None] | None) -> list[float | None] | None:
+def _within(interval: list[float | None] | None) -> list[float | None] | None:
     """A share's interval ends where shares do."""
-    return found and [None if bound is None else min(1.0, max(0.0, bound)) for bound in found]
+    return interval and [None if bound is None else min(1.0, max(0.0, bound)) for bound in interval]
 
 
 def _words(bar: Bar | None) -> str:

@@ -130,9 +130,9 @@ def _points_of(gaps: Points) -> str:
 
 def _parts(runs: Sequence[Run]) -> dict[str, str]:
     """Every number that an objective reports of itself, and what it is called."""
-    found = {key for run in runs for line in lines_of(run, "train") for key in line if is_number(line[key])}
-    own = sorted(found - set(ELSEWHERE) - set(PARTS))
-    named = {key: title for key, title in PARTS.items() if key in found}
+    reported = {key for run in runs for line in lines_of(run, "train") for key in line if is_number(line[key])}
+    own = sorted(reported - set(ELSEWHERE) - set(PARTS))
+    named = {key: title for key, title in PARTS.items() if key in reported}
     return named | {key: key.replace("_", " ").capitalize() for key in own}
 
 
@@ -178,7 +178,7 @@ def _threat(settings: Any) -> str:
         return ""
     if isinstance(settings.get("threat"), str):
         return str(settings["threat"])
-    return next((found for value in settings.values() if (found := _threat(value))), "")
+    return next((reported for value in settings.values() if (reported := _threat(value))), "")
 
 
 # ---------------------------------------------------------------- as charts

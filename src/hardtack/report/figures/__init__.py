@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from hardtack.base.errors import UserError
 from hardtack.report import charts, kinds, palette
 from hardtack.report.figures.examples import examples_figure
-from hardtack.report.figures.masks import masks_figure
+from hardtack.report.figures.mask_snapshots import mask_snapshots_figure
 from hardtack.report.figures.sheet import STYLE, caption, file_name, save
-from hardtack.report.masks import strips
+from hardtack.report.mask_snapshots import read_mask_snapshots
 from hardtack.results import Gallery, read_runs
 
 
@@ -30,9 +30,9 @@ def write_figures(
     with rc_context(STYLE):
         for name, figure in _figures(drawn):
             written += save(figure, [folder / f"{name}.{format}" for format in formats])
-        for strip in strips(runs)[0]:
-            name = f"masks-{file_name(strip.name)}"
-            written += save(masks_figure(strip), [folder / f"{name}.{format}" for format in formats])
+        for run_masks in read_mask_snapshots(runs)[0]:
+            name = f"masks-{file_name(run_masks.name)}"
+            written += save(mask_snapshots_figure(run_masks), [folder / f"{name}.{format}" for format in formats])
         for run in runs:
             for gallery in run.galleries:
                 if len(gallery.x):

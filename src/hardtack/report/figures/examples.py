@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from hardtack.report import pictures, wording
+from hardtack.report import attack_examples, wording
 from hardtack.report.figures.sheet import literal
 from hardtack.results import Gallery
 
@@ -16,8 +16,8 @@ GRID_ROWS = 6
 
 def examples_figure(gallery: Gallery) -> Figure:
     count = min(GRID_ROWS, len(gallery.x))
-    factor = pictures.magnification([gallery])
-    delta = pictures.perturbation(gallery)
+    factor = attack_examples.magnification([gallery])
+    delta = attack_examples.perturbation(gallery)
     figure = Figure(figsize=(3.9, 1.35 * count), layout="constrained")
     panels = figure.subplots(count, 3, squeeze=False)
     for row in range(count):
@@ -26,8 +26,8 @@ def examples_figure(gallery: Gallery) -> Figure:
         size = wording.size(float(gallery.size[row]), gallery.threat)
         shown: Sequence[tuple[Any, str]] = (
             (gallery.x[row], label),
-            (pictures.to_uint8(gallery.x_adv[row]), f"{label} → {prediction}"),
-            (pictures.magnified(delta[row], factor), f"×{factor}, size {size}" if size else "not attacked"),
+            (attack_examples.to_uint8(gallery.x_adv[row]), f"{label} → {prediction}"),
+            (attack_examples.magnified(delta[row], factor), f"×{factor}, size {size}" if size else "not attacked"),
         )
         for panel, (image, title) in zip(panels[row], shown, strict=True):
             panel.imshow(image, interpolation="nearest")

@@ -76,9 +76,9 @@ def bars_figure(chart: dict[str, Any]) -> Figure:
     from hardtack.report.figures.sheet import INK, key, literal
 
     base = chart["choose"]["chosen"] - 1 if chart["choose"] else -1
-    values = [one["values"] for one in chart["series"]] if base < 0 else chart["differences"][base]
-    bars = [{**one, "values": values[place]} for place, one in enumerate(chart["series"]) if place != base]
-    shown = [(one["run"], one["name"], one["values"]) for one in palette.with_lanes(bars)]
+    values = [entry["values"] for entry in chart["series"]] if base < 0 else chart["differences"][base]
+    bars = [{**entry, "values": values[place]} for place, entry in enumerate(chart["series"]) if place != base]
+    shown = [(entry["run"], entry["name"], entry["values"]) for entry in palette.with_lanes(bars)]
     order = _sorted(shown, len(chart["rows"]), total=chart["total"])
     figure, axes, lane = row_axes([chart["rows"][row] for row in order], len(shown), height=0.11)
     for at, (run, _, values) in enumerate(shown):

@@ -41,10 +41,10 @@ def dots_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
 
     series = palette.with_lanes(view["series"])
     figure, axes, lane = row_axes(view["rows"], len(series), height=0.1)
-    for at, one in enumerate(series):
-        colour = palette.colour(one["run"])
+    for at, entry in enumerate(series):
+        colour = palette.colour(entry["run"])
         for row in range(len(view["rows"])):
-            clean, robust = (values and values[row] for values in (one["clean"], one["robust"]))
+            clean, robust = (values and values[row] for values in (entry["clean"], entry["robust"]))
             y = row + lane(at)
             if clean and robust:
                 axes.plot([robust[0], clean[0]], [y, y], color=colour, linewidth=0.8, alpha=0.5)
@@ -53,6 +53,6 @@ def dots_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
             if robust:
                 axes.plot(robust[0], y, "o", color=colour, markersize=3.8)
     percent_axis(axes, -0.01, 1.01)
-    axes.set_xlabel(chart["x"] + " (open: clean, filled: under attack)" * any(one["robust"] for one in series))
-    key(figure, [(one["name"], palette.colour(one["run"])) for one in series])
+    axes.set_xlabel(chart["x"] + " (open: clean, filled: under attack)" * any(entry["robust"] for entry in series))
+    key(figure, [(entry["name"], palette.colour(entry["run"])) for entry in series])
     return figure

@@ -27,9 +27,9 @@ from PIL import Image
 
 from hardtack.base.registry import kinds
 from hardtack.report import palette
+from hardtack.report.attack_examples import data_uri
 from hardtack.report.kinds.chart import numbers as number_table
 from hardtack.report.kinds.chart import switch
-from hardtack.report.pictures import data_uri
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,11 +106,11 @@ def pictured(all_: Sequence[T], most: int) -> tuple[Sequence[T], str]:
 def shown_runs(view: dict[str, Any]) -> dict[str, Any]:
     """The view as far as paper has room for it: without what belongs to runs that have no colour."""
 
-    def kept(one: dict[str, Any]) -> bool:
-        return one.get("run", 0) < len(palette.COLOURS)
+    def kept(entry: dict[str, Any]) -> bool:
+        return entry.get("run", 0) < len(palette.COLOURS)
 
-    places = [place for place, one in enumerate(view["columns"]) if kept(one)]
-    rows = [{**one, "cells": [one["cells"][place] for place in places]} for one in view["rows"] if kept(one)]
+    places = [place for place, entry in enumerate(view["columns"]) if kept(entry)]
+    rows = [{**entry, "cells": [entry["cells"][place] for place in places]} for entry in view["rows"] if kept(entry)]
     return {**view, "columns": [view["columns"][place] for place in places], "rows": rows}
 
 
@@ -127,9 +127,11 @@ def _said(views: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What stands below the pictures, for those who read tables."""
     tables = []
     for view in views:
-        if any(cell and cell["text"] for one in view["rows"] for cell in one["cells"]):
-            rows = [[one["name"], *(cell["text"] if cell else "—" for cell in one["cells"])] for one in view["rows"]]
-            tables.append(number_table(["", *(one["name"] for one in view["columns"])], rows, view["name"]))
+        if any(cell and cell["text"] for entry in view["rows"] for cell in entry["cells"]):
+            rows = [
+                [entry["name"], *(cell["text"] if cell else "—" for cell in entry["cells"])] for entry in view["rows"]
+            ]
+            tables.append(number_table(["", *(entry["name"] for entry in view["columns"])], rows, view["name"]))
     return tables
 
 

@@ -60,7 +60,7 @@ def matrix_chart(
     *, x: str, y: str, views: Sequence[tuple[str, Mapping[tuple[str, str], Triple]]], **about: Any
 ) -> Chart:
     """A heat map without means; `views` are names and cells by (row, column)."""
-    made = [_view(name, cells) for name, cells in views if cells]
+    matrix_views = [_view(name, cells) for name, cells in views if cells]
     tables = [
         number_table(
             [y, *view["columns"]],
@@ -70,9 +70,9 @@ def matrix_chart(
             ],
             view["name"],
         )
-        for view in made
+        for view in matrix_views
     ]
-    return heat_chart(x=x, y=y, views=made, numbers=tables, **about)
+    return heat_chart(x=x, y=y, views=matrix_views, numbers=tables, **about)
 
 
 def close_scale(views: Sequence[tuple[str, Mapping[tuple[str, str], Triple]]], step: float = 0.05) -> list[float]:
@@ -129,8 +129,8 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
         bold = "bold" if means and (row == rows - 1 or column == columns - 1) else "normal"
         if columns > 14:  # no room for numbers
             continue
-        said, ink = f"{100 * value:.1f}", _ink_on(colour)
-        axes.text(x[column], y[row], said, ha="center", va="center", fontsize=8, color=ink, weight=bold)
+        text, ink = f"{100 * value:.1f}", _ink_on(colour)
+        axes.text(x[column], y[row], text, ha="center", va="center", fontsize=8, color=ink, weight=bold)
     axes.set_xticks(x, [literal(name) for name in heads])
     axes.set_yticks(y, [literal(name) for name in names])
     axes.set_xlim(-0.55, x[-1] + 0.55)

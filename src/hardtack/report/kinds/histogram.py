@@ -53,7 +53,7 @@ def histogram_chart(
 
 def histogram_view(
     name: str,
-    found: Sequence[Mapping[str, Any]],
+    series_values: Sequence[Mapping[str, Any]],
     *,
     x: str,
     y: str = "density",
@@ -63,9 +63,9 @@ def histogram_view(
     file: str | None = None,
 ) -> dict[str, Any]:
     """From `values` of each run, over the same bins for all; or from `edges` and `density` that are already counted."""
-    values = [np.asarray(one["values"], dtype=float) for one in found if "values" in one]
+    values = [np.asarray(entry["values"], dtype=float) for entry in series_values if "values" in entry]
     edges = _edges(values, bins, within) if values else np.empty(0)
-    series = [_series(one, edges) for one in found]
+    series = [_series(entry, edges) for entry in series_values]
     return {"name": name, "file": file or name, "x": x, "y": y, "log": log, "series": series}
 
 
@@ -78,15 +78,15 @@ def _edges(values: Sequence[np.ndarray], bins: int | None, within: tuple[float, 
     return np.linspace(low, high, (bins or usual) + 1)
 
 
-def _series(one: Mapping[str, Any], edges: np.ndarray) -> dict[str, Any]:
-    made = {"run": one["run"], "name": one["name"]}
-    if "values" not in one:
-        known = {key: _short(one[key]) for key in ("edges", "density")}
-        return made | known | ({"mean": float(one["mean"])} if one.get("mean") is not None else {})
-    values = np.asarray(one["values"], dtype=float)
+def _series(entry: Mapping[str, Any], edges: np.ndarray) -> dict[str, Any]:
+    series_entry = {"run": entry["run"], "name": entry["name"]}
+    if "values" not in entry:
+        summary = {key: _short(entry[key]) for key in ("edges", "density")}
+        return series_entry | summary | ({"mean": float(entry["mean"])} if entry.get("mean") is not None else {})
+    values = np.asarray(entry["values"], dtype=float)
     density, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges, density=True)
     quartiles = np.quantile(values, (0.25, 0.5, 0.75))
-    return made | {
+    return series_entry | {
         "edges": [float(f"{value:.10g}") for value in edges],  # bins of values that hardly differ are narrow
         "density": _short(density),
         "mean": float(f"{values.mean():.6g}"),
@@ -102,10 +102,10 @@ def _short(values: Any) -> list[float]:
 
 def _summed(view: dict[str, Any]) -> dict[str, Any]:
     rows = []
-    for one in view["series"]:
-        known = [one.get("mean"), one.get("spread"), *one.get("quartiles", (None, None, None))]
+    for entry in view["series"]:
+        summary = [entry.get("mean"), entry.get("spread"), *entry.get("quartiles", (None, None, None))]
         rows.append(
-            [one["name"], *("—" if value is None else f"{value:.4g}" for value in known), str(one.get("n", "—"))]
+            [entry["name"], *("—" if value is None else f"{value:.4g}" for value in summary), str(entry.get("n", "—"))]
         )
     return number_table(
         ["Run", "mean", "standard deviation", "lower quartile", "median", "upper quartile", "n"], rows, view["name"]
@@ -120,17 +120,19 @@ def histogram_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
 
     figure = Figure(figsize=(4.4, 2.9), layout="constrained")
     axes = figure.add_subplot()
-    for one in view["series"]:
-        run = one["run"]
+    for entry in view["series"]:
+        run = entry["run"]
         faded = run >= len(palette.COLOURS)
         look: dict[str, Any] = {"color": palette.colour(run), "zorder": 1 if faded else 2}
-        axes.stairs(one["density"], one["edges"], fill=True, alpha=0 if faded else 0.15, color=palette.colour(run))
+        axes.stairs(entry["density"], entry["edges"], fill=True, alpha=0 if faded else 0.15, color=palette.colour(run))
         dashed = run >= palette.SOLID and not faded
-        label = None if faded else literal(one["name"])
-        axes.stairs(one["density"], one["edges"], label=label, linestyle="--" if dashed else "-", linewidth=1.3, **look)
-        if "mean" in one and not faded:
+        label = None if faded else literal(entry["name"])
+        axes.stairs(
+            entry["density"], entry["edges"], label=label, linestyle="--" if dashed else "-", linewidth=1.3, **look
+        )
+        if "mean" in entry and not faded:
             place = axes.get_xaxis_transform()
-            axes.plot(one["mean"], 0.03, "v", markersize=5, transform=place, **look)
+            axes.plot(entry["mean"], 0.03, "v", markersize=5, transform=place, **look)
     if view["log"]:
         log_axis(axes)
     axes.set_xlabel(literal(view["x"]))

@@ -55,8 +55,12 @@ def scatter_view(
     file: str | None = None,
 ) -> dict[str, Any]:
     series = [
-        {"run": one["run"], "name": one["name"], **{key: _short(one.get(key)) for key in ("x", "y", "low", "high")}}
-        for one in points
+        {
+            "run": entry["run"],
+            "name": entry["name"],
+            **{key: _short(entry.get(key)) for key in ("x", "y", "low", "high")},
+        }
+        for entry in points
     ]
     axes = {"x": {"label": x, "kind": x_kind}, "y": {"label": y, "kind": y_kind}}
     return {"name": name, "file": file or name, **axes, "series": series}
@@ -77,14 +81,18 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
 
 
 def _together(series: Sequence[Mapping[str, Any]]) -> str:
-    found = correlation([one["x"] for one in series], [one["y"] for one in series])
-    if found is None:
+    correlations = correlation([entry["x"] for entry in series], [entry["y"] for entry in series])
+    if correlations is None:
         return ""
-    return f"over {len(series)} runs: Spearman's ρ {found[0]:.2f}, Pearson's r {found[1]:.2f}".replace("-", "−")
+    return f"over {len(series)} runs: Spearman's ρ {correlations[0]:.2f}, Pearson's r {correlations[1]:.2f}".replace(
+        "-", "−"
+    )
 
 
 def _numbers(view: Mapping[str, Any]) -> dict[str, Any]:
-    rows = [[one["name"], *(_said(one[axis], view[axis]["kind"]) for axis in ("x", "y"))] for one in view["series"]]
+    rows = [
+        [entry["name"], *(_said(entry[axis], view[axis]["kind"]) for axis in ("x", "y"))] for entry in view["series"]
+    ]
     return numbers(["Run", view["x"]["label"], view["y"]["label"]], rows, view["name"])
 
 
@@ -105,15 +113,17 @@ def scatter_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(4.4, 3.1), layout="constrained")
     axes = figure.add_subplot()
     scale = {name: 100 if view[name]["kind"] == "percent" else 1 for name in ("x", "y")}
-    faint = [one for one in view["series"] if one["run"] >= len(palette.COLOURS)]
+    faint = [entry for entry in view["series"] if entry["run"] >= len(palette.COLOURS)]
     more = f"{len(faint)} more" if len(faint) < len(view["series"]) else None
-    for one in view["series"]:
-        run, x, y = one["run"], scale["x"] * one["x"], scale["y"] * one["y"]
-        faded = one in faint
-        if one["low"] is not None and one["high"] is not None:
-            axes.plot([x, x], [scale["y"] * one["low"], scale["y"] * one["high"]], color=INK, linewidth=0.8, zorder=1)
+    for entry in view["series"]:
+        run, x, y = entry["run"], scale["x"] * entry["x"], scale["y"] * entry["y"]
+        faded = entry in faint
+        if entry["low"] is not None and entry["high"] is not None:
+            axes.plot(
+                [x, x], [scale["y"] * entry["low"], scale["y"] * entry["high"]], color=INK, linewidth=0.8, zorder=1
+            )
         mark = "s" if run >= palette.SOLID and not faded else "o"
-        label = literal(one["name"]) if not faded else more if one is faint[0] else None
+        label = literal(entry["name"]) if not faded else more if entry is faint[0] else None
         axes.plot(x, y, mark, color=palette.colour(run), markersize=4 if faded else 6, label=label, zorder=2)
     for name, put in (("x", axes.set_xlabel), ("y", axes.set_ylabel)):
         put(literal(view[name]["label"]) + (" (%)" if scale[name] == 100 else ""))

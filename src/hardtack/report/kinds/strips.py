@@ -70,28 +70,28 @@ def strips_figure(chart: dict[str, Any]) -> Figure:
     series = palette.with_lanes(chart["series"])
     figure, axes, lane = row_axes(chart["rows"], len(series), height=0.2)
     lowest = 1.0
-    for at, one in enumerate(series):
-        colour = palette.colour(one["run"])
-        for row, found in enumerate(one["values"]):
-            if not found:
+    for at, entry in enumerate(series):
+        colour = palette.colour(entry["run"])
+        for row, strip in enumerate(entry["values"]):
+            if not strip:
                 continue
             y = row + lane(at)
-            places = np.arange(len(found["points"]))
+            places = np.arange(len(strip["points"]))
             jitter = ((places * 0.618034) % 1 - 0.5) * 0.5 / len(series)
-            axes.scatter(found["points"], y + jitter, s=4, color=colour, alpha=0.5, linewidth=0)
-            if found["quartiles"]:
+            axes.scatter(strip["points"], y + jitter, s=4, color=colour, alpha=0.5, linewidth=0)
+            if strip["quartiles"]:
                 axes.boxplot(
-                    [found["points"]], positions=[y], widths=0.5 / len(series), orientation="horizontal",
+                    [strip["points"]], positions=[y], widths=0.5 / len(series), orientation="horizontal",
                     showfliers=False, showcaps=False, whis=0, manage_ticks=False,
                     boxprops={"linewidth": 0.8, "color": INK}, medianprops={"color": INK, "linewidth": 1},
                 )  # fmt: skip
-            if found["worst"]:
-                axes.plot(found["worst"][0], y, "x", color=colour, markersize=5)
-            if one["clean"]:
-                axes.plot(one["clean"][0], y, "|", color=colour, markersize=9, markeredgewidth=2)
-            known = [*found["points"], found["mean"][0], *(found["worst"] or [])[:1]]
-            lowest = min(lowest, *known)
+            if strip["worst"]:
+                axes.plot(strip["worst"][0], y, "x", color=colour, markersize=5)
+            if entry["clean"]:
+                axes.plot(entry["clean"][0], y, "|", color=colour, markersize=9, markeredgewidth=2)
+            shares = [*strip["points"], strip["mean"][0], *(strip["worst"] or [])[:1]]
+            lowest = min(lowest, *shares)
     percent_axis(axes, max(0.0, np.floor(10 * lowest - 0.2) / 10))
     axes.set_xlabel(chart["x"])
-    key(figure, [(one["name"], palette.colour(one["run"])) for one in series])
+    key(figure, [(entry["name"], palette.colour(entry["run"])) for entry in series])
     return figure

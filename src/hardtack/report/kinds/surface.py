@@ -60,10 +60,10 @@ def surface_chart(
 
 def _scale(grids: Sequence[np.ndarray]) -> tuple[float, float]:
     """One for all. A surface that shoots up somewhere must not flatten the others."""
-    known = np.concatenate([grid[np.isfinite(grid)] for grid in grids])
-    if not len(known):
+    finite = np.concatenate([grid[np.isfinite(grid)] for grid in grids])
+    if not len(finite):
         return 0.0, 1.0
-    low, high = float(known.min()), float(np.quantile(known, HIGHEST))
+    low, high = float(finite.min()), float(np.quantile(finite, HIGHEST))
     return _short(low), _short(high if high > low else low + 1)
 
 

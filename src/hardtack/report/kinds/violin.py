@@ -52,15 +52,15 @@ def violin_chart(
 
 
 def violin_view(
-    name: str, rows: Sequence[str], found: Sequence[Mapping[str, Any]], *, x: str, file: str | None = None
+    name: str, rows: Sequence[str], shape: Sequence[Mapping[str, Any]], *, x: str, file: str | None = None
 ) -> dict[str, Any]:
-    known = [vector for one in found for vector in one["values"] if vector is not None]
-    finite = np.concatenate([np.asarray(vector, dtype=float) for vector in known])
+    vectors = [vector for entry in shape for vector in entry["values"] if vector is not None]
+    finite = np.concatenate([np.asarray(vector, dtype=float) for vector in vectors])
     finite = finite[np.isfinite(finite)]
     log = bool(len(finite)) and finite.min() > 0 and finite.max() > LONG * finite.min()
     series = [
-        {"run": one["run"], "name": one["name"], "values": [_shape(vector, log) for vector in one["values"]]}
-        for one in found
+        {"run": entry["run"], "name": entry["name"], "values": [_shape(vector, log) for vector in entry["values"]]}
+        for entry in shape
     ]
     return {"name": name, "file": file or name, "rows": list(rows), "x": x, "log": bool(log), "series": series}
 
@@ -72,14 +72,14 @@ def _shape(vector: Any, log: bool) -> dict[str, Any] | None:
     values = values[np.isfinite(values)]
     if not len(values):
         return None
-    found: dict[str, Any] = {
+    shape: dict[str, Any] = {
         "quartiles": [_short(value) for value in np.percentile(values, [25, 50, 75])],
         "mean": _short(values.mean()), "low": _short(values.min()), "high": _short(values.max()), "n": len(values),
     }  # fmt: skip
     if len(values) < FEW or values.min() == values.max():
-        return found | {"points": [_short(value) for value in values[:FEW]]}
+        return shape | {"points": [_short(value) for value in values[:FEW]]}
     at, density = outline(np.log(values) if log else values)
-    return found | {
+    return shape | {
         "at": [_short(value) for value in (np.exp(at) if log else at)],
         "density": [round(float(value), 4) for value in density],
     }
@@ -112,11 +112,11 @@ def violin_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(min(7.2, max(4.4, 0.9 + 0.16 * len(rows) * len(series))), 3.0), layout="constrained")
     axes = figure.add_subplot()
     wide = 0.86 / len(series)
-    for lane, one in enumerate(series):
-        for row, found in enumerate(one["values"]):
-            if found:
+    for lane, entry in enumerate(series):
+        for row, shape in enumerate(entry["values"]):
+            if shape:
                 _violin(
-                    axes, found, row + (lane - (len(series) - 1) / 2) * wide, 0.46 * wide, palette.colour(one["run"])
+                    axes, shape, row + (lane - (len(series) - 1) / 2) * wide, 0.46 * wide, palette.colour(entry["run"])
                 )
     if view["log"]:
         log_axis(axes)
@@ -129,19 +129,19 @@ def violin_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     axes.set_ylabel(literal(view["x"]))
     if len(chart["views"]) > 1:
         axes.set_title(literal(view["name"]), fontsize=9)
-    key(figure, [(one["name"], palette.colour(one["run"])) for one in series])
+    key(figure, [(entry["name"], palette.colour(entry["run"])) for entry in series])
     return figure
 
 
-def _violin(axes: Any, found: dict[str, Any], x: float, half: float, colour: str) -> None:
+def _violin(axes: Any, shape: dict[str, Any], x: float, half: float, colour: str) -> None:
     from hardtack.report.figures.sheet import INK
 
-    if "points" in found:
-        axes.plot([x] * len(found["points"]), found["points"], ".", color=colour, markersize=3)
+    if "points" in shape:
+        axes.plot([x] * len(shape["points"]), shape["points"], ".", color=colour, markersize=3)
     else:
-        side = half * np.array(found["density"])
-        axes.fill_betweenx(found["at"], x - side, x + side, color=colour, alpha=0.45, linewidth=0.6, edgecolor=colour)
-        low, middle, high = found["quartiles"]
+        side = half * np.array(shape["density"])
+        axes.fill_betweenx(shape["at"], x - side, x + side, color=colour, alpha=0.45, linewidth=0.6, edgecolor=colour)
+        low, middle, high = shape["quartiles"]
         axes.plot([x, x], [low, high], color=INK, linewidth=1.6, solid_capstyle="butt")
         axes.plot(x, middle, "_", color="white", markersize=3, markeredgewidth=1)
-    axes.plot(x, found["mean"], "o", color=INK, markersize=1.8)
+    axes.plot(x, shape["mean"], "o", color=INK, markersize=1.8)

@@ -10,8 +10,8 @@ from PIL import Image
 from run_folders import draw_digit
 
 from hardtack.report import wording
+from hardtack.report.attack_examples import attack_examples, data_uri, magnification, magnified
 from hardtack.report.charts.training import MOST_POINTS, training_charts
-from hardtack.report.pictures import data_uri, exhibits, magnification, magnified
 from hardtack.results import Gallery, Run
 
 
@@ -48,29 +48,31 @@ def test_small_pictures_keep_every_pixel_and_large_ones_stay_small():
 
 
 def test_runs_are_shown_on_the_same_images_and_every_run_is_seen():
-    (shown,) = exhibits([run("a", gallery([1, 2, 3])), run("b", gallery([2, 3, 4])), run("c", gallery([7, 8, 9]))])
+    (shown,) = attack_examples(
+        [run("a", gallery([1, 2, 3])), run("b", gallery([2, 3, 4])), run("c", gallery([7, 8, 9]))]
+    )
     held = {example.index: [attempt.run_name for attempt in example.attempts] for example in shown.examples}
     assert held[2] == held[3] == ["a", "b"]
     assert sum("c" in names for names in held.values()) == 3
     assert not shown.shared
-    assert exhibits([run("a", gallery([1, 2])), run("b", gallery([1, 2]))])[0].shared
+    assert attack_examples([run("a", gallery([1, 2])), run("b", gallery([1, 2]))])[0].shared
 
 
 def test_threats_are_not_mixed():
-    shown = exhibits([run("a", gallery([1]), gallery([1], threat="l2:0.5"))])
-    assert [exhibit.threat for exhibit in shown] == ["linf:8/255", "l2:0.5"]
+    shown = attack_examples([run("a", gallery([1]), gallery([1], threat="l2:0.5"))])
+    assert [group.threat for group in shown] == ["linf:8/255", "l2:0.5"]
 
 
 def test_attacks_are_not_mixed_and_what_was_done_twice_is_shown_once():
     few, all_of_them = gallery([1]), gallery([1, 2])
     patches = gallery([1], attack="patch_fool steps=5", limits="1 patch of 8×8")
     larger = gallery([1], attack="patch_fool steps=5", limits="1 patch of 16×16")
-    shown = exhibits([run("a", few, all_of_them, patches, larger)])
+    shown = attack_examples([run("a", few, all_of_them, patches, larger)])
     assert [(one.attack, one.limits) for one in shown] == [
         ("", ""), ("patch_fool steps=5", "1 patch of 8×8"), ("patch_fool steps=5", "1 patch of 16×16")
     ]  # fmt: skip
     assert {example.index: len(example.attempts) for example in shown[0].examples} == {1: 1, 2: 1}
-    (both,) = exhibits([run("a", gallery([1], checkpoint="best"), gallery([1], checkpoint="last"))])
+    (both,) = attack_examples([run("a", gallery([1], checkpoint="best"), gallery([1], checkpoint="last"))])
     assert [attempt.run_name for attempt in both.examples[0].attempts] == ["a (best)", "a (last)"]
 
 

@@ -17,7 +17,7 @@ from hardtack.results import Gallery, Run
 
 Key = tuple[int, int, bytes]  # index, label, pixels
 Holders = dict[Key, list[tuple[int, Run, Gallery, int]]]
-SHOWN = 8  # images of one exhibit; fewer where many runs are shown beside each other
+SHOWN = 8  # images of one attack; fewer where many runs are shown beside each other
 EXACT_SIDE = 64  # up to here PNG is small and every pixel counts; above it noise would fill megabytes
 
 
@@ -44,7 +44,7 @@ class Example:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exhibit:
+class AttackExamples:
     """Examples of one attack under one threat; one magnification for all, so that perturbations compare by eye."""
 
     attack: str
@@ -60,16 +60,16 @@ class Exhibit:
         return any(attempt.size for example in self.examples for attempt in example.attempts)
 
 
-def exhibits(runs: Sequence[Run]) -> list[Exhibit]:
+def attack_examples(runs: Sequence[Run]) -> list[AttackExamples]:
     """Galleries of all runs by attack and threat; an image that several runs were attacked on is shown once."""
     groups: dict[tuple[Any, ...], list[tuple[int, Run, Gallery]]] = defaultdict(list)
     for number, run in enumerate(runs):
         for gallery in run.galleries:
             about = (gallery.attack, gallery.threat, gallery.limits, gallery.x.shape[1:])
             groups[about].append((number, run, gallery))
-    made = [_exhibit(entries) for entries in groups.values()]
-    shown = [exhibit for exhibit in made if exhibit.examples]
-    return sorted(shown, key=lambda exhibit: not exhibit.attacked)
+    all_groups = [_group(entries) for entries in groups.values()]
+    shown = [group for group in all_groups if group.examples]
+    return sorted(shown, key=lambda group: not group.attacked)
 
 
 def magnification(galleries: Sequence[Gallery]) -> int:
@@ -114,7 +114,7 @@ def data_uri(pixels: np.ndarray) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def _exhibit(entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
+def _group(entries: list[tuple[int, Run, Gallery]]) -> AttackExamples:
     about = entries[0][2]
     factor = magnification([gallery for _, _, gallery in entries])
     holders: Holders = defaultdict(list)
@@ -123,11 +123,13 @@ def _exhibit(entries: list[tuple[int, Run, Gallery]]) -> Exhibit:
             # The pixels are part of the key: index 7 of another data set is another image.
             key = (index, int(gallery.label[row]), gallery.x[row].tobytes())
             # The same weights attacked twice in the same way, on 16 images and on all: once is enough.
-            if all((one, other.checkpoint) != (number, gallery.checkpoint) for one, _, other, _ in holders[key]):
+            if all(
+                (earlier, other.checkpoint) != (number, gallery.checkpoint) for earlier, _, other, _ in holders[key]
+            ):
                 holders[key].append((number, run, gallery, row))
     chosen = _choose(holders)
     everyone = {number for number, _, _ in entries}
-    return Exhibit(
+    return AttackExamples(
         attack=about.attack,
         threat=about.threat or "",
         limits=about.limits,

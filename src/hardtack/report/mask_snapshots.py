@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hardtack.base.errors import UserError
-from hardtack.report.pictures import data_uri
+from hardtack.report.attack_examples import data_uri
 from hardtack.results import Run, read_arrays
 
 SHOWN_EPOCHS = 8  # of more: the first, the last, and others evenly between them
@@ -20,7 +20,7 @@ FEW_IMAGES = 4  # where more than two runs have masks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Strip:
+class MaskSnapshots:
     """One run's masks: `images` k×H×W×3 uint8, `masks` epochs×k×rows×columns bool."""
 
     run: int
@@ -35,44 +35,44 @@ class Strip:
         return [len({mask.tobytes() for mask in masks}) for masks in self.masks]
 
 
-def strips(runs: Sequence[Run]) -> tuple[list[Strip], list[str]]:
+def read_mask_snapshots(runs: Sequence[Run]) -> tuple[list[MaskSnapshots], list[str]]:
     """The strips of the runs that have masks; and what could not be read, which must not cost the page."""
-    found, problems = [], []
+    snapshots, problems = [], []
     for number, run in enumerate(runs):
         try:
-            strip = _strip(number, run)
+            run_masks = _snapshots_of(number, run)
         except UserError as error:
             problems.append(f"{run.label}: {error}")
             warnings.warn(str(error), stacklevel=2)
             continue
-        found += [strip] if strip else []
-    return found, problems
+        snapshots += [run_masks] if run_masks else []
+    return snapshots, problems
 
 
-def shown(found: Sequence[Strip]) -> int:
+def images_shown(snapshots: Sequence[MaskSnapshots]) -> int:
     """Of how many images the page has room for the strips."""
-    return SHOWN_IMAGES if len(found) <= 2 else FEW_IMAGES
+    return SHOWN_IMAGES if len(snapshots) <= 2 else FEW_IMAGES
 
 
-def strip_view(strip: Strip, *, images: int = SHOWN_IMAGES) -> dict[str, Any]:
+def snapshots_view(run_masks: MaskSnapshots, *, images: int = SHOWN_IMAGES) -> dict[str, Any]:
     """As the page lays it out: each image once, and over it for every epoch the outline of what is hidden."""
-    rows, columns = strip.masks.shape[2:]
-    height, width = strip.images.shape[1:3]
+    rows, columns = run_masks.masks.shape[2:]
+    height, width = run_masks.images.shape[1:3]
     return {
-        "run": strip.run,
-        "name": strip.name,
-        "epochs": strip.epochs,
-        "varieties": strip.varieties,
-        "count": len(strip.images),
+        "run": run_masks.run,
+        "name": run_masks.name,
+        "epochs": run_masks.epochs,
+        "varieties": run_masks.varieties,
+        "count": len(run_masks.images),
         "box": f"0 0 {columns} {rows}",
         "patches": rows * columns,
         "ratio": f"{width}/{height}",
         "images": [
             {
-                "source": data_uri(strip.images[place]),
-                "cells": [{"path": outline(mask), "hidden": int(mask.sum())} for mask in strip.masks[:, place]],
+                "source": data_uri(run_masks.images[place]),
+                "cells": [{"path": outline(mask), "hidden": int(mask.sum())} for mask in run_masks.masks[:, place]],
             }
-            for place in range(min(images, len(strip.images)))
+            for place in range(min(images, len(run_masks.images)))
         ],
     }
 
@@ -91,7 +91,7 @@ def covered(image: np.ndarray, mask: np.ndarray, colour: Sequence[int], *, stren
     return np.where(hidden, np.round(painted), image).astype(np.uint8)
 
 
-def _strip(number: int, run: Run) -> Strip | None:
+def _snapshots_of(number: int, run: Run) -> MaskSnapshots | None:
     paths = {int(path.stem[6:]): path for path in run.path.glob("masks/epoch_*.npz") if path.stem[6:].isdigit()}
     if not paths:
         return None
@@ -104,7 +104,7 @@ def _strip(number: int, run: Run) -> Strip | None:
     for epoch, (others, other_masks) in zip(epochs, read, strict=True):
         if not np.array_equal(others, images) or other_masks.shape != masks.shape:
             raise UserError(f"{paths[epoch]} is of other images than {paths[epochs[-1]]}; remove it")
-    return Strip(
+    return MaskSnapshots(
         run=number,
         name=run.label,
         epochs=tuple(epochs),

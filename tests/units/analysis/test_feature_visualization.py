@@ -1,4 +1,4 @@
-"""Visions climb: towards their class, in their ball, from the same noise whatever else is asked for."""
+"""Feature visualizations climb: towards their class, in their ball, from the same noise whatever else is asked for."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.analysis import AnalysisContext
-from hardtack.analysis.feature_visualization.analysis import Visions, _Units
+from hardtack.analysis.feature_visualization.analysis import FeatureVisualization, _Units
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.models import tap
@@ -25,7 +25,7 @@ def vit():
 
 
 def look(model, data, **settings):
-    return ht.analyze(model, data, "visions", runtime=CPU, quiet=True, **{"steps": 4, **settings})
+    return ht.analyze(model, data, "feature_visualization", runtime=CPU, quiet=True, **{"steps": 4, **settings})
 
 
 class Linear(nn.Module):
@@ -66,7 +66,9 @@ def test_steps_are_as_many_as_asked_for_and_together_longer_than_the_radius():
     sizes = [look(model, (x, torch.tensor([0])), steps=steps, **ways).arrays["size"][0] for steps in (3, 30)]
     assert len(calls) == 33 and sizes == pytest.approx([0.1, 0.1], rel=1e-4)
     climb = (
-        Visions(steps=30, **ways).begin(AnalysisContext(model=model, data=(x, torch.tensor([0])), runtime=CPU)).attack
+        FeatureVisualization(steps=30, **ways)
+        .begin(AnalysisContext(model=model, data=(x, torch.tensor([0])), runtime=CPU))
+        .attack
     )
     assert climb.relative_step * climb.steps == pytest.approx(1.5)
 
@@ -125,7 +127,7 @@ def test_what_cannot_be_meant_is_refused(vit, settings, said):
 def test_names_of_classes_are_known(vit):
     data = ht.load_data("digits", "test")
     assert look(vit, data, n=2, classes=["4"]).facts["goals"] == ["4"]
-    assert Visions(classes=4).classes == ("4",)
+    assert FeatureVisualization(classes=4).classes == ("4",)
 
 
 def test_a_model_without_a_gradient_sees_nothing():
@@ -147,3 +149,12 @@ def test_answers_that_are_no_numbers_are_no_success():
     bright = (0.5 + 0.5 * torch.rand(2, 3, 8, 8), torch.tensor([0, 1]))
     with pytest.raises(UserError, match="answers NaN or infinity"):
         look(Fragile(), bright)
+
+
+def test_the_name_of_version_0_1_0_gives_the_same_pictures_under_its_own_id(vit):
+    x = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)).repeat(2, 1, 4, 4)
+    data = (x, torch.tensor([0, 1]))
+    new = look(vit, data, n=2, steps=1)
+    old = ht.analyze(vit, data, "visions", runtime=CPU, quiet=True, n=2, steps=1)
+    assert new.id.startswith("feature_visualization-") and old.id.startswith("visions-")
+    assert all((new.arrays[name] == old.arrays[name]).all() for name in new.arrays)
