@@ -29,7 +29,10 @@ ROOMS = {
 FREE = {"studies", "commands"}  # may import anything; nobody imports them, but each other and the two files of the root
 ROOT_FILES = {"__init__", "__main__"}
 # the modules of the base, each of which may import those before it
-BASE_ORDER = ("errors", "files", "arrays", "registry", "config", "randomness", "progress", "capture", "runtime", "cost")
+BASE_ORDER = (
+    "errors", "files", "arrays", "registry", "annotations", "layers", "config", "randomness", "progress", "capture",
+    "runtime", "cost",
+)  # fmt: skip
 LOOSE = {"corrupting"}
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}

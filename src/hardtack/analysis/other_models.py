@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from hardtack.base.config import build
+from hardtack.base.config import WrittenAsText, build
 from hardtack.base.errors import UserError
 from hardtack.base.registry import models
 from hardtack.evaluation.class_subset import ClassSubset
@@ -22,7 +22,7 @@ from hardtack.models.from_file import place_of, state_sha256
 
 
 @dataclass(frozen=True, kw_only=True)
-class Other:
+class Other(WrittenAsText):
     """`runs/b`, `timm:resnet50` (with its published weights), or `{name: timm:resnet50, pretrained: false}`.
 
     `weights` is a file for the network of that name. In Python `name` may be the module itself, called `label`.

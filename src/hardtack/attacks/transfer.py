@@ -22,7 +22,7 @@ from hardtack.attacks.minimum_norm import margin_at
 from hardtack.attacks.outcome import AttackOutcome, better, nothing_yet
 from hardtack.attacks.preserve_state import preserve_state
 from hardtack.attacks.targets import TargetChoice, aim
-from hardtack.base.config import check, choose
+from hardtack.base.config import WrittenAsText, check, choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.models import find_weights, rebuild
@@ -31,7 +31,7 @@ from hardtack.threats import Threat
 
 
 @dataclass(frozen=True)
-class Source:
+class Source(WrittenAsText):
     """A model to craft on: a run folder or weights file, read when first needed, or in Python the module itself."""
 
     given: str | nn.Module

@@ -75,7 +75,7 @@ class Registry:
             own_family = family or make.__module__.rpartition(".")[2]
             self._entries[name] = Entry(name, make, presets, text, own_family, papers, published)
             if isinstance(make, type):
-                make.registry = self  # type: ignore[attr-defined]  # so that a configuration can be written back
+                _REGISTRY_OF[make] = self
             return make
 
         return enter
@@ -145,6 +145,14 @@ class Registry:
             for path in sorted(folder.rglob("*.py")):
                 parts = path.relative_to(folder).with_suffix("").parts
                 yield ".".join([package, *(part for part in parts if part != "__init__")]), path
+
+
+_REGISTRY_OF: dict[type, Registry] = {}
+
+
+def registry_of(cls: type) -> Registry | None:
+    """The registry that a class was entered in, so that a configuration can be written back with its name."""
+    return _REGISTRY_OF.get(cls)
 
 
 def read_registrations(path: Path, module: str, registry: str) -> tuple[list[Listed], bool]:

@@ -8,12 +8,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from hardtack.base.config import WrittenAsText
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.threats.balls import BALLS, Ball, Eps
 
 
 @dataclass(frozen=True)
-class Threat:
+class Threat(WrittenAsText):
     """An lp ball around each image, in [0,1] pixel units. `eps` stays the fraction it was written as."""
 
     EXAMPLE: ClassVar[str] = "linf:8/255"

@@ -86,7 +86,7 @@ def test_a_name_begins_with_that_kinds_own_settings():
     trades = ["objective=trades", "objective.attack.threat=l2:0.5"]
     assert read_recipe(None, [*trades, "objective.attack.name=pgd"]).objective.attack.start == "random"
     assert read_recipe(None, [*trades, "objective.attack.name=fgsm"]).objective.attack.steps == 1
-    with pytest.raises(UserError, match=r"objective\.attack\.threat' is missing, say linf:8/255"):
+    with pytest.raises(UserError, match=r"objective\.attack\.threat' is missing, for example linf:8/255"):
         read_recipe(None, ["objective=trades", "objective.attack.name=fgsm"])
 
 
