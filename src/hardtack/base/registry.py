@@ -211,5 +211,5 @@ charts = Registry("charts", "chart", "hardtack.report.charts", "hardtack.analysi
 kinds = Registry("kinds", "kind of chart", "hardtack.report.kinds")
 executors = Registry("executors", "executor", "hardtack.engine.executors")
 suites = Registry("suites", "suite", "hardtack.evaluation.suites")
-metrics = Registry("metrics", "metric", "hardtack.results.metrics")
+metrics = Registry("metrics", "metric", "hardtack.results")
 verbs = Registry("verbs", "verb", "hardtack.commands")

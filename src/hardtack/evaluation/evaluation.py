@@ -17,6 +17,7 @@ from hardtack.evaluation.settings import suite_class
 from hardtack.results import (
     Result,
     append_results,
+    find_metric,
     is_share,
     read_results,
     read_verdicts,
@@ -67,12 +68,10 @@ class Evaluation:
     def __str__(self) -> str:
         first, last = self.results[0], self.results[-1]
         title = (last.attack or first.suite).removeprefix(f"{last.attack_settings.get('kind')} ")
-        suite = suite_class(first.suite) if first.suite in suites else None
-        details = suite.detail_metrics if suite is not None else ()
         lines = [f"{title} on {first.data}  ({self.id})"]
-        if any(result.metric in details for result in self.results) and suite is not None:
-            lines += suite.text_table(self.results)
-        shown = [result for result in self.results if result.metric not in details]
+        shown = [result for result in self.results if not find_metric(result.metric).per_view]
+        if len(shown) < len(self.results) and first.suite in suites:
+            lines += suite_class(first.suite).text_table(self.results)
         names = [_label(result) for result in shown]
         width = max(32, *(len(name) for name in names))
         for name, result in zip(names, shown, strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 
 from hardtack.results import Result, bootstrap, wilson
 from hardtack.results.intervals import resamples
-from hardtack.results.per_image import area_under
+from hardtack.results.metrics import area_under
 
 BINS = 15
 TOP_5_ABOVE = 10  # classes; with fewer, five of them say little

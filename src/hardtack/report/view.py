@@ -16,8 +16,8 @@ from hardtack.report.headlines import headlines, verdict
 from hardtack.report.history import is_number, said_warnings
 from hardtack.report.side_by_side import best_and_last, side_by_side
 from hardtack.report.tables import protocol_view, table_view
-from hardtack.results import REPORTED, Result, Run, leaderboard, protocol_tables, source_of
-from hardtack.results.leaderboard import CLEAN, ORDER
+from hardtack.results import REPORTED, Result, Run, find_metric, leaderboard, protocol_tables, source_of
+from hardtack.results.leaderboard import CLEAN
 
 TRAINING = "training"  # the section that stands after the examples, with tables of its own
 LEVEL_MEANS = {
@@ -202,7 +202,7 @@ def _measured(results: list[Result]) -> str:
 
 def _main(results: list[Result]) -> Result:
     """The number an evaluation was made for, whose interval is shown: that of its cells may be another."""
-    main = [result for result in results if result.metric in ORDER]
+    main = [result for result in results if find_metric(result.metric).order is not None]
     others = [result for result in results if result.metric != CLEAN and result.suite != "clean"]
     return (main or others or results)[0]
 

@@ -8,24 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hardtack.results import REPORTED, Result, is_share, source_of
+from hardtack.results import REPORTED, Result, find_metric, is_share, source_of
 
 WHOLE_BOX = "linf:1"  # any pixel may take any value: no bound at all
 NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
-METRICS = {
-    "clean_accuracy": "Clean accuracy",
-    "robust_accuracy": "Robust accuracy",
-    "worst_case_accuracy": "Worst case over all threats",
-    "top5_accuracy": "Top-5 accuracy",
-    "mean_corrupted_accuracy": "Mean accuracy under corruptions",
-    "corrupted_accuracy": "Accuracy under corruptions",
-    "mean_corruption_error": "mCE",
-    "relative_corruption_error": "Relative mCE",
-    "mean_flip_rate": "mFR",
-    "patch_accuracy": "Accuracy with damaged patches",
-    "worst_mask_accuracy": "Right under every mask",
-    "patch_confidence": "Confidence with damaged patches",
-}
 
 SOURCES = {
     "official": "official files",
@@ -35,7 +21,7 @@ SOURCES = {
 
 
 def metric_name(metric: str) -> str:
-    return METRICS.get(metric, metric.replace("_", " ").capitalize())
+    return find_metric(metric).title
 
 
 def number(value: float | None, metric: str = "robust_accuracy") -> str:

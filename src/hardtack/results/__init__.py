@@ -19,13 +19,12 @@ from hardtack.results.leaderboard import (
     curves,
     distinct_flags,
     leaderboard,
-    lower_is_better,
     protocol_tables,
     source_of,
 )
-from hardtack.results.per_image import per_image
-from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, is_share, paired, to_json, wilson
-from hardtack.results.runs import Gallery, Run, parse_threat, read_run, read_runs
+from hardtack.results.metrics import Metric, find_metric, is_share, lower_is_better, per_image
+from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, paired, to_json, wilson
+from hardtack.results.runs import Gallery, Run, read_run, read_runs
 from hardtack.results.store import (
     adversarial_folder,
     append_result,
@@ -38,6 +37,7 @@ from hardtack.results.store import (
     verdicts_path,
     write_verdicts,
 )
+from hardtack.results.threat_text import parse_threat
 
 __all__ = [
     "ANALYSIS",
@@ -49,6 +49,7 @@ __all__ = [
     "CurveSet",
     "Finding",
     "Gallery",
+    "Metric",
     "Paired",
     "Point",
     "ProtocolRow",
@@ -65,6 +66,7 @@ __all__ = [
     "curves",
     "distinct_flags",
     "distinguish",
+    "find_metric",
     "find_runs",
     "finding_path",
     "from_json",

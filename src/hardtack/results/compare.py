@@ -21,6 +21,7 @@ from hardtack.results import (
     bootstrap,
     comparable,
     distinguish,
+    find_metric,
     is_share,
     paired,
     per_image,
@@ -31,7 +32,6 @@ from hardtack.results import (
 from hardtack.results.leaderboard import CLEAN
 from hardtack.results.record import INCIDENTAL_SETTINGS
 
-SINGLE_VIEWS = (ONE_VIEW, "flip_probability")  # of one type and severity; their means are compared
 FLIPS = 2000
 _FLIPS_AT_ONCE = 64  # limits the memory that ten thousand images need
 
@@ -88,7 +88,7 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
 
 
 def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
-    wanted = [r for r in run.results if r.metric == metric or (metric is None and r.metric not in SINGLE_VIEWS)]
+    wanted = [r for r in run.results if r.metric == metric or (metric is None and not find_metric(r.metric).per_view)]
     # of several checkpoints the best represents the run, and of several measurements the newest
     order = sorted(wanted, key=lambda result: (result.checkpoint == "best", result.created))
     return {_key(result): result for result in order if result.verdicts}

@@ -15,7 +15,8 @@ import numpy as np
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
-from hardtack.results.record import Result, is_share
+from hardtack.results.metrics import is_share
+from hardtack.results.record import Result
 
 
 @dataclass(frozen=True, kw_only=True)

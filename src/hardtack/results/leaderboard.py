@@ -7,34 +7,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hardtack.base.errors import UserError
+from hardtack.results.metrics import find_metric, lower_is_better
 from hardtack.results.record import Result, comparable, same_table
-from hardtack.results.runs import Run, parse_threat
+from hardtack.results.runs import Run
+from hardtack.results.threat_text import parse_threat
 
 CLEAN = "clean_accuracy"
 ONE_VIEW = "corrupted_accuracy"
-# what a chart shows better: cells of a heat map, one bar of many, a whole distribution
-CHARTED = frozenset(
-    {
-        ONE_VIEW, "flip_probability", "patch_accuracy", "worst_mask_accuracy", "patch_confidence",
-        "expected_calibration_error",
-    }
-)  # fmt: skip
 AREA = "robustness_area"
 PROTOCOL = "protocol"
 ANALYSIS = "analysis"  # the suite of numbers that explain; each analysis has charts of its own
 REPORTED = "reported"  # the source of numbers that were read somewhere, not measured here
 SWEEPS = ("sweep", "curve")
-# Tables in the order of what a reader came for; others follow, and clean accuracies come last.
-ORDER = (
-    "worst_case_accuracy", "robust_accuracy", "mean_corrupted_accuracy", "mean_corruption_error",
-    "relative_corruption_error", "mean_flip_probability", "mean_flip_rate",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +110,7 @@ class ProtocolTable:
 
 
 def leaderboard(runs: Sequence[Run]) -> list[Table]:
-    """Tables of comparable results, in `ORDER` and of each kind the fullest first, those only reported last.
+    """Tables of comparable results in the order of their metrics, the fullest first, those only reported last.
 
     Rows stand by their first column, then by clean accuracy, best first.
     Sweeps are curves and appear in `curves`, protocols in `protocol_tables`. Clean accuracies stand beside the
@@ -129,7 +120,9 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
     shown: set[tuple[Any, ...]] = set()
     for run in runs:
         for result in _oldest_first(run.results):
-            if result.metric == CLEAN or result.metric in CHARTED or result.suite in (*SWEEPS, PROTOCOL, ANALYSIS):
+            if result.metric == CLEAN or find_metric(result.metric).charted:
+                continue
+            if result.suite in (*SWEEPS, PROTOCOL, ANALYSIS):
                 continue
             rows = groups[same_table(result)]
             clean = _clean_beside(result, run.results)
@@ -213,13 +206,15 @@ def source_of(result: Result) -> str:
     return str(result.extra.get("source", ""))
 
 
-def lower_is_better(metric: str) -> bool:
-    return metric.endswith(("error", "loss", "_rate", "flip_probability"))
-
-
 def _table_order(table: Table) -> tuple[Any, ...]:
-    place = ORDER.index(table.metric) if table.metric in ORDER else len(ORDER)
-    return place, table.source == REPORTED, -len(table.rows), table.suite, str(table.threats[0])
+    order = find_metric(table.metric).order
+    return (
+        math.inf if order is None else order,
+        table.source == REPORTED,
+        -len(table.rows),
+        table.suite,
+        str(table.threats[0]),
+    )
 
 
 def _oldest_first(results: Iterable[Result]) -> list[Result]:

@@ -15,7 +15,7 @@ from typing import Any
 from hardtack.base.errors import UserError
 from hardtack.results.intervals import Paired, bootstrap, paired, wilson
 
-__all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "is_share", "paired", "to_json", "wilson"]
+__all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "paired", "to_json", "wilson"]
 
 LEVELS = ("red", "yellow")
 
@@ -116,11 +116,6 @@ def same_table(result: Result) -> tuple[Any, ...]:
         result.data_description,
         str(result.extra.get("source", "")),
     )
-
-
-def is_share(metric: str) -> bool:
-    """Whether the metric is a fraction that reads best as a percentage."""
-    return metric.endswith(("accuracy", "rate", "error", "probability", "confidence", "success", "area"))
 
 
 def _essential(settings: Any) -> Any:

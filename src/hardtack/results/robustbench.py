@@ -19,7 +19,8 @@ from typing import Any
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import write_text
 from hardtack.results.record import Result
-from hardtack.results.runs import Run, parse_threat
+from hardtack.results.runs import Run
+from hardtack.results.threat_text import parse_threat
 
 IMAGES = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}  # images of its leaderboards
 BOARDS = {"linf": "Linf", "l2": "L2"}

@@ -6,7 +6,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -74,18 +73,6 @@ def read_run(path: str | Path) -> Run:
     if len(runs) > 1:
         raise UserError(f"{path} holds {len(runs)} runs; name one of them, for example {runs[0].path}")
     return runs[0]
-
-
-def parse_threat(text: str) -> tuple[str, float]:
-    """`"linf:8/255"` as ("linf", 0.0314); the report reads threats without the room that makes them."""
-    norm, colon, eps = text.partition(":")
-    try:
-        if not colon:
-            raise ValueError
-        numerator, _, denominator = eps.partition("/")
-        return norm, float(Fraction(numerator) / Fraction(denominator or "1"))
-    except (ValueError, ZeroDivisionError):
-        raise UserError(f"threat '{text}' is not of the form norm:eps, for example linf:8/255") from None
 
 
 def _labels(folders: list[Path]) -> list[str]:

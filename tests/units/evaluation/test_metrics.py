@@ -8,7 +8,7 @@ from torch import nn
 import hardtack as ht
 from hardtack.evaluation.scores import calibration_error, per_class, reliability
 from hardtack.results import per_image
-from hardtack.results.per_image import area_under
+from hardtack.results.metrics import area_under
 
 
 class Says(nn.Module):

@@ -23,8 +23,7 @@ from hardtack.evaluation.suites.perturbations import (
     official_sequences,
     sequence_results,
 )
-from hardtack.results import read_results, read_verdicts, to_json, write_verdicts
-from hardtack.results.per_image import per_image
+from hardtack.results import per_image, read_results, read_verdicts, to_json, write_verdicts
 from tiny_runs import settings as run_settings
 from tiny_runs import write_data
 

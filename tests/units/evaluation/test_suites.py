@@ -343,7 +343,7 @@ class Careless:
 
 @pytest.mark.parametrize("made", [lambda x: x[:1], lambda x: x.double(), lambda x: None, lambda x: x.numpy()])
 def test_an_attack_that_returns_no_images_is_refused(model, made):
-    with pytest.raises(UserError, match="Careless must return images as it was given them"):
+    with pytest.raises(UserError, match="Careless must return images of the type and shape it was given"):
         measure(model, pair(), suite="attacks", attacks=[Careless(made)])
 
 

@@ -13,7 +13,7 @@ from hardtack.evaluation.threat_stages import ThreatStages, all_threats, make_at
 @suites.register(
     "attacks", help="Robust accuracy under a list of attacks: attacks=[apgd_ce, {name: square, steps: 1000}]."
 )
-class Attacks(Suite):
+class AttacksSuite(Suite):
     """Several attacks one after the other."""
 
     takes = ("threat", "attacks", "union")

@@ -16,7 +16,7 @@ _GREY_LEVEL = 1 / 255
     "autoattack",
     help="Robust accuracy under AutoAttack: tier=exact, verified, fast or max; version=standard, plus or rand.",
 )
-class AutoAttack(Suite):
+class AutoAttackSuite(Suite):
     """The attacks of AutoAttack, one after the other, at every threat."""
 
     takes = ("threat", "tier", "version", "union")

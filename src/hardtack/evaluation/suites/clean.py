@@ -5,7 +5,7 @@ from hardtack.evaluation.suites.contract import Suite
 
 
 @suites.register("clean", help="Accuracy on the images as they are.")
-class Clean(Suite):
+class CleanSuite(Suite):
     """Accuracy, top-5 accuracy and calibration on the unchanged images."""
 
     accepts_all_settings = True

@@ -87,7 +87,6 @@ class Suite:
     curve                 whether its results belong to many radii and are drawn as a curve
     accepts_all_settings  whether settings of other suites are ignored instead of refused
     all_clean_metrics     whether top-5 accuracy and calibration on the unchanged images are reported too
-    detail_metrics        metrics that have one result per view; they are printed by `text_table`, not line by line
     """
 
     takes: ClassVar[tuple[str, ...]] = ()
@@ -95,7 +94,6 @@ class Suite:
     curve: ClassVar[bool] = False
     accepts_all_settings: ClassVar[bool] = False
     all_clean_metrics: ClassVar[bool] = False
-    detail_metrics: ClassVar[tuple[str, ...]] = ()
 
     def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
         """The attacks, threat by threat."""
@@ -111,7 +109,7 @@ class Suite:
 
     @classmethod
     def text_table(cls, results: Sequence[Result]) -> list[str]:
-        """Lines for the terminal that show the results of `detail_metrics`."""
+        """Lines for the terminal that show the results of metrics with `per_view`, which are not printed one by one."""
         return []
 
     def threat(self, config: EvaluationConfig) -> Threat:

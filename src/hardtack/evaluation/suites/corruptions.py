@@ -33,11 +33,10 @@ from hardtack.results import Result, bootstrap, wilson
 @suites.register(
     "corruptions", help="Accuracy under common corruptions, regenerated, or from official files with files=FOLDER."
 )
-class Corruptions(Suite):
+class CorruptionsSuite(Suite):
     """Accuracy under every type at every severity, their mean and, with ImageNet's constants, mCE."""
 
     takes = ("types", "severities", "constants", "files", "frost", "jpeg")
-    detail_metrics = ("corrupted_accuracy",)
 
     def views(self, config: EvaluationConfig, context: SuiteContext) -> Sequence[View]:
         severities = tuple(sorted(set(config.severities)))

@@ -17,7 +17,7 @@ from hardtack.results import Result
     "curve",
     help="Robust accuracy against eps from one minimum-norm search (fmn): the whole curve for the price of a point.",
 )
-class Curve(Suite):
+class CurveSuite(Suite):
     """The size of the smallest perturbation found decides the verdict at every radius."""
 
     takes = ("threat", "attack", "sweep")

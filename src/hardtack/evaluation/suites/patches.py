@@ -18,7 +18,7 @@ from hardtack.results import Result, bootstrap, wilson
     "patches",
     help="Accuracy and confidence with a few patches occluded, noisy, dropped or attacked, under many random masks.",
 )
-class Patches(Suite):
+class PatchesSuite(Suite):
     """For each kind of damage `patch_accuracy`, `worst_mask_accuracy` and `patch_confidence`."""
 
     takes = ("patches",)

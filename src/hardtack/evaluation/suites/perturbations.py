@@ -37,11 +37,10 @@ TOP = 5
     "perturbations",
     help="How often predictions flip while images change step by step, regenerated, or from official files=FOLDER.",
 )
-class Perturbations(Suite):
+class PerturbationsSuite(Suite):
     """Flip probabilities of each type, their mean, and mFR with ImageNet-P's types."""
 
     takes = ("types", "constants", "files")
-    detail_metrics = ("flip_probability",)
 
     def views(self, config: EvaluationConfig, context: SuiteContext) -> Sequence[View]:
         if config.files is not None:

@@ -14,7 +14,7 @@ from hardtack.threats import Threat
     "pgd",
     help="Robust accuracy under projected gradient ascent: 20 steps, or any attack with attack=NAME attack.KEY=VALUE.",
 )
-class Pgd(Suite):
+class PgdSuite(Suite):
     """One attack at one threat, or at each of several (`union`)."""
 
     takes = ("threat", "attack", "union")

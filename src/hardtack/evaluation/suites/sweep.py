@@ -16,7 +16,7 @@ from hardtack.results import Result
 @suites.register(
     "sweep", help="Robust accuracy against eps, from 0 to twice the threat: sweep=[…] in multiples of eps."
 )
-class Sweep(Suite):
+class SweepSuite(Suite):
     """The same attack at growing radii. An image that is broken in a small ball is broken in every larger one."""
 
     takes = ("threat", "attack", "sweep")

@@ -1,0 +1,19 @@
+"""Threats as text: results and the report read them without the room that makes them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hardtack.base.errors import UserError
+
+
+def parse_threat(text: str) -> tuple[str, float]:
+    """`"linf:8/255"` as ("linf", 0.0314)."""
+    norm, colon, eps = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        numerator, _, denominator = eps.partition("/")
+        return norm, float(Fraction(numerator) / Fraction(denominator or "1"))
+    except (ValueError, ZeroDivisionError):
+        raise UserError(f"threat '{text}' is not of the form norm:eps, for example linf:8/255") from None
