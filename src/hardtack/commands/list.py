@@ -166,10 +166,6 @@ def rows_of(kind: str, words: list[str]) -> Rows:
     return header, kept
 
 
-def _suites() -> Rows:
-    return ("name", ""), [(entry.name, entry.help) for entry in registry.suites.listing()]
-
-
 def _protocols() -> Rows:
     from hardtack.studies import list_protocols
 
@@ -203,7 +199,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "attacks": _entries(registry.attacks),
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),
-    "suites": _suites,
+    "suites": _entries(registry.suites),
     "analyses": _entries(registry.analyses),
     "protocols": _protocols,
     "recipes": _recipes,

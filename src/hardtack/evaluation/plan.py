@@ -1,7 +1,7 @@
-"""`hardtack plan`: what an evaluation will cost, before it is paid for (`plan_training`: a training run).
+"""What an evaluation will cost (`hardtack plan RUN`; training/plan.py is for a training run).
 
-The passes of an image that survives everything follow from the attacks alone, to the pass. How many images survive,
-how long a pass takes and how much memory it needs are tried out in a few seconds on a few of the user's own images.
+The number of passes of an image that no attack breaks follows exactly from the attacks. How many images are broken, how
+long a pass takes and how much memory it needs are measured in a few seconds on a few of the user's own images.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from hardtack.evaluation.target import load_target
 from hardtack.evaluation.threat_stages import ThreatStages
 from hardtack.evaluation.views import View
 
-# of the official implementation, for an image that survives: clean logits again at the start of every attack and of
-# every target, the search, and a check at the end
+# passes of the official implementation for an image that no attack breaks: clean logits again at the start of every
+# attack and of every target, the search, and a check at the end
 OFFICIAL = {
     "clean": Cost(1, 0),
     "apgd_ce": Cost(1 + 101 + 1, 101),
@@ -47,21 +47,21 @@ OFFICIAL = {
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """What a stage spends on one image. The check of what it found is not in it."""
+    """What a stage spends on one image, without the verification of its success."""
 
     name: str
-    tries: str  # in words: 9 × 101
-    most: Cost  # the image survives
-    least: Cost  # it falls at the first look
-    rounds: tuple[tuple[Round, Cost], ...] = ()  # of a search in rounds, the most of each
-    only: str = ""  # which survivors it is for, where not for all
+    attempts: str  # in words: 9 × 101
+    most: Cost  # the image is not broken
+    least: Cost  # the image is broken at the first check
+    rounds: tuple[tuple[Round, Cost], ...] = ()  # the most that each round of a search costs
+    only: str = ""  # which images it runs on, if not on all that remain correct
     known: bool = True
 
 
 def passes(
     stages: Sequence[Stage], classes: int, *, every: int = 1, shape: tuple[int, ...] = (3, 8, 8)
 ) -> list[StagePlan]:
-    """The passes of one image through the model, stage by stage. A pool looks at it `every` so many of them."""
+    """The passes of one image through the model, stage by stage. The pool checks every `every` passes."""
     return [
         _pooled(stage, classes, every) if stage.attack.pooled else _called(stage, classes, shape) for stage in stages
     ]
@@ -74,17 +74,17 @@ def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
     each = tuple((part, cost.times(sum(own))) for part, own in zip(rounds, lengths, strict=True))
     words = [
         " + ".join(f"{own.count(length)} × {length}" for length in sorted(set(own)))
-        + (" if near" if part.near is not None else "")
+        + (" if near the boundary" if part.near is not None else "")
         for part, own in zip(rounds, lengths, strict=True)
     ]
     return StagePlan(
-        name=stage.name, tries=" + ".join(words), most=cost.times(sum(map(sum, lengths))),
+        name=stage.name, attempts=" + ".join(words), most=cost.times(sum(map(sum, lengths))),
         least=cost.times(min(every, lengths[0][0])), rounds=each, only=_only(stage),
     )  # fmt: skip
 
 
 def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
-    """An attack that is called on whole batches, counted on a small stand-in for the model."""
+    """A batch attack; its passes are counted on a small linear model."""
     attack, pixels = stage.attack, torch.Size(shape).numel()
     model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, pixels, classes))
     for parameter in model.parameters():
@@ -94,17 +94,17 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
         with preserve_state(model), counted(model) as spent:
             attack.search(model, x, model(x).argmax(dim=1), verdict=True)
         cost, known = Cost(spent[0] - 1, spent[1]), True
-    except Exception:  # whatever stops an attack on a stand-in: its cost is then not known beforehand
+    except Exception:  # the attack does not run on the linear model: its cost is not known
         cost, known = Cost(), False
-    tries = f"{attack.restarts} × {attack.steps or '?'} steps"
-    return StagePlan(name=stage.name, tries=tries, most=cost, least=cost, only=_only(stage), known=known)
+    attempts = f"{attack.restarts} × {attack.steps or '?'} steps"
+    return StagePlan(name=stage.name, attempts=attempts, most=cost, least=cost, only=_only(stage), known=known)
 
 
 def _only(stage: Stage) -> str:
-    return "gradients tell nothing" if stage.suspects else "on the edge, in fp32" if stage.near is not None else ""
+    return "zero gradients only" if stage.suspects else "near the boundary, in fp32" if stage.near is not None else ""
 
 
-# ---------------------------------------------------------------- the bill
+# ---------------------------------------------------------------- the total
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Bill:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is known beforehand. `least`: all that is right falls at the first look; `most`: nothing falls."""
+    """The cost of an evaluation. `least`: every image is broken at the first check; `most`: no image is broken."""
 
     title: str
     images: int
@@ -136,12 +136,12 @@ class Plan:
     least: Bill
     expected: Bill
     most: Bill
-    official: bool = False  # the same stages as the official implementation's
+    official: bool = False  # it has the stages of the official implementation
     keep: bool = True
 
     @property
     def per_survivor(self) -> Cost:
-        """Passes of an image that survives everything, its clean prediction and a check for each stage included."""
+        """Passes of an image that is not broken, with its clean prediction and one verification for each stage."""
         always = [stage for _, stage in self.stages if not stage.only]
         total = Cost(1 + len(always), 0)
         for stage in always:
@@ -150,10 +150,10 @@ class Plan:
 
     @property
     def disk_mb(self) -> tuple[float, float]:
-        """Of the adversarial images kept: expected, and at the most."""
+        """Disk space of the adversarial images: expected, and at most."""
         image = torch.Size(self.shape).numel() * 4 / 2**20 * self.images * bool(self.stages) * self.keep
-        fallen = self.tried.clean * (1 - self.tried.survivors[-1]) if self.tried.survivors else 0.0
-        return image * fallen, image
+        broken = self.tried.clean * (1 - self.tried.survivors[-1]) if self.tried.survivors else 0.0
+        return image * broken, image
 
     def __str__(self) -> str:
         stages = self._stages() if self.stages else []
@@ -164,36 +164,38 @@ class Plan:
         forwards, gradients = 1 / tried.forward_s, 1 / tried.gradient_s
         lines = [
             f"plan: {self.title}, {self.images:,} images {size}, {self.classes} classes",
-            f"  tried out: {tried.clean:.0%} of {tried.clean_images} clean images are right",
+            f"  calibration: {tried.clean:.0%} of {tried.clean_images} clean images are classified correctly",
             f"  {tried.device}, batch {tried.batch_size}, {tried.precision} search: {forwards:,.0f} forwards/s, "
-            f"{gradients:,.0f} forward+gradient/s, about {tried.memory_mb:,.0f} MB at the peak",
+            f"{gradients:,.0f} forward+gradient/s, about {tried.memory_mb:,.0f} MB peak memory",
         ]
         if tried.attacked:
-            stand = ", ".join(f"{share:.0%}" for share in tried.survivors)
-            lines[1] += f"; of {tried.attacked} of those, {stand} stand after ten steps of the first attack"
+            correct = ", ".join(f"{share:.0%}" for share in tried.survivors)
+            lines[1] += f"; of {tried.attacked} of these, {correct} after ten steps of the first attack"
         return lines
 
     def _stages(self) -> list[str]:
-        rows = [("stage", "tries × passes", "an image that survives", "falls at once")]
+        rows = [("stage", "attempts × passes", "image not broken", "broken at once")]
         for threat, stage in self.stages:
             only = f" ({stage.only})" if stage.only else ""
-            unknown = "not known beforehand"
+            unknown = "not known"
             most, least = (_cost(stage.most), _cost(stage.least)) if stage.known else (unknown, unknown)
-            rows.append((f"{stage.name} {threat}", stage.tries + only, most, least))
+            rows.append((f"{stage.name} {threat}", stage.attempts + only, most, least))
         checks = sum(not stage.only for _, stage in self.stages)
         rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
         some = any(stage.only for _, stage in self.stages)
-        rows.append(("sum", "without those in brackets" if some else "", _cost(self.per_survivor), ""))
+        rows.append(("sum", "without those in parentheses" if some else "", _cost(self.per_survivor), ""))
         return ["", *text_table(rows)]
 
     def _bills(self) -> list[str]:
         rows = [("all images", "forwards", "backwards", "time")]
-        bills = {"all fall at once": self.least, "expected (an estimate)": self.expected, "none falls": self.most}
-        for name, bill in bills.items() if self.stages else [("in all", self.most)]:
+        bills = {"all broken at once": self.least, "expected (estimate)": self.expected, "none broken": self.most}
+        for name, bill in bills.items() if self.stages else [("total", self.most)]:
             rows.append((name, f"{bill.forwards:,.0f}", f"{bill.backwards:,.0f}", duration(bill.seconds)))
         expected, most = self.disk_mb
-        kept = f"  disk: about {expected:,.1f} MB of adversarial images, at the most {most:,.1f} MB (keep=true)"
-        unknown = [f"  without {stage.name}, whose passes are not known" for _, stage in self.stages if not stage.known]
+        kept = f"  disk: about {expected:,.1f} MB of adversarial images, at most {most:,.1f} MB (keep=true)"
+        unknown = [
+            f"  {stage.name} is not included: its passes are not known" for _, stage in self.stages if not stage.known
+        ]
         return ["", *text_table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
 
     def _official(self) -> list[str]:
@@ -205,9 +207,9 @@ class Plan:
         each = ", ".join(f"{name} {cost.forwards:,}/{cost.backwards:,}" for name, cost in OFFICIAL.items())
         spared = total.forwards - self.per_survivor.forwards
         return [
-            f"  official implementation: {_cost(total)} for an image that survives ({each})",
-            f"  left out here: {spared} clean logits and checks made again; and whatever it spends on images that have",
-            "  fallen: it ends an attack with its last step, this one at the first success",
+            f"  official implementation: {_cost(total)} for an image that is not broken ({each})",
+            f"  saved here: {spared} repeated clean passes and checks; and all passes after the first success, because",
+            "  the official implementation runs every attack to its last step",
         ]
 
 
@@ -215,27 +217,28 @@ def _cost(cost: Cost) -> str:
     return f"{cost.forwards:,} F" + (f" + {cost.backwards:,} B" if cost.backwards else "")
 
 
-# ---------------------------------------------------------------- the command, and its Python form
+# ---------------------------------------------------------------- planning
 
 
 @dataclass(frozen=True)
 class Plans:
-    """One for each suite named."""
+    """One plan for each suite; a text for a column of a protocol that cannot be measured."""
 
     parts: tuple[Plan | str, ...]
 
     def __str__(self) -> str:
-        known = [part for part in self.parts if isinstance(part, Plan)]
-        total = f"in all, expected: {duration(sum(part.expected.seconds for part in known))}"
-        return "\n\n".join([*map(str, self.parts), *([total] if len(known) > 1 else [])])
+        plans = [part for part in self.parts if isinstance(part, Plan)]
+        total = f"expected in total: {duration(sum(plan.expected.seconds for plan in plans))}"
+        return "\n\n".join([*map(str, self.parts), *([total] if len(plans) > 1 else [])])
 
 
 def plan_run(run: str | Path | None, values: Mapping[str, Any]) -> Plans:
     """What `evaluate` with the same settings will cost, for a run folder or a named model."""
     job = read_job(run, values)
     target = load_target(run, job)
-    plans = (plan_evaluation(target.model, target.data, config=one, runtime=job.runtime) for one in job.configs())
-    return Plans(tuple(plans))
+    return Plans(
+        tuple(plan_evaluation(target.model, target.data, config=item, runtime=job.runtime) for item in job.configs())
+    )
 
 
 def plan_evaluation(
@@ -303,7 +306,7 @@ def _views_title(config: EvaluationConfig, views: Sequence[View]) -> str:
 
 
 def _bill(trial: ThreatStages, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:
-    """For one image that the model gets right: at the least, at the most, and what is to be expected."""
+    """For one image that is correct when clean: the least, the most, and the expected cost."""
     check, stand = Bill(1, 0, tried.forward_s), tried.survivors[number]
     low = high = likely = Bill()
     for place, (stage, planned) in enumerate(zip(trial.stages, stages, strict=True)):

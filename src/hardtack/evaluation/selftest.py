@@ -1,12 +1,12 @@
-"""`hardtack selftest`: can these attacks find an adversarial example on this model when there certainly is one?
+"""Can these attacks find an adversarial example on this model when one certainly exists (`hardtack selftest`)?
 
-    plant a point on the rim of the ball → refit the last layer so that this point alone is wrong → attack
+    choose a point on the boundary of the ball → refit the last layer so that only this point is misclassified → attack
 
-The classifier keeps its features and gets two new outputs: 0 for the image and many random points well inside the
-ball, 1 for one random point of its rim. An attack that does not find class 1 misses what is there, and its robust
-accuracy is too high. The idea is Zimmermann et al.'s ("Increasing confidence in adversarial robustness evaluations",
-2022), who found most of the published evaluations they tested to fail. As many random points as the attack had passes
-are tried beside it: where they succeed too, the test is too easy to say anything.
+The classifier keeps its features and gets two new outputs: class 0 for the image and for many random points well inside
+the ball, class 1 for one random point on its boundary. An attack that does not find class 1 misses an adversarial
+example that exists, and its robust accuracy is too high. The idea is that of Zimmermann et al. ("Increasing confidence
+in adversarial robustness evaluations", 2022), who found that most of the published evaluations they tested fail. The
+test also tries as many random points as the attack had passes; if these succeed too, the test is too easy.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from hardtack.evaluation.threat_stages import ThreatStages
 from hardtack.threats import Threat
 
 IMAGES, INNER = 16, 200
-ENOUGH = 0.9  # of the planted points have to be found
-TOO_EASY = 0.5  # a test that random points pass so often says nothing
-_WITHIN = 0.95  # inner points lie in this part of the radius
-_HARDNESS = 0.9  # where between the highest inner score and the planted one the boundary runs
+ENOUGH = 0.9  # share of the planted points that must be found
+TOO_EASY = 0.5  # if random points find this share, the test is not informative
+_WITHIN = 0.95  # inner points lie within this share of the radius
+_HARDNESS = 0.9  # position of the decision boundary between the highest inner score and the planted one
 _RIDGE = 0.01
-_FLOOR = 0.1  # least scale of a feature, as a part of the root mean square of all
-_ROUNDING = 2.0**-8  # of bf16: what separates must be larger, or a bf16 search would meet noise
+_FLOOR = 0.1  # least scale of a feature, as a share of the root mean square of all scales
+_ROUNDING = 2.0**-8  # of bf16: a smaller separation would be noise in a bf16 search
 _MOST_RANDOM = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTest:
-    """What came of the planted points. `testable`: images beside which one could be planted."""
+    """How many planted points were found. `testable`: images for which one could be planted."""
 
     threat: str
     attacks: tuple[str, ...]
@@ -62,8 +62,8 @@ class SelfTest:
     testable: int
     found: int
     random_found: int
-    blind: int  # of the missed ones: the attacks met gradients that were zero or NaN
-    flat: int  # of the missed ones: no attack could raise its loss
+    blind: int  # missed, and the gradients were zero or NaN
+    flat: int  # missed, and no attack could raise its loss
 
     @property
     def informative(self) -> bool:
@@ -79,7 +79,7 @@ class SelfTest:
         lines = [
             f"selftest {verdict}: {names} at {self.threat}",
             f"  planted adversarial examples found   {_share(self.found, self.testable)}   (needed: {ENOUGH:.0%})",
-            f"  by as many random points             {_share(self.random_found, self.testable)}",
+            f"  found by as many random points       {_share(self.random_found, self.testable)}",
         ]
         if self.testable < self.images:
             lines.append(f"  not testable                         {_share(self.images - self.testable, self.images)}")
@@ -88,44 +88,47 @@ class SelfTest:
     def _meaning(self) -> str:
         if not self.testable:
             return (
-                "No point could be planted: the model's features hardly change inside the ball. Nothing is known about "
-                "the attacks; try a larger threat, or look for rounding in the model."
+                "No point could be planted: the model's features hardly change inside the ball. The test says nothing "
+                "about the attacks; try a larger threat, or look for rounding in the model."
             )
         if not self.informative:
             return (
-                "Random points find the planted examples too: the test is too easy to tell good attacks from bad ones. "
-                "Nothing is known about the attacks; try a smaller threat, or inner=1000."
+                "Random points find the planted examples too: the test is too easy to distinguish strong attacks from "
+                "weak ones. It says nothing about the attacks; try a smaller threat, or inner=1000."
             )
         if self.passed:
             return (
-                "The attacks are not blind on this model: where an adversarial example is certain, they find one. A "
-                "necessary check, not a proof: a stronger attack may still lower the number you report."
+                "The attacks work on this model: where an adversarial example certainly exists, they find one. This is "
+                "a necessary condition, not a proof: a stronger attack may still lower the robust accuracy."
             )
         return (
-            f"The attacks missed {self.testable - self.found} adversarial examples that are certainly there. A robust "
-            f"accuracy that they report for this model is too high: do not publish it. {self._reason()}"
+            f"The attacks missed {self.testable - self.found} adversarial examples that certainly exist. The robust "
+            f"accuracy that they give for this model is too high: do not publish it. {self._reason()}"
         )
 
     def _reason(self) -> str:
         if self.blind:
             return (
-                f"Why: on {self.blind} of them the gradient is zero or NaN: the model hides it (rounding, argmax, "
-                "detach). Attack it without gradients (attacks=[square]) or through a smooth stand-in."
+                f"Reason: for {self.blind} of them the gradient is zero or NaN, because an operation of the model has "
+                "none (rounding, argmax, detach). Use an attack without gradients (attacks=[square]) or a "
+                "differentiable approximation of the model."
             )
         if self.flat:
-            return f"Why: on {self.flat} of them the loss never rose above its start. Try attack=apgd or more steps."
-        return "Why: the search rises but stops short. Try more steps, or suite=autoattack tier=max."
+            return (
+                f"Reason: for {self.flat} of them the loss never rose above its start. Try attack=apgd or more steps."
+            )
+        return "Reason: the loss rises, but not far enough. Try more steps, or suite=autoattack tier=max."
 
 
 def _share(count: int, of: int) -> str:
     return f"{count:>3} of {of} ({count / of:.0%})" if of else "none"
 
 
-# ---------------------------------------------------------------- the command, and its Python form
+# ---------------------------------------------------------------- the test
 
 
 def selftest(run: str | Path | None, words: Iterable[str] = ()) -> SelfTest:
-    """Words are those of `evaluate`; besides, inner=200 random points. Default: suite=autoattack tier=fast n=16."""
+    """Settings are those of `evaluate`, and inner=200 (random points). Default: suite=autoattack tier=fast n=16."""
     values = parse_words(words)
     inner = values.pop("inner", INNER)
     job = read_job(run, {**_defaults(values), "n": IMAGES, **values})
@@ -137,7 +140,7 @@ def selftest(run: str | Path | None, words: Iterable[str] = ()) -> SelfTest:
 
 
 def _defaults(values: dict[str, Any]) -> dict[str, Any]:
-    """What no word says: an attack by itself is meant to be tested by itself."""
+    """The suite, where none is named: an attack that is named is tested alone."""
     if "suite" in values or "attacks" in values:
         return {"suite": "attacks"}
     return {"suite": "pgd"} if "attack" in values else {"suite": "autoattack", "tier": "fast"}
@@ -154,13 +157,13 @@ def test_attacks(
     quiet: bool = False,
     **settings: Any,
 ) -> SelfTest:
-    """Test the attacks of an evaluation beside the first `n` images; settings are EvaluationConfig's.
+    """Test the attacks of an evaluation on the first `n` images; settings are those of EvaluationConfig.
 
-    The images' labels play no part: the planted classes take their place.
+    The labels of the images are not used: the planted classes take their place.
     """
     check_pair(data)
     if not isinstance(inner, int) or inner < 2:
-        raise UserError(f"inner is a number of points, at least 2, found {inner}")
+        raise UserError(f"inner must be a whole number of points, at least 2, found {inner}")
     runtime = dataclasses.replace(runtime or Runtime(), compile=False)  # every image has a model of its own
     config = config or build(EvaluationConfig, {**_defaults(settings), **settings})
     trial = _trial(config, runtime.seed)
@@ -170,19 +173,21 @@ def test_attacks(
         x, y = head(data, device, first=min(n, count(data)))
         check_inputs(x, y)
         x, index = x.clamp(0, 1), torch.arange(len(x), device=device)
-        found: list[_Found] = []
+        attacked: list[_Attacked] = []
         with preserve_state(model), Meter("selftest", total=len(x), quiet=quiet) as meter:
             twin, layer = _with_new_head(model, x[:2], runtime)
             for image, key in zip(x.split(1), index.split(1), strict=True):
                 if _plant(twin, layer, image, key, trial.threat, runtime, inner):
-                    found.append(_attack(twin, image, key, trial, config, runtime, meter))
+                    attacked.append(_attack(twin, image, key, trial, config, runtime, meter))
                 meter.advance(1)
     finally:
         model.to(home)
     return SelfTest(
         threat=str(trial.threat), attacks=tuple(dict.fromkeys(stage.name for stage in trial.stages)), images=len(x),
-        testable=len(found), found=sum(one.fell for one in found), random_found=sum(one.random for one in found),
-        blind=sum(one.blind and not one.fell for one in found), flat=sum(one.flat and not one.fell for one in found),
+        testable=len(attacked), found=sum(image.found for image in attacked),
+        random_found=sum(image.random for image in attacked),
+        blind=sum(image.blind and not image.found for image in attacked),
+        flat=sum(image.flat and not image.found for image in attacked),
     )  # fmt: skip
 
 
@@ -190,14 +195,14 @@ test_attacks.__test__ = False  # type: ignore[attr-defined]  # its name is not m
 
 
 def _trial(config: EvaluationConfig, seed: int) -> ThreatStages:
-    """The one trial to be tested: of several radii the largest."""
+    """The stages to be tested: those of the largest radius, where a suite has several."""
     trials = [trial for trial in make_suite(config).threat_stages(config, seed) if trial.threat.eps > 0]
     if not trials:
-        raise UserError(f"suite={config.suite} attacks nothing that could be tested")
+        raise UserError(f"suite={config.suite} has no attacks to test")
     if len(trials) > 1 and not trials[-1].follows:
-        raise UserError("selftest takes one threat at a time: leave union out, and test each by threat=…")
+        raise UserError("selftest takes one threat at a time: leave union out, and test each threat by threat=…")
     if any(stage.attack.limits for stage in trials[-1].stages):
-        raise UserError("selftest plants points in lp balls; attacks on patches have another threat")
+        raise UserError("selftest works with threats that are lp balls, not with attacks on patches or single pixels")
     return trials[-1]
 
 
@@ -205,7 +210,7 @@ def _trial(config: EvaluationConfig, seed: int) -> ThreatStages:
 
 
 def _with_new_head(model: nn.Module, probe: Tensor, runtime: Runtime) -> tuple[nn.Module, nn.Linear]:
-    """A copy of the model whose last layer has two outputs, and that layer. Without one, logits are the features."""
+    """A copy of the model whose last layer has two outputs, and that layer; added after the logits if there is none."""
     with torch.no_grad(), runtime.arithmetic("fp32"):
         try:
             twin = copy.deepcopy(model).requires_grad_(False)
@@ -225,34 +230,34 @@ def _with_new_head(model: nn.Module, probe: Tensor, runtime: Runtime) -> tuple[n
 def _plant(
     twin: nn.Module, layer: nn.Linear, x: Tensor, index: Tensor, threat: Threat, runtime: Runtime, inner: int
 ) -> bool:
-    """Set the new layer so that one point of the rim alone is class 1; False where its features do not stand out."""
+    """Set the new layer so that only a point on the boundary is class 1; False if its features cannot be separated."""
     key = randomness.fold(index, runtime.seed)
     keys = randomness.fold(key.expand(inner), torch.arange(1, inner + 1, device=x.device))
     inside = threat.random_point(x.expand(inner, *x.shape[1:]), keys, _WITHIN * threat.radius)
-    points = torch.cat([x, inside, _rim(x, key, threat)])
+    points = torch.cat([x, inside, _boundary_point(x, key, threat)])
     features = _features(twin, layer, points, runtime)
     rest, planted = features[:-1], features[-1]
     mean = rest.mean(dim=0)
     scale = (rest.var(dim=0) + (_ROUNDING * mean) ** 2).sqrt()
-    # a feature that never stirs inside the ball, such as a dead rectifier, would decide alone and show no way to it
+    # a feature that is constant inside the ball, such as a dead ReLU, would decide alone and give no gradient
     scale = scale.clamp_min(_FLOOR * scale.square().mean().sqrt()).clamp_min(1e-12)
     rest, planted = (rest - mean) / scale, (planted - mean) / scale
     weight = _discriminant(rest, planted)
     score, highest = rest @ weight, planted @ weight
     boundary = score.amax() + _HARDNESS * (highest - score.amax())
-    below = boundary - score[0]  # of the clean image, whose margin becomes 4: no loss saturates there
+    below = boundary - score[0]  # distance of the clean image, whose margin becomes 4, so that no loss saturates
     if not (highest > score.amax() and below > 0):
         return False
     row = 4 / below * weight / scale
     with torch.no_grad():
         layer.weight.copy_(torch.stack([-row / 2, row / 2]))
         layer.bias.copy_((row @ mean + 4 / below * boundary) / 2 * torch.tensor([1.0, -1.0], device=x.device))
-    classes = Verifier(twin, runtime).logits(points).argmax(dim=1)  # as rounded to fp32
+    classes = Verifier(twin, runtime).logits(points).argmax(dim=1)  # after rounding the layer to fp32
     return not classes[:-1].any() and bool(classes[-1])
 
 
-def _rim(x: Tensor, key: Tensor, threat: Threat) -> Tensor:
-    """A random point at full radius: a corner of the linf ball, a direction of the others; the box may cut it off."""
+def _boundary_point(x: Tensor, key: Tensor, threat: Threat) -> Tensor:
+    """A random point at full radius: a corner of the linf ball, a direction of the others; clipped to [0,1]."""
     shape = tuple(x.shape[1:])
     sign = (randomness.bits(key, shape, stream=1) & 1).to(x.dtype) * 2 - 1
     size = {
@@ -265,7 +270,7 @@ def _rim(x: Tensor, key: Tensor, threat: Threat) -> Tensor:
 
 
 def _features(twin: nn.Module, layer: nn.Linear, points: Tensor, runtime: Runtime) -> Tensor:
-    """What the new layer is given, N×features in fp64."""
+    """The input of the new layer, N×features in fp64."""
     seen: list[Tensor] = []
     hook = layer.register_forward_pre_hook(lambda module, given: seen.append(given[0].double()))
     try:
@@ -285,9 +290,9 @@ def _discriminant(rest: Tensor, planted: Tensor) -> Tensor:
 # ---------------------------------------------------------------- attacking
 
 
-class _Found(NamedTuple):
-    fell: bool
-    random: bool
+class _Attacked(NamedTuple):
+    found: bool  # the attacks found the planted class
+    random: bool  # random points did
     blind: bool
     flat: bool
 
@@ -300,12 +305,12 @@ def _attack(
     config: EvaluationConfig,
     runtime: Runtime,
     meter: Meter,
-) -> _Found:
-    """The attacks of the trial, as an evaluation would send them; then as many random points."""
+) -> _Attacked:
+    """Run the attacks as an evaluation would, then as many random points."""
     measure = Measure(twin, [dataclasses.replace(trial, follows=False)], config, runtime, like=x)
     columns, _, _ = measure(x, torch.zeros_like(index), index, wanted=0, notebook=None, meter=meter)
     tries = min(max(int(columns["forwards"][0]), 1), _MOST_RANDOM)
     keys = randomness.fold(index.expand(tries), runtime.seed, torch.arange(tries, device=x.device), 1)
     points = trial.threat.random_point(x.expand(tries, *x.shape[1:]), keys)
     lucky, blind = measure.verifier.logits(points).argmax(dim=1).any(), columns["zero_gradient"] | columns["not_finite"]
-    return _Found(not columns["robust"][0], bool(lucky), bool(blind[0]), bool(columns["flat_loss"][0]))
+    return _Attacked(not columns["robust"][0], bool(lucky), bool(blind[0]), bool(columns["flat_loss"][0]))

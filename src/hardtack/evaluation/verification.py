@@ -1,7 +1,7 @@
-"""`hardtack verify`: does what a run has stored still say what its numbers say?
+"""Do the stored adversarial images of a run support its stored numbers (`hardtack verify`)?
 
-For every evaluation of the run, and every image that it counts as broken, the stored tensor is taken out again:
-inside the ball, inside the box, and misclassified by the run's model in fp32. Nothing of the search is needed.
+For every evaluation of the run, each stored adversarial image is loaded and checked: inside the ball of the threat,
+inside [0,1], and misclassified by the run's model in fp32. The attack is not repeated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Columns = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found for one evaluation. `wrong` has a line for everything that does not hold."""
+    """The outcome for one evaluation. `wrong` has a line for every check that failed."""
 
     evaluation: str
     images: int
@@ -55,51 +55,55 @@ class Verification:
     def __str__(self) -> str:
         verdict = "verified" if not self.wrong else "NOT VERIFIED"
         images = (
-            f"{self.confirmed} of {self.broken} broken images, {self.images} clean"
+            f"{self.confirmed} of {self.broken} broken images confirmed, {self.images} clean predictions"
             if self.attacked
-            else (f"{self.images} clean predictions, and every number recounted; its other images are not made again")
+            else f"{self.images} clean predictions, every number counted again; its corrupted images are not repeated"
         )
         lines = [f"{self.evaluation}: {verdict}: {images}"]
         if self.eight_bits is not None:
             stored, fooling, inside = self.eight_bits
-            lines.append(f"  rounded to 8 bits: {fooling} of {stored} still fool it, {inside} of them in the ball")
+            lines.append(
+                f"  rounded to 8 bits: {fooling} of {stored} are still misclassified, {inside} of these inside the ball"
+            )
         return "\n".join([*lines, *(f"  {line}" for line in self.wrong)])
 
 
 def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     """Check every stored evaluation of a run.
 
-    Words: evaluation=ID; bits=8; run=PATH where the evaluations were written elsewhere; settings such as data.root=…
+    Settings: evaluation=ID for one of them; bits=8 to check images rounded to 8 bits too; run=PATH of the run that was
+    measured, if its evaluations were written to another folder; and settings such as data.root=PATH.
     """
-    given = parse_words(words)
-    wanted, bits = given.pop("evaluation", None), given.pop("bits", None)
-    made_from = given.pop("run", None)
+    settings = parse_words(words)
+    wanted, bits = settings.pop("evaluation", None), settings.pop("bits", None)
+    measured_run = settings.pop("run", None)
     if bits not in (None, 8):
-        raise UserError(f"images are rounded to bits=8, found bits={bits}")
+        raise UserError(f"bits can only be 8, found bits={bits}")
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
-    known = {result.evaluation: result for result in read_results(folder) if _can_be_checked(result)}
-    if not known:
+    stored = {result.evaluation: result for result in read_results(folder) if _can_be_checked(result)}
+    if not stored:
         raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
-    if wanted is not None and wanted not in known:
-        raise UserError(f"there is no evaluation '{wanted}'{did_you_mean(wanted, known) or ': ' + ', '.join(known)}")
-    chosen = known if wanted is None else {wanted: known[wanted]}
-    source = folder if made_from is None else Path(made_from).expanduser()
-    return [_verify(folder, source, result, given, eight=bits == 8) for result in chosen.values()]
+    if wanted is not None and wanted not in stored:
+        hint = did_you_mean(wanted, stored) or f"; there are {', '.join(stored)}"
+        raise UserError(f"{folder} holds no evaluation '{wanted}'{hint}")
+    chosen = stored if wanted is None else {wanted: stored[wanted]}
+    source = folder if measured_run is None else Path(measured_run).expanduser()
+    return [_verify(folder, source, result, settings, eight=bits == 8) for result in chosen.values()]
 
 
 def _can_be_checked(result: Result) -> bool:
-    """A protocol's row repeats what its evaluations say; a reported number and an analysis have no verdict to show."""
+    """Evaluations have verdicts of their own; rows of protocols, reported numbers and analyses have not."""
     return result.verdicts is not None and result.suite not in (PROTOCOL, ANALYSIS)
 
 
-def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *, eight: bool) -> Verification:
+def _verify(folder: Path, source: Path, result: Result, settings: dict[str, Any], *, eight: bool) -> Verification:
     stored = parse_words(result.extra.get("words", []))
     stored = {name: value for name, value in stored.items() if name not in not_taken(result.suite)}
-    values = merge(stored, given)
+    values = merge(stored, settings)
     if "model" not in values and not (source / "checkpoints").is_dir():
-        raise UserError(f"{source} holds no model; say which run was measured: hardtack verify {folder} run=RUN")
+        raise UserError(f"{source} holds no model; name the run that was measured: hardtack verify {folder} run=RUN")
     run = None if "model" in values else source
     job = read_job(run, values)
     target = load_target(run, job)
@@ -112,21 +116,21 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
     if target.provenance.weights_sha256 != result.weights_sha256:
         wrong.append("the weights are not those that were measured")
     if len(target.data) != len(place):
-        wrong.append(f"the data has {len(target.data)} images, the evaluation {len(place)}")
+        wrong.append(f"the data has {len(target.data)} images now, the evaluation has {len(place)}")
     target.model.to(job.runtime.torch_device)
-    asked = votes(job)  # a random model is asked as often as the vote that decided
-    verifier = Verifier(target.model, job.runtime, votes=asked if asked == 1 else asked * SECOND_VOTE)
-    claimed = [one for one in read_results(folder) if one.evaluation == result.evaluation]
-    if "robust" not in columns:  # a survey: its images follow from their seed, and none had to be kept
+    times = votes(job)  # a model with random outputs votes as often as in the vote that decided
+    verifier = Verifier(target.model, job.runtime, votes=times if times == 1 else times * SECOND_VOTE)
+    claimed = [other for other in read_results(folder) if other.evaluation == result.evaluation]
+    if "robust" not in columns:  # corrupted images depend on their seed alone, and none were kept
         with preserve_state(target.model):
             wrong += _clean(verifier, target.data, columns, place)
-        wrong += [line for one in claimed for line in _recount(one, columns)]
+        wrong += [line for claim in claimed for line in _recount(claim, columns)]
         return Verification(result.evaluation, len(place), 0, 0, tuple(wrong), attacked=False)
     with preserve_state(target.model):
         wrong += _clean(verifier, target.data, columns, place)
         limits, images = _limits(job, result.suite), adversarial_folder(folder, result.evaluation)
         broken = _broken(verifier, target.data, images, columns, place, limits, eight=eight)
-    wrong += _reasons(columns) + broken.wrong + [line for one in claimed for line in _recount(one, columns)]
+    wrong += _reasons(columns) + broken.wrong + [line for claim in claimed for line in _recount(claim, columns)]
     return Verification(
         result.evaluation,
         len(place),
@@ -138,25 +142,25 @@ def _verify(folder: Path, source: Path, result: Result, given: dict[str, Any], *
 
 
 def _clean(verifier: Verifier, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:
-    """Clean predictions and labels, image by image."""
+    """A line if clean predictions or labels differ from the stored ones."""
     changed: list[int] = []
     for batch in batches(data, 256, device=verifier.runtime.torch_device):
         index, labels = batch.index.cpu().numpy(), batch.y.cpu().numpy()
-        rows = np.array([place.get(int(one), -1) for one in index])
+        rows = np.array([place.get(int(number), -1) for number in index])
         clean = verifier.logits(batch.x.clamp(0, 1)).argmax(dim=1).cpu().numpy()
         same = (rows >= 0) & (columns["clean_prediction"][rows] == clean) & (columns["label"][rows] == labels)
         changed += index[~same].tolist()
-    text = f"{len(changed)} clean predictions or labels are different now, the first at index {changed[:1]}"
+    text = f"{len(changed)} clean predictions or labels differ from the stored ones, the first at index {changed[:1]}"
     return [text] if changed else []
 
 
 def _reasons(columns: Columns) -> list[str]:
-    """Whether the verdicts agree with each other: what is not robust has a reason, and a threat that it fell to."""
-    fell = columns["clean_correct"] & ~columns["robust"]
+    """A line if verdicts contradict each other: a broken image must name its attack and a threat."""
+    broken = columns["clean_correct"] & ~columns["robust"]
     reason = np.array([by is not None for by in columns["broken_by"]])
     each = [verdicts for name, verdicts in columns.items() if name.startswith("robust@")]
     worst = np.logical_and.reduce(each) if each else columns["clean_correct"]
-    odd = np.flatnonzero((fell != reason) | (worst != columns["robust"]))
+    odd = np.flatnonzero((broken != reason) | (worst != columns["robust"]))
     text = f"{len(odd)} verdicts contradict each other, the first at index {columns['index'][odd[:1]].tolist()}"
     return [text] if len(odd) else []
 
@@ -178,12 +182,12 @@ def _broken(
     *,
     eight: bool,
 ) -> _Broken:
-    """Whether every image that some threat is said to have broken has a stored image inside that threat.
+    """Whether every image that counts as broken under a threat has a stored adversarial image inside that threat.
 
     Files are read one by one, so that memory holds one chunk at a time.
     """
-    owed = _claims(columns)
-    claimed = set().union(*owed.values()) if owed else set()
+    unconfirmed = _claims(columns)
+    claimed = set().union(*unconfirmed.values()) if unconfirmed else set()
     row_of = {int(index): row for row, index in enumerate(data.index)}
     kept: set[int] = set()
     rounded, wrong = np.zeros(3, dtype=np.int64), []
@@ -203,25 +207,27 @@ def _broken(
             kept |= set(index)
             device = verifier.runtime.torch_device
             x_adv = torch.from_numpy(arrays["x_adv"][part]).to(device)
-            clean = data.batch([row_of[one] for one in index], device)
+            clean = data.batch([row_of[number] for number in index], device)
             x, fooled = clean.x.clamp(0, 1), _fooled(verifier, x_adv, clean.y)
             for reason, attack in limits.items():
-                mine = torch.tensor([columns["broken_by"][place[one]] == reason for one in index], device=device)
+                mine = torch.tensor([columns["broken_by"][place[number]] == reason for number in index], device=device)
                 fooled = fooled & (~mine | attack.allows(x_adv, x, verifier.model))
-            for threat, images in owed.items():
+            for threat, images in unconfirmed.items():
                 holds = (fooled & threat.contains(x_adv, x)).tolist()
-                images -= {one for one, fine in zip(index, holds, strict=True) if fine}
+                images -= {number for number, fine in zip(index, holds, strict=True) if fine}
             if eight:
                 made_for = [Threat.parse(text) for text in arrays["threat"][part].tolist()]
                 round_trip = _eight_bits(x_adv, x, made_for)
                 still = _fooled(verifier, round_trip, clean.y)
                 rounded += [len(part), int(still.sum()), int((still & _inside(round_trip, x, made_for)).sum())]
-    missing, failed = claimed - kept, set().union(*owed.values()) & kept if owed else set()
+    missing, failed = claimed - kept, set().union(*unconfirmed.values()) & kept if unconfirmed else set()
     if missing:
-        wrong.append(f"{len(missing)} broken images are not on disk (keep=false, or deleted), the first {min(missing)}")
+        wrong.append(
+            f"{len(missing)} broken images are not on disk (keep=false, or deleted), the first at index {min(missing)}"
+        )
     if failed:
         wrong.append(
-            f"{len(failed)} stored images do not fool the model, or leave the ball: index {sorted(failed)[:5]}"
+            f"{len(failed)} stored images are classified correctly or lie outside the ball: index {sorted(failed)[:5]}"
         )
     return _Broken(
         len(claimed),
@@ -240,12 +246,12 @@ def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
 
 
 def _claims(columns: Columns) -> dict[Threat, set[int]]:
-    """For every threat the images that it is said to have broken."""
+    """For every threat, the images that count as broken under it."""
     claims = {}
     for name, robust in columns.items():
         if name.startswith("robust@"):
-            fell = columns["clean_correct"] & ~robust
-            claims[Threat.parse(name.removeprefix("robust@"))] = set(columns["index"][fell].tolist())
+            broken = columns["clean_correct"] & ~robust
+            claims[Threat.parse(name.removeprefix("robust@"))] = set(columns["index"][broken].tolist())
     return claims
 
 
@@ -256,19 +262,21 @@ def _fooled(verifier: Verifier, x_adv: Tensor, y: Tensor) -> Tensor:
 
 
 def _inside(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
-    return torch.stack([one.contains(a[None], b[None])[0] for one, a, b in zip(threats, x_adv, x, strict=True)])
+    return torch.stack([threat.contains(a[None], b[None])[0] for threat, a, b in zip(threats, x_adv, x, strict=True)])
 
 
 def _eight_bits(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
-    """As a file would keep it: to the nearest grey level, or where that leaves the ball, to the next towards x."""
+    """Rounded as in an image file: to the nearest of 256 levels, or towards x if that lies outside the ball."""
     nearest = (x_adv * 255).round() / 255
     inwards = torch.where(x_adv > x, (x_adv * 255).floor(), (x_adv * 255).ceil()) / 255
     return torch.where(_inside(nearest, x, threats).reshape(-1, 1, 1, 1), nearest, inwards)
 
 
 def _recount(result: Result, columns: Columns) -> list[str]:
-    """Whether a number is what its verdicts come to; one that is no mean over images follows from others that are."""
+    """A line if a number is not the mean of its per-image values; numbers that are no such mean are not checked."""
     vector = per_image(result, columns)
     if vector is None or abs(vector.mean() - result.value) < 1e-6:
         return []
-    return [f"{result.metric} {result.threat or result.attack or ''}: stored {result.value}, recounted {vector.mean()}"]
+    return [
+        f"{result.metric} {result.threat or result.attack or ''}: stored {result.value}, counted again {vector.mean()}"
+    ]

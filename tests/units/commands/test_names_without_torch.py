@@ -10,7 +10,7 @@ import contextlib, io, sys
 from hardtack.commands.cli import main
 
 HEAVY = {"torch", "torchvision", "timm", "sklearn", "matplotlib", "numpy"}
-KINDS = ["attacks", "objectives", "datasets", "analyses", "protocols", "recipes", "models"]
+KINDS = ["attacks", "suites", "objectives", "datasets", "analyses", "protocols", "recipes", "models"]
 for words in [["--help"], ["train", "--help"], ["doctor"], *(["list", kind] for kind in KINDS)]:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main(words) == 0, words

@@ -69,7 +69,7 @@ def listed(*attacks):
 
 def test_the_exact_tier_spends_what_is_planned():
     stages = autoattack(THREAT, tier="exact")
-    plan = {stage.name: (stage.tries, *stage.most) for stage in passes(stages, CLASSES)}
+    plan = {stage.name: (stage.attempts, *stage.most) for stage in passes(stages, CLASSES)}
     assert plan == {
         "apgd_ce": ("1 × 101", 101, 101),
         "apgd_t": ("9 × 101", 909, 909),
@@ -114,7 +114,7 @@ def test_the_fast_tier_spends_no_more_than_its_rounds():
     stages = autoattack(THREAT, tier="fast")
     search, edge, square = passes(stages, CLASSES)
     assert search.most == Cost(*[sum(cost.forwards for _, cost in search.rounds)] * 2)
-    assert square.only and edge.only and not search.only and "if near" in search.tries
+    assert square.only and edge.only and not search.only and "if near" in search.attempts
     model = Counting()
     data = images(2, side=4), torch.zeros(2, dtype=torch.int64)
     verdicts = ht.evaluate(model, data, quiet=True, suite="autoattack", tier="fast", threat=THREAT).verdicts
@@ -191,7 +191,7 @@ def test_the_command(tmp_path, capsys):
     words += [f"model.options.{key}={value}" for key, value in MODEL["options"].items()]
     assert main(["plan", *words, "suite=autoattack,clean", "tier=fast"]) == 0
     said = capsys.readouterr().out
-    assert "12 images 3×8×8, 4 classes" in said and "an estimate" in said and "forwards/s" in said
+    assert "12 images 3×8×8, 4 classes" in said and "(estimate)" in said and "forwards/s" in said
     assert "official" not in said and not (tmp_path / "runs").exists()
     assert main(["plan", *words, "suite=autoattack", "threat=l3:1"]) == 2
 

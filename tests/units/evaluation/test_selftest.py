@@ -140,7 +140,7 @@ def test_logits_serve_where_there_is_no_last_layer():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"suite": "clean"}, "attacks nothing"),
+        ({"suite": "clean"}, "has no attacks to test"),
         ({"union": [{"norm": "l2", "eps": "0.5"}]}, "one threat at a time"),
         ({"threat": None, "suite": "pgd", "attack": "patch_fool"}, "patches"),
     ],

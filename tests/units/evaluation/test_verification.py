@@ -54,12 +54,12 @@ def kept(run):
 
 def test_an_honest_run_is_verified(run, capsys):
     code, text = verify(run[0], capsys=capsys)
-    assert code == 0 and f"{run[1]}: verified: {run[2]} of {run[2]} broken images, 16 clean" in text
+    assert code == 0 and f"{run[1]}: verified: {run[2]} of {run[2]} broken images confirmed, 16 clean" in text
 
 
 def test_rounding_to_eight_bits_is_told(run, capsys):
     code, text = verify(run[0], "bits=8", capsys=capsys)
-    assert code == 0 and f"of {run[2]} still fool it" in text
+    assert code == 0 and f"of {run[2]} are still misclassified" in text
     assert verify(run[0], "bits=7", capsys=capsys)[0] == 2
 
 
@@ -176,7 +176,7 @@ def test_every_suite_can_be_verified(run, capsys):
 
 
 @pytest.mark.parametrize(
-    "word, told", [("evaluation=pgd-123", "there is no evaluation 'pgd-123'"), ("bits=x", "bits=8")]
+    "word, told", [("evaluation=pgd-123", "holds no evaluation 'pgd-123'"), ("bits=x", "bits can only be 8")]
 )
 def test_words_that_make_no_sense(run, capsys, word, told):
     code, text = verify(run[0], word, capsys=capsys)
@@ -197,7 +197,7 @@ def test_every_threat_of_a_union_has_its_own_image(run, capsys):
     code, text = verify(run[0], f"evaluation={union}", "bits=8", capsys=capsys)
     verdicts = read_verdicts(run[0] / "verdicts" / f"{union}.parquet")
     pairs = sum(int((verdicts["clean_correct"] & ~verdicts[f"robust@{t}"]).sum()) for t in ("linf:0.1", "l2:1"))
-    assert code == 0 and pairs > 0 and f"of {pairs} still fool it" in text
+    assert code == 0 and pairs > 0 and f"of {pairs} are still misclassified" in text
     (path,) = (run[0] / "adversarial" / union).glob("*.npz")
     arrays = read_arrays(path)
     second = arrays["threat"] == "l2:1"
