@@ -33,7 +33,7 @@ BASE_ORDER = (
     "errors", "files", "arrays", "registry", "annotations", "layers", "config", "randomness", "progress", "capture",
     "runtime", "cost",
 )  # fmt: skip
-LOOSE = {"corrupting"}
+LOOSE: set[str] = set()
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}
 # base modules that themselves import torch and so are closed to the rooms that must not

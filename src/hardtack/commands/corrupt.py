@@ -23,7 +23,7 @@ def corrupt(
     If it is interrupted, the same command resumes it.
     """
     from hardtack.base.config import parse_words
-    from hardtack.corrupting import corrupt_data
+    from hardtack.data.corrupted_copy import corrupt_data
 
     sheet = corrupt_data(source, output, parse_words(words or []))
     say(f"corrupted copy: {output}\ncontact sheet: {sheet}")

@@ -20,6 +20,7 @@ class Job:
     total: int  # the number of rows
     title = "job"  # what the progress line says
     unit = "rows"  # what the progress line counts per second
+    joins_pieces = True  # False: `finish` gets empty tables and reads large pieces one by one from its store
 
     def recall(self) -> Any | None:
         """The result of an earlier call that was finished; None where there is none."""

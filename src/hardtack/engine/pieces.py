@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -54,13 +54,17 @@ def join_pieces(pieces: Sequence[tuple[Span, PieceResult]]) -> tuple[Columns, Co
 
     Pieces overlap where two processes ran the same job at the same time with different piece sizes.
     """
-    columns, arrays, at = [], [], 0
-    for span, result in sorted(pieces, key=lambda piece: piece[0]):
+    parts = [part for _, part in without_overlap(sorted(pieces, key=lambda piece: piece[0]))]
+    return join_columns([part.columns for part in parts]), join_columns([part.arrays for part in parts if part.arrays])
+
+
+def without_overlap(pieces: Iterable[tuple[Span, PieceResult]]) -> Iterator[tuple[Span, PieceResult]]:
+    """Pieces in the order of their rows, each without the rows that a piece before it holds."""
+    at = 0
+    for span, result in pieces:
         skip = max(at - span.start, 0)
-        if skip >= span.rows:
-            continue
-        columns.append({name: value[skip:] for name, value in result.columns.items()})
-        if result.arrays:
-            arrays.append({name: value[skip:] for name, value in result.arrays.items()})
-        at = span.stop
-    return join_columns(columns), join_columns(arrays)
+        if skip < span.rows:
+            columns = {name: value[skip:] for name, value in result.columns.items()}
+            arrays = {name: value[skip:] for name, value in result.arrays.items()}
+            yield Span(span.start + skip, span.stop), PieceResult(columns=columns, arrays=arrays)
+            at = span.stop

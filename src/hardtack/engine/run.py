@@ -29,7 +29,7 @@ def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) 
             store.discard()
             return result
         raise UserError(f"pieces of {job.title} are missing on disk: all processes must write to the same disk")
-    columns, arrays = store.read()
+    columns, arrays = store.read() if job.joins_pieces else ({}, {})
     executor.wait()
     result = job.finish(columns, arrays, is_main=executor.is_main)
     if executor.is_main:

@@ -20,7 +20,7 @@ import re
 import shutil
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,7 @@ from hardtack.base.arrays import Columns, count_rows, read_arrays, read_columns,
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
 from hardtack.engine.identity import check_id
-from hardtack.engine.pieces import PieceResult, Span, join_pieces
+from hardtack.engine.pieces import PieceResult, Span, join_pieces, without_overlap
 
 
 class Notebook:
@@ -120,6 +120,10 @@ class PieceStore:
     def read(self) -> tuple[Columns, Columns]:
         """Columns and arrays of all complete pieces, in the order of their rows."""
         return join_pieces([(span, self._read_piece(span)) for span in self.spans()])
+
+    def pieces(self) -> Iterator[tuple[Span, PieceResult]]:
+        """The complete pieces one by one in the order of their rows; every row occurs once."""
+        return without_overlap((span, self._read_piece(span)) for span in self.spans())
 
     def discard(self) -> None:
         """Forget all pieces."""

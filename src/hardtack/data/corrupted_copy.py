@@ -1,0 +1,275 @@
+"""`hardtack corrupt IN OUT`: a corrupted copy of a data set, in the layout of the official files or as parquet.
+
+Each file of the copy is one job of the engine: killed and repeated, it goes on where it stopped, and a finished file is
+not made again. The folder is marked as regenerated, so that nobody, hardtack included, takes it for the official files.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from pydantic import Field
+from torch import Tensor
+
+from hardtack.base import config
+from hardtack.base.arrays import Columns
+from hardtack.base.config import build
+from hardtack.base.errors import UserError
+from hardtack.base.files import atomic
+from hardtack.base.progress import Meter
+from hardtack.base.runtime import Runtime
+from hardtack.data import DataConfig, Dataset, load_data
+from hardtack.data.contact_sheet import write_contact_sheet
+from hardtack.data.corruptions import Constants, constants_for, corrupt, frost_source
+from hardtack.data.corruptions.choose import Severities, Types, chosen_types
+from hardtack.data.official import mark_regenerated
+from hardtack.data.official.marker import read_marker
+from hardtack.data.spans import chunks
+from hardtack.engine import Job, Notebook, PieceResult, PieceStore, Span, choose_executor, job_id, run_job
+
+Layout = Literal["npy", "folder", "parquet"]
+_PIECE = 256  # images
+_SCHEMA = pa.schema([("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("label", pa.int64())])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorruptedCopyConfig:
+    """Settings of `hardtack corrupt`.
+
+    layout      npy: TYPE.npy and labels.npy as CIFAR-C has them; folder: TYPE/SEVERITY/CLASS/IMAGE as ImageNet-C has
+                them; parquet: TYPE-SEVERITY.parquet with image bytes and labels (None: npy up to 64 pixels)
+    constants   cifar or imagenet (None: cifar up to 64 pixels)
+    jpeg        of layout=folder and parquet: the quality images are saved with, 85 as ImageNet-C's were; 0: PNG
+    n           only the first images
+    """
+
+    data: DataConfig = field(default_factory=DataConfig)
+    split: Literal["train", "validation", "test"] = "test"
+    types: Types = ("common",)
+    severities: Severities = (1, 2, 3, 4, 5)
+    constants: Constants | None = None
+    layout: Layout | None = None
+    jpeg: Annotated[int, Field(ge=0, le=100)] = 85
+    frost: str | None = None
+    seed: int = 0
+    n: Annotated[int, Field(ge=1)] | None = None
+    runtime: Runtime = field(default_factory=Runtime)
+
+
+def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, quiet: bool = False) -> Path:
+    """Write the copy; returns the path of the contact sheet, which shows the first image under every corruption."""
+    values = config.merge({"data": {"name": source}}, values)
+    settings: CorruptedCopyConfig = build(CorruptedCopyConfig, values)
+    data = load_data(settings.data, settings.split)
+    data = data.first(min(settings.n, len(data))) if settings.n is not None else data
+    suited = constants_for(max(data.image_shape[1:]))
+    layout: Layout = settings.layout or ("npy" if suited == "cifar" else "folder")
+    severities = tuple(sorted(set(settings.severities)))
+    if layout == "npy" and severities != (1, 2, 3, 4, 5):
+        raise UserError("layout=npy holds all five severities in one file; leave severities out, or take layout=folder")
+    folder, types = Path(output).expanduser(), chosen_types(settings.types)
+    folder.mkdir(parents=True, exist_ok=True)
+    frost = Path(settings.frost).expanduser() if settings.frost else None
+    facts = {
+        "data": data.name, "split": data.split, "images": len(data), "description": data.description,
+        "seed": settings.seed, "constants": settings.constants or suited, "layout": layout, "jpeg": settings.jpeg,
+        "classes": list(data.classes), "frost": frost_source(frost),
+    }  # fmt: skip
+    _mark(folder, facts)
+    copy = _Copy(data=data, folder=folder, facts=facts, frost=frost, runtime=settings.runtime)
+    each = [(type_, severities) for type_ in types]
+    if layout != "npy":
+        each = [(type_, (severity,)) for type_ in types for severity in severities]
+    executor = choose_executor(settings.runtime)
+    for place, (type_, some) in enumerate(each, start=1):
+        job = _JOBS[layout](copy, type_, some, title=f"corrupt {type_} ({place} of {len(each)} files)")
+        run_job(job, store=job.store, executor=executor, quiet=quiet)
+    shutil.rmtree(copy.pieces, ignore_errors=True)
+    if layout == "npy":
+        with atomic(folder / "labels.npy") as file:
+            np.save(file, np.tile(data.labels.numpy().astype(np.int64), 5))
+    first = data.batch([0], settings.runtime.torch_device)
+    return write_contact_sheet(
+        folder / "contact_sheet.png", _eight_bits(first.x)[0].numpy(), types=types, severities=severities,
+        corrupted=lambda type_, severity: copy.corrupted(first.x, first.index, type_, severity)[0].numpy(),
+    )  # fmt: skip
+
+
+def _mark(folder: Path, facts: dict[str, Any]) -> None:
+    """Write what the folder holds; a folder that holds another copy is not added to."""
+    marker = read_marker(folder) if folder.exists() else None
+    if marker is None:
+        mark_regenerated(folder, **facts)
+        return
+    changes = [f"{key}: {marker.get(key)} → {value}" for key, value in facts.items() if marker.get(key) != value]
+    if changes:
+        raise UserError(
+            f"{folder} holds another corrupted copy ({', '.join(changes)}); name another folder, or remove it"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Copy:
+    """What all files of a copy share."""
+
+    data: Dataset
+    folder: Path
+    facts: dict[str, Any]
+    frost: Path | None
+    runtime: Runtime
+
+    @property
+    def pieces(self) -> Path:
+        return self.folder / ".pieces"
+
+    def corrupted(self, x: Tensor, index: Tensor, type_: str, severity: int) -> Tensor:
+        """Corrupted images N×H×W×3 uint8, on the CPU."""
+        constants, seed = self.facts["constants"], self.facts["seed"]
+        return _eight_bits(corrupt(x, index, type_, severity, constants=constants, seed=seed, frost=self.frost))
+
+
+class _FileJob(Job):
+    """One file (or folder of images) of the copy; its rows are the images."""
+
+    unit = "img"
+    joins_pieces = False
+
+    def __init__(self, copy: _Copy, type_: str, severities: Sequence[int], *, title: str) -> None:
+        self.copy, self.type, self.severities, self.title, self.total = copy, type_, severities, title, len(copy.data)
+        name = type_ if len(severities) > 1 else f"{type_}-{severities[0]}"
+        self.store = PieceStore(copy.pieces, job_id(name, [copy.facts, type_, list(severities)]), columns=self.columns)
+
+    columns = True  # whether a piece has columns, or arrays only
+
+    @property
+    def path(self) -> Path:
+        """The finished file, or the file that says that a folder is complete."""
+        raise NotImplementedError
+
+    def recall(self) -> Path | None:
+        return self.path if self.path.exists() else None
+
+    def piece_size(self, most: int) -> int:
+        return _PIECE
+
+    def inputs(self, spans: Sequence[Span]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for _, images in chunks(self.copy.data, self.copy.runtime.torch_device, spans):
+            yield images
+
+    def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
+        x, y, index = inputs
+        made = {severity: self.copy.corrupted(x, index, self.type, severity) for severity in self.severities}
+        return self.piece(span, made, y.cpu())
+
+    def piece(self, span: Span, images: dict[int, Tensor], labels: Tensor) -> PieceResult:
+        """What is kept of one piece; `images` by severity, N×H×W×3 uint8."""
+        raise NotImplementedError
+
+    def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Path:
+        if is_main:
+            self.write()
+        return self.path
+
+    def write(self) -> None:
+        """Write the finished file from the pieces in the store."""
+        raise NotImplementedError
+
+
+class _ArrayJob(_FileJob):
+    """TYPE.npy, (5·n)×H×W×3, severity after severity."""
+
+    columns = False
+
+    @property
+    def path(self) -> Path:
+        return self.copy.folder / f"{self.type}.npy"
+
+    def piece(self, span: Span, images: dict[int, Tensor], labels: Tensor) -> PieceResult:
+        return PieceResult(arrays={str(severity): image.numpy() for severity, image in images.items()})
+
+    def write(self) -> None:
+        _, height, width = self.copy.data.image_shape
+        shape = (len(self.severities) * self.total, height, width, 3)
+        with atomic(self.path) as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for severity in self.severities:
+                for _, piece in self.store.pieces():
+                    file.write(np.ascontiguousarray(piece.arrays[str(severity)]).tobytes())
+
+
+class _TreeJob(_FileJob):
+    """TYPE/SEVERITY/CLASS/IMAGE; image files are written as they are made."""
+
+    @property
+    def folder(self) -> Path:
+        return self.copy.folder / self.type / str(self.severities[0])
+
+    @property
+    def path(self) -> Path:
+        return self.folder / ".complete"
+
+    def begin(self) -> None:
+        for name in self.copy.data.classes:
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def piece(self, span: Span, images: dict[int, Tensor], labels: Tensor) -> PieceResult:
+        jpeg, classes = self.copy.facts["jpeg"], self.copy.data.classes
+        suffix, rows = "JPEG" if jpeg else "png", np.arange(span.start, span.stop)
+        paths = [
+            self.folder / classes[int(label)] / f"{row:08d}.{suffix}" for row, label in zip(rows, labels, strict=True)
+        ]
+        with ThreadPoolExecutor() as pool:
+            encoded = pool.map(lambda image: _encode(image, jpeg), images[self.severities[0]])
+            list(pool.map(lambda pair: pair[0].write_bytes(pair[1]), zip(paths, encoded, strict=True)))
+        return PieceResult(columns={"row": rows})
+
+    def write(self) -> None:
+        self.path.touch()
+
+
+class _ParquetJob(_FileJob):
+    """TYPE-SEVERITY.parquet with image bytes and labels."""
+
+    @property
+    def path(self) -> Path:
+        return self.copy.folder / f"{self.type}-{self.severities[0]}.parquet"
+
+    def piece(self, span: Span, images: dict[int, Tensor], labels: Tensor) -> PieceResult:
+        with ThreadPoolExecutor() as pool:
+            encoded = list(pool.map(lambda image: _encode(image, self.copy.facts["jpeg"]), images[self.severities[0]]))
+        column = np.empty(len(encoded), dtype=object)
+        column[:] = encoded
+        return PieceResult(columns={"image": column, "label": labels.numpy()})
+
+    def write(self) -> None:
+        with atomic(self.path) as file, pq.ParquetWriter(file, _SCHEMA) as writer:
+            for _, piece in self.store.pieces():
+                images = [{"bytes": packed, "path": None} for packed in piece.columns["image"]]
+                table = {"image": images, "label": piece.columns["label"].tolist()}
+                writer.write_table(pa.table(table, schema=_SCHEMA))
+
+
+_JOBS: dict[Layout, type[_FileJob]] = {"npy": _ArrayJob, "folder": _TreeJob, "parquet": _ParquetJob}
+
+
+def _eight_bits(x: Tensor) -> Tensor:
+    """Images N×3×H×W in [0,1] as N×H×W×3 uint8, on the CPU."""
+    return (x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu()
+
+
+def _encode(image: Tensor, jpeg: int) -> bytes:
+    packed = io.BytesIO()
+    how = {"format": "JPEG", "quality": jpeg} if jpeg else {"format": "PNG"}
+    Image.fromarray(image.numpy()).save(packed, **how)
+    return packed.getvalue()
