@@ -4,6 +4,10 @@
 
 FGSM (Goodfellow et al. 2015) is one step of length eps; PGD (Madry et al. 2018) several shorter ones from a
 random point; momentum PGD (Dong et al. 2018) steps along a running mean of gradients.
+
+The same step is used twice. `search` is the loop over one batch: training compiles it, and `attack(model, x, y)` calls
+it. `begin` and `advance` are the loop as the pool runs it in an evaluation, where an image leaves as soon as it is
+broken.
 """
 
 from __future__ import annotations
@@ -18,12 +22,15 @@ from torch import Tensor, nn
 from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import Loss, get_loss
 from hardtack.attacks.outcome import AttackOutcome, Step, better, nothing_yet, succeeds
+from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, observe, success_margin
 from hardtack.attacks.targets import TargetChoice, choose_target
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.threats import DENSE_L1, Ball, Threat
+
+_TINY = 1e-30
 
 
 def ascent_step(
@@ -83,14 +90,14 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
 class Ascent(Attack):
     """Projected gradient ascent.
 
-    `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep`:
-    the best iterate seen (one more forward pass; what evaluation does unless told otherwise) or the last
-    (what training does). `loss` is ce unless told otherwise (TRADES: kl). `target` makes the attack targeted.
-    `restarts` beyond the first start from other random points. `seed` moves all that is random. Against a
-    model that is itself random, `eot` passes are averaged (expectation over transformation, Athalye et al.
-    2018): their gradients, their losses, and the logits by which success is judged. `dense` takes the l1 steps of
-    the Adversarial Robustness Toolbox, under which published l1 numbers look better than they are. `start: nudged` is
-    the XCiT thesis's: a random point with 1e-5 added to every pixel.
+    `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep` is the
+    returned iterate: the best one (one more forward pass; the default in an evaluation) or the last (the default in
+    training). `loss` is ce by default (TRADES: kl). `target` makes the attack targeted (see targets.py). Each of the
+    `restarts` starts from another random point. `seed` changes everything random. Against a model that is itself
+    random, `eot` passes are averaged (expectation over transformation, Athalye et al. 2018): their gradients, their
+    losses, and the logits that decide about success. `dense` takes the l1 steps of the Adversarial Robustness Toolbox,
+    under which published l1 numbers look better than they are. `start: nudged` is the XCiT thesis's: a random point
+    with 1e-5 added to every pixel.
     """
 
     threat: Threat
@@ -143,11 +150,10 @@ class Ascent(Attack):
         step: Callable[..., Step] = ascent_step,
         verdict: bool = False,
     ) -> AttackOutcome:
-        """The loop alone: no host synchronisation, and the caller keeps the model `preserve_state`.
+        """The loop over one batch, without host synchronisation; the caller has put the model into `preserve_state`.
 
-        `eps` overrides the threat's radius (warm-up), `length` that of a step, `ball` the threat's geometry; `step`
-        may be a compiled `ascent_step`. With `keep: last` it knows only its images, unless a `verdict` is asked for:
-        one more forward pass.
+        `eps` replaces the threat's radius (warm-up), `length` the step length, `ball` the threat's geometry; `step` may
+        be a compiled `ascent_step`. With `keep: last`, only a `verdict` (one more forward pass) tells what succeeded.
         """
         self._refuse_targeted_kl(target)
         y = y.argmax(dim=1) if y.is_floating_point() else y
@@ -161,16 +167,16 @@ class Ascent(Attack):
         ball = self.ball if ball is None else ball
         fixed = {"loss": loss, "ball": ball, "momentum": self.momentum, "sign": sign, "eot": self.eot}
 
-        best, watched = nothing_yet(x), verdict or self.keep != "last"
+        best, evaluated = nothing_yet(x), verdict or self.keep != "last"
         for restart in range(self.restarts):
             x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart), ball)
             velocity = torch.zeros_like(x)
             for taken in range(self.steps):
                 moved = step(model, x_adv, x, goal, reference, velocity, eps, length, **fixed)
-                if watched:
+                if evaluated:
                     best = better(best, x_adv, moved, goal, sign, restart * self.steps + taken)
                 x_adv, velocity = moved.x_adv, moved.velocity
-            if watched:
+            if evaluated:
                 draws = self._draws(model, x_adv)
                 value = sign * torch.stack([loss(draw, goal, reference) for draw in draws]).mean(dim=0)
                 logits = draws.mean(dim=0)
@@ -178,24 +184,79 @@ class Ascent(Attack):
                 best = better(best, x_adv, last, goal, sign, (restart + 1) * self.steps)
         if self.keep != "last":
             return best
-        return best._replace(x_adv=x_adv, fooled=succeeds(logits, goal, sign) if watched else best.fooled)
+        return best._replace(x_adv=x_adv, fooled=succeeds(logits, goal, sign) if evaluated else best.fooled)
+
+    # ------------------------------------------------------------ what the pool needs
+
+    @property
+    def pooled(self) -> bool:
+        """The pool stops at the first misclassified iterate.
+
+        So the last iterate (`keep`), one that has reached a target, and statistics of whole batches need the loop
+        above.
+        """
+        return self.keep != "last" and self.target is None and self.mode == "eval"
+
+    def last_cost(self, classes: int) -> Cost:
+        return Cost(self.eot, 0)
+
+    def begin(self, items: NewItems) -> State:
+        x, eps = items.x, torch.full_like(items.x[0, 0, 0, 0], self.threat.radius)
+        point = self._start(x, eps, randomness.make_keys(items.image_keys, self.seed, items.restart), self.ball)
+        never = torch.full_like(x[:, 0, 0, 0], -torch.inf)
+        state = common_entries(items) | {"point": point, "score": never, "restart": items.restart}
+        if self.momentum:
+            state["velocity"] = torch.zeros_like(x)
+        return state | ({"reference": items.clean} if self.loss == "kl" else {})
+
+    def advance(self, model: nn.Module, state: State) -> State:
+        point, eps = state["point"], torch.full_like(state["x"][0, 0, 0, 0], self.threat.radius)
+        velocity = state.get("velocity", point)  # not used without momentum
+        at = ascent_step(
+            model, point, state["x"], state["y"], state.get("reference"), velocity, eps, self.step_length(eps),
+            loss=get_loss(self.loss or "ce"), ball=self.ball, momentum=self.momentum, sign=1.0, eot=self.eot,
+        )  # fmt: skip
+        moved = {"point": at.x_adv} | ({"velocity": at.velocity} if self.momentum else {})
+        return self._observe(state, at) | moved
+
+    def finish(self, model: nn.Module, state: State) -> State:
+        draws, loss = self._draws(model, state["point"]), get_loss(self.loss or "ce")
+        value = torch.stack([loss(draw, state["y"], state.get("reference")) for draw in draws]).mean(dim=0)
+        point, logits = state["point"], draws.mean(dim=0)
+        return self._observe(state, Step(point, point, value, logits, state["zero_gradient"]))
+
+    def _observe(self, state: State, at: Step) -> State:
+        """The first misclassified iterate is kept; without one, that with the highest loss."""
+        hit = succeeds(at.logits, state["y"], 1.0)
+        margin = success_margin(at.logits, state["y"], state["y"], reach=False)
+        margin = torch.where(hit, margin.clamp_min(_TINY), margin)  # two equal logits may be a success
+        score = torch.where(hit, torch.inf, at.value)
+        entries = observe(state, state["point"], at.logits, reach=False, margin=margin, score=score, loss=at.value)
+        taken = state["restart"] * self.steps + state["t"]
+        return entries | {
+            "done": state["t"] >= state["steps"],
+            "found_at": torch.where(score > state["score"], taken, state["found_at"]),
+            "zero_gradient": torch.where(taken == 0, at.zero_gradient, state["zero_gradient"]),
+        }
+
+    # ------------------------------------------------------------ the parts of a step
 
     @property
     def ball(self) -> Ball:
         return DENSE_L1 if self.dense else self.threat.ball
 
     def step_length(self, eps: Tensor) -> Tensor:
-        """Of one step in a ball of radius `eps`, in pixel units."""
+        """The length of one step in a ball of radius `eps`, in pixel units."""
         relative = self.relative_step or 2.5 / self.steps
         return eps * relative if self.step is None else torch.full_like(eps, self.step)
 
     def _refuse_targeted_kl(self, target: object) -> None:
         if target is not None and self.loss == "kl":
-            raise UserError("the kl loss knows no target; use ce, margin, dlr or pm")
+            raise UserError("the kl loss has no targeted form; use ce, margin, dlr or pm")
 
     @torch.no_grad()
     def _draws(self, model: nn.Module, x: Tensor) -> Tensor:
-        """Logits of as many passes as are to be averaged: eot×N×C."""
+        """Logits of `eot` passes, to be averaged: eot×N×C."""
         return torch.stack([model(x).float() for _ in range(self.eot)])
 
     def _start(self, x: Tensor, eps: Tensor, keys: Tensor, ball: Any) -> Tensor:

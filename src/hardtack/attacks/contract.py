@@ -163,6 +163,16 @@ class Attack:
         """Passes through the model that one call of `advance` needs for each row."""
         return Cost(self.eot, self.eot)
 
+    def last_cost(self, classes: int) -> Cost:
+        """Passes that the call of `finish` needs for each row."""
+        return self.cost(classes)
+
+    def attempt_cost(self, passes: int, steps: int, classes: int) -> Cost:
+        """Passes through the model of an attempt of `steps` steps that ended after so many calls."""
+        if passes < self.length(steps):
+            return self.cost(classes).times(passes)
+        return self.cost(classes).times(passes - 1).plus(self.last_cost(classes))
+
     def begin(self, items: NewItems) -> State:
         """The state of new attempts, one row each; the model is not called. See pool/search.py."""
         raise NotImplementedError(f"{type(self).__name__} is not made for the pool")
@@ -170,6 +180,10 @@ class Attack:
     def advance(self, model: nn.Module, state: State) -> State:
         """The entries of the state that one pass over all rows changes. No row may depend on another."""
         raise NotImplementedError(f"{type(self).__name__} is not made for the pool")
+
+    def finish(self, model: nn.Module, state: State) -> State:
+        """The same for the last pass of every row, which an attack may do without a gradient."""
+        return self.advance(model, state)
 
 
 # ---------------------------------------------------------------- attacks that do not inherit from it

@@ -6,8 +6,9 @@ A target is a wrong class that an attack aims at. There are three ways to name i
     target=random | least_likely | runner_up   one class for each image, chosen at the clean image
     targets=K                                  the K likeliest wrong classes, one after the other (ranks 0 … K−1)
 
-The runner-up is the class of rank 0. `reach` says what counts as a success: the target class only, or (by default in an
-evaluation, as in AutoAttack) any misclassification on the way to it.
+The runner-up is the class of rank 0. `reach` says what counts as a success of a pooled attack: the target class only,
+or (by default, as in AutoAttack) any misclassification on the way to it. A batch attack with `target` stops at
+nothing: it returns the image that reached the target or came closest to it, and the evaluation verifies that image.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def _step_s(stage: Stage, inputs: AttackInputs, pool: Pool, width: int, end: flo
         x=rows.x, y=rows.y, target=target, keys=randomness.make_keys(rows.keys, attack.seed), image_keys=rows.keys,
         restart=none, steps=none + (attack.steps or 0), clean=rows.clean, start=rows.x, warm=none.bool(),
     )  # fmt: skip
-    slots = Slots(attack, lambda state: attack.advance(pool.model, state), pool.runtime, pool.precision)
+    slots = Slots(attack, pool.model, pool.runtime, pool.precision)
     slots.place(items, width)
     slots.advance(1)
     slots.read()

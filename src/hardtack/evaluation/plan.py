@@ -6,8 +6,9 @@ long a pass takes and how much memory it needs are measured in a few seconds on 
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,18 +70,26 @@ def passes(
 
 def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
     attack = stage.attack
-    cost, rounds = attack.cost(classes), stage.rounds_for(classes)
+    rounds = stage.rounds_for(classes)
     lengths = [[attack.length(attempt.steps) for attempt in part.attempts] for part in rounds]
-    each = tuple((part, cost.times(sum(own))) for part, own in zip(rounds, lengths, strict=True))
+    each = tuple(
+        (part, _sum(attack.attempt_cost(attack.length(a.steps), a.steps, classes) for a in part.attempts))
+        for part in rounds
+    )
+    first = rounds[0].attempts[0].steps
     words = [
         " + ".join(f"{own.count(length)} × {length}" for length in sorted(set(own)))
         + (" if near the boundary" if part.near is not None else "")
         for part, own in zip(rounds, lengths, strict=True)
     ]
     return StagePlan(
-        name=stage.name, attempts=" + ".join(words), most=cost.times(sum(map(sum, lengths))),
-        least=cost.times(min(every, lengths[0][0])), rounds=each, only=_only(stage),
+        name=stage.name, attempts=" + ".join(words), most=_sum(cost for _, cost in each),
+        least=attack.attempt_cost(min(every, lengths[0][0]), first, classes), rounds=each, only=_only(stage),
     )  # fmt: skip
+
+
+def _sum(costs: Iterable[Cost]) -> Cost:
+    return functools.reduce(Cost.plus, costs, Cost())
 
 
 def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:

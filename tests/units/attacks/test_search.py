@@ -244,7 +244,7 @@ def test_logits_that_are_not_numbers_are_no_success(value, start):
         ({"momentum": -1}, "momentum"),
         ({"start": "clean", "restarts": 2}, "repeat the same search"),
         ({"loss": "kl", "start": "clean"}, "zero gradient"),
-        ({"loss": "kl", "target": "random"}, "kl loss knows no target"),
+        ({"loss": "kl", "target": "random"}, "kl loss has no targeted form"),
         ({"loss": "cee"}, "loss'.*'ce'"),
         ({"start": "rnd"}, "start'.*'random'"),
         ({"keep": "first"}, "keep'"),

@@ -57,6 +57,7 @@ def lying_search(lie):
 def test_no_claim_is_believed_unseen(model, monkeypatch, lie):
     data = images(), right_labels(model)
     monkeypatch.setattr(Ascent, "search", lying_search(lie))
+    monkeypatch.setattr(Ascent, "pooled", False)
     measured = measure(model, data)
     assert measured.robust_accuracy == measured.clean_accuracy == 1
     assert measured.verdicts["unverified"].all() and measured.results[-1].extra["unverified"] == 12

@@ -97,12 +97,15 @@ class AttackRun:
                 tell(self._progress(number, done, progress.record))
 
         pool.run(attack, inputs, rounds, record=record, stage=number, tell=forward)
-        cost, device = attack.cost(classes), rows.device
+        cost, last, device = attack.cost(classes), attack.last_cost(classes), rows.device
+        lengths = np.array([attack.length(attempt.steps) for part in rounds for attempt in part.attempts])
+        full = torch.as_tensor(record.full_attempts(lengths), device=device)
         passes, broken = (torch.as_tensor(part, device=device) for part in (record.total_passes(), record.broken))
         table.add(
             trial, number, rows, broken=broken, x_adv=record.x_adv,
-            prediction=verifier.logits(record.x_adv).argmax(dim=1), forwards=passes * cost.forwards,
-            backwards=passes * cost.backwards, target=torch.as_tensor(record.target, device=device).long(),
+            prediction=verifier.logits(record.x_adv).argmax(dim=1), forwards=passes * cost.forwards - full *
+            (cost.forwards - last.forwards), backwards=passes * cost.backwards - full * (cost.backwards -
+            last.backwards), target=torch.as_tensor(record.target, device=device).long(),
             step=torch.as_tensor(record.found_at_step, device=device).long(),
         )  # fmt: skip
         table.zero_gradient[trial, rows] |= record.zero_gradient

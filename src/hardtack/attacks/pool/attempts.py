@@ -61,9 +61,15 @@ class AttemptRecord:
 
     def total_passes(self) -> np.ndarray:
         """Passes spent on each image, counted as if its attempts had been made in order up to the first success."""
+        return np.where(self._counted(), self.passes, 0).sum(axis=1)
+
+    def full_attempts(self, lengths: np.ndarray) -> np.ndarray:
+        """How many of these attempts were of full length."""
+        return (self._counted() & (self.passes >= lengths)).sum(axis=1)
+
+    def _counted(self) -> np.ndarray:
         number = np.arange(self.passes.shape[1])
-        counted = (self.passes >= 0) & ((self.successful < 0)[:, None] | (number <= self.successful[:, None]))
-        return np.where(counted, self.passes, 0).sum(axis=1)
+        return (self.passes >= 0) & ((self.successful < 0)[:, None] | (number <= self.successful[:, None]))
 
     def is_near(self, inputs: AttackInputs, rows: np.ndarray, share: float) -> np.ndarray:
         """Which of the images have no more than `share` of their clean margin left at the closest point found."""

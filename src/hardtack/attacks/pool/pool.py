@@ -25,7 +25,7 @@ from hardtack.attacks.contract import Attack
 from hardtack.attacks.pool.attempts import AttackInputs, AttemptRecord
 from hardtack.attacks.pool.fast_copy import FastCopy, compile_blocks, search_model
 from hardtack.attacks.pool.queue import Queue, Round
-from hardtack.attacks.pool.search import Cost, State
+from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.slots import Slots
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
@@ -102,8 +102,8 @@ class Pool:
         torch.cuda.empty_cache()
 
     def _work(self, attack: Attack, queue: Queue, tell: Callable[[PoolProgress], None] | None) -> None:
-        slots = Slots(attack, self._step(attack), self.runtime, self.precision)
-        cost, told, spent = attack.cost(queue.inputs.clean.shape[1]), time.monotonic(), 0
+        slots = Slots(attack, self.model, self.runtime, self.precision)
+        classes, told, spent = queue.inputs.clean.shape[1], time.monotonic(), 0
         while queue.waiting or queue.busy:
             if queue.waiting and slots.worth_filling(queue.busy, len(queue.waiting), self.batch_size):
                 items = queue.take(self.batch_size - queue.busy)
@@ -112,9 +112,11 @@ class Pool:
             if not queue.busy:
                 continue
             passes = queue.passes_until_check(self.every * attack.check_interval)
-            slots.advance(passes)
+            final = queue.all_end_after(passes)
+            slots.advance(passes, final=final)
             queue.add_passes(passes)
-            self.spent = self.spent.plus(cost.times(passes * queue.busy))
+            self.spent = self.spent.plus(attack.cost(classes).times((passes - final) * queue.busy))
+            self.spent = self.spent.plus(attack.last_cost(classes).times(final * queue.busy))
             self.slot_passes += passes * slots.width
             spent += passes * queue.busy
             self._check(attack, queue, slots)
@@ -152,9 +154,6 @@ class Pool:
                     state[name].index_fill_(0, slots.index(refused), -torch.inf)
             queue.record.unverified[queue.rows(refused)] = True
         return claimed[confirmed]
-
-    def _step(self, attack: Attack) -> Callable[[State], State]:
-        return lambda state: attack.advance(self.model, state)
 
     def _compile_if_it_pays(self, queue: Queue, slots: Slots) -> None:
         """Graphs of eager kernels need no preparation; a long stage is worth the seconds that compilation takes."""

@@ -160,6 +160,11 @@ class Queue:
         age = self.age[slots]
         return int(np.minimum(every - age % every, self.lengths[self.number[slots]] - age).min())
 
+    def all_end_after(self, passes: int) -> bool:
+        """Whether every running item ends after so many more passes."""
+        slots = self.occupied()
+        return bool((self.age[slots] + passes >= self.lengths[self.number[slots]]).all())
+
     def add_passes(self, passes: int) -> None:
         self.age += passes
 

@@ -89,6 +89,7 @@ def observe(
     *,
     reach: bool,
     margin: Tensor | None = None,
+    score: Tensor | None = None,
     counts: Tensor | None = None,
     loss: Tensor | None = None,
     gradient: Tensor | None = None,
@@ -96,7 +97,7 @@ def observe(
     """The common entries after a pass over `point`. Only rows where `counts` is true may become the closest image."""
     if margin is None:
         margin = success_margin(logits, state["y"], state["target"], reach=reach)
-    better = margin > state["margin"]
+    better = margin > state["margin"] if score is None else score > state["score"]
     if counts is not None:
         better = better & counts
     entries = {
@@ -107,6 +108,8 @@ def observe(
         "found_at": torch.where(better, state["t"], state["found_at"]),
         "not_finite": state["not_finite"] | ~logits.isfinite().all(dim=1),
     }
+    if score is not None:
+        entries["score"] = torch.where(better, score, state["score"])
     if loss is not None:
         first = state["t"] == 0
         entries["first_loss"] = torch.where(first, loss, state["first_loss"])

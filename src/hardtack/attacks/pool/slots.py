@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hardtack.attacks.contract import Attack
 from hardtack.attacks.pool.search import NewItems, State
@@ -22,11 +22,8 @@ _WARM_CALLS = 1
 class Slots:
     """Rows of a search's state. Free rows keep computing with their last content, and their results are ignored."""
 
-    def __init__(
-        self, attack: Attack, step: Callable[[State], State], runtime: Runtime, precision: Precision | None
-    ) -> None:
-        self.attack, self.runtime, self.precision = attack, runtime, precision
-        self.step = step
+    def __init__(self, attack: Attack, model: nn.Module, runtime: Runtime, precision: Precision | None) -> None:
+        self.attack, self.model, self.runtime, self.precision = attack, model, runtime, precision
         self.state: State = {}
         self.width = 0
         self.free = np.empty(0, dtype=np.int64)
@@ -90,16 +87,16 @@ class Slots:
         """The model has changed: record the graph again before the next pass."""
         self._graph = None
 
-    def advance(self, passes: int) -> None:
-        """Run so many passes on every row."""
+    def advance(self, passes: int, *, final: bool = False) -> None:
+        """Run so many passes on every row. `final`: the last of them is the last of every item."""
         if self._graphed and self._graph is None:
             self._record()
         self._passes, self._since = passes, time.monotonic()
-        for _ in range(passes):
+        for left in reversed(range(passes)):
             if self._graph is not None:
                 self._graph.replay()
             else:
-                self._once(self.state)
+                self._once(self.state, self.attack.finish if final and left == 0 else self.attack.advance)
 
     def read(self) -> tuple[np.ndarray, np.ndarray]:
         """Margins of all slots, and which have ended. This is the only synchronisation with the device."""
@@ -110,9 +107,9 @@ class Slots:
     def index(self, slots: np.ndarray) -> Tensor:
         return torch.as_tensor(slots, dtype=torch.int64, device=self.runtime.torch_device)
 
-    def _once(self, state: State) -> None:
+    def _once(self, state: State, run: Callable[[nn.Module, State], State]) -> None:
         with self.runtime.arithmetic(self.precision):
-            changed = self.step(state)
+            changed = run(self.model, state)
         for name, value in changed.items():
             if value is not state[name]:
                 if self._graphed:
@@ -128,9 +125,9 @@ class Slots:
         with torch.cuda.stream(stream):
             trial = {name: value.clone() for name, value in self.state.items()}
             for _ in range(_WARM_CALLS):
-                self._once(trial)
+                self._once(trial, self.attack.advance)
         torch.cuda.current_stream().wait_stream(stream)
-        self._graph, _ = record(lambda: self._once(self.state))
+        self._graph, _ = record(lambda: self._once(self.state, self.attack.advance))
         self._graphed = self._graph is not None
         self._recording_s = time.monotonic() - began
         self.recorded_s += self._recording_s
