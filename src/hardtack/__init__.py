@@ -4,10 +4,11 @@
     model = ht.load_model("vit_tiny_patch4_32", num_classes=10)     # or ht.wrap(my_module, mean=…, std=…)
     x_adv = ht.attack(model, x, y, "pgd", threat="linf:8/255", steps=20)
     measured = ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255")
-    found = ht.analyze(model, (x, y), "jacobian")
+    finding = ht.analyze(model, (x, y), "jacobian")
     run = ht.train("recipes/digits/trades.yaml", **{"train.epochs": 5})
 
-Names are imported when they are used, so that reading results and writing reports needs no torch.
+Each name is imported when it is used first, so that `import hardtack` is fast, and reading results and writing reports
+needs no torch.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "analyze": "hardtack.analysis",
     "attack": "hardtack.evaluation.craft",
     "evaluate": "hardtack.evaluation",
@@ -37,13 +38,13 @@ _HOMES = {
     "UserError": "hardtack.base.errors",
 }
 
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'hardtack' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

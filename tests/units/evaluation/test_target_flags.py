@@ -1,4 +1,4 @@
-"""What is wrong before anything is measured is said with the number."""
+"""What is wrong with a target before it is measured is a flag of the result."""
 
 import numpy as np
 import pytest
