@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test mutants lint bench clean
 
 .venv/ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -17,6 +17,10 @@ demo: .venv/ready
 # two processes of one thread each: most tests are too small to share a thread's work
 test: .venv/ready
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# plants small faults in a copy of the source, one at a time; every one must fail the tests named for it
+mutants: .venv/ready
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/run.py
 
 lint: .venv/ready
 	@$(BIN)/ruff check src tests benchmarks examples

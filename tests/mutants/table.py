@@ -182,7 +182,7 @@ MODELS = [
 
 TRAINING = [
     *_mutants(
-        "training/schedule.py", "units/training/test_optimise.py units/training/test_schedule.py",
+        "training/schedule.py", "units/training/test_optimise.py",
         ("(1 + math.cos(math.pi * share)) / 2", "(1 - share)"),
         ("step -= step % self.steps_per_epoch", "step -= 0"),
         ("config.gamma ** sum(", "config.gamma * sum("),

@@ -178,7 +178,6 @@ def measure(net, tier, threat, count=32, **settings):
 @pytest.mark.parametrize(
     "kind, threat",
     [
-        ("undefended", "linf:0.02"),
         ("robust", "linf:0.05"),
         ("robust", "l2:0.4"),
         ("robust", "l1:1.2"),

@@ -17,7 +17,7 @@ from tiny_runs import MODEL, Linear, tiny_recipe, write_data
 
 MODELS = {
     "vit_digits": {"image_size": 8, **MODEL["options"], "drop_path": 0.4},
-    "preact_resnet18_cifar": {"image_size": 8},
+    "resnet8_cifar": {"image_size": 8},
 }
 
 
