@@ -1,7 +1,7 @@
-"""The projection onto the l1 ball and the box as one Triton kernel: an image per program, held in registers.
+"""The projection onto the l1 ball and the box as one Triton kernel: one program per image, in registers.
 
-Step by step it is `balls.l1_project`, whose thirty bisections are three hundred launches otherwise: more than half
-of an l1 attack on a small model.
+It computes the same steps as `balls.l1_project`, whose thirty bisections would be three hundred kernel launches: more
+than half of the time of an l1 attack on a small model.
 """
 # mypy: disable-error-code="no-untyped-def"
 
@@ -16,7 +16,7 @@ try:
 except ImportError:
     triton = None
 
-_LARGEST = 1 << 15  # numbers of an image that registers hold
+_LARGEST = 1 << 15  # values of an image that fit in registers
 
 
 def fits(x: Tensor) -> bool:
@@ -24,7 +24,7 @@ def fits(x: Tensor) -> bool:
 
 
 def project(z: Tensor, x: Tensor, budget: Tensor, *, steps: int, tiny: float) -> Tensor:
-    """`budget` N×1 or 1×1. The result is as far from the box as rounding leaves it; the caller clips."""
+    """`budget` is N×1 or 1×1. Rounding may leave values slightly outside of the box; the caller clips them."""
     z, x = z.contiguous(), x.contiguous()
     size = x[:1].numel()
     block = triton.next_power_of_2(size)

@@ -74,7 +74,7 @@ class Threat(WrittenAsText):
 
 
 def _fraction(eps: Fraction | float | str) -> Fraction:
-    """`eps` as it was meant: the float 8/255 is the fraction 8/255, not its binary neighbour."""
+    """`eps` as it was written: the float 8/255 is the fraction 8/255, not the nearest binary fraction."""
     if isinstance(eps, Fraction):
         return eps
     try:

@@ -16,9 +16,9 @@ from hardtack.data import Dataset, steps_per_epoch
 from hardtack.objectives.contract import Objective
 
 
-def count_steps(data: Dataset, batch_size: int, *, accumulate: int, world_size: int) -> int:
+def count_steps(data: Dataset, batch_size: int, *, accumulate: int, processes: int) -> int:
     """Batches per epoch; refuses a batch size that does not divide into equal micro-batches."""
-    share = world_size * accumulate
+    share = processes * accumulate
     if batch_size % share:
         raise UserError(f"train.batch_size {batch_size} does not divide into {share} micro-batches")
     return steps_per_epoch(data, batch_size, drop_last=True)

@@ -56,9 +56,7 @@ class Trainer:
         check_classes(model, data)
         self.device = self.runtime.torch_device
         batch_size, accumulate = self.config.batch_size, self.config.accumulate
-        self.steps_per_epoch = count_steps(
-            data, batch_size, accumulate=accumulate, world_size=self.runtime.world_size
-        )  # fmt: skip
+        self.steps_per_epoch = count_steps(data, batch_size, accumulate=accumulate, processes=self.runtime.world_size)
         self.model = channels_last(model.to(self.device)).train()
         freeze(self.model, self.config.freeze)
         self.average = make_average(self.model, ema=self.config.ema, swa_from=self.config.swa_from)
@@ -228,9 +226,7 @@ class Trainer:
         if self.validation.is_due(epoch):
             self._refresh_statistics(epoch)
             # every process validates by itself: waiting for the first one would exceed the time limit of an exchange
-            self.validation.run(
-                self._exported_model(), epoch, objective=self.objective, average=self.average, log=log
-            )  # fmt: skip
+            self.validation.run(self._exported_model(), epoch, objective=self.objective, average=self.average, log=log)
             self._save()
         self.runtime.wait()
 

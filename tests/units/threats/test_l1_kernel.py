@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 PROGRAM = """
 import torch
 from hardtack.threats import l1_kernel
-from hardtack.threats.balls import BALLS, _BISECTION_STEPS, _TINY
+from hardtack.threats.balls import BALLS, _BISECTION_STEPS, TINY
 
 torch.manual_seed(0)
 ball = BALLS["l1"]
@@ -21,7 +21,7 @@ for shape, spread in (((5, 3, 7, 9), 1.0), ((4, 3, 8, 8), 0.01), ((3, 1, 2, 2), 
     z[0] = x[0]  # an image that has not moved
     for eps in (torch.full((1, 1), 2.0), torch.linspace(0.1, 9, shape[0])[:, None]):
         assert l1_kernel.fits(x)
-        got = l1_kernel.project(z, x, eps, steps=_BISECTION_STEPS, tiny=_TINY).clamp(0, 1)
+        got = l1_kernel.project(z, x, eps, steps=_BISECTION_STEPS, tiny=TINY).clamp(0, 1)
         wanted = ball.project(z, x, eps.expand(shape[0], 1)[:, 0])
         assert torch.allclose(got, wanted, atol=1e-5), (got - wanted).abs().max()
         assert (ball.size(got - x) <= eps[:, 0] * (1 + 1e-6)).all()
