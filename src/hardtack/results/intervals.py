@@ -1,7 +1,10 @@
-"""How sure a number is: Wilson's interval for a count, the bootstrap for a mean, the exact paired test for two models.
+"""Statistics of results: Wilson's interval for a count, the bootstrap for a mean, the exact paired test of two models.
 
 Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927; McNemar, "Note on
 the sampling error of the difference between correlated proportions or percentages", Psychometrika 1947.
+
+Wilson's interval and the bootstrap are written out here and not taken from scipy.stats: stored results hold them to the
+last bit, where scipy's differ, and the bootstrap's draws are part of the result.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ DRAWS = 1000
 
 
 def resamples(n: int) -> Iterator[np.ndarray]:
-    """Rows of `n` images drawn again, always the same draws."""
+    """Row numbers of `n` images drawn with replacement; every call gives the same draws."""
     generator = np.random.default_rng(0)
     return (generator.integers(0, n, n) for _ in range(DRAWS))
 
@@ -54,7 +57,7 @@ def bootstrap(per_image: np.ndarray, *, confidence: float = 0.95) -> tuple[float
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """Two models on the same images: their difference, and the exact chance of one as large by luck."""
+    """Two models on the same images: their difference, and the exact p-value of no difference."""
 
     difference: float
     only_first: int
@@ -79,9 +82,7 @@ def paired(first: ArrayLike, second: ArrayLike) -> Paired:
 
 
 def _two_sided_sign_test(smaller: int, total: int) -> float:
-    """2·P(X ≤ smaller) for X ~ Binomial(total, 1/2), in log space so that no count overflows."""
-    if total == 0:
-        return 1.0
-    log_all = total * math.log(2)
-    log_choose = [math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1) for k in range(smaller + 1)]
-    return min(1.0, 2 * math.fsum(math.exp(term - log_all) for term in log_choose))
+    """2·P(X ≤ smaller) for X ~ Binomial(total, 1/2)."""
+    from scipy.special import bdtr  # the binomial distribution function; scipy.stats takes seconds to import
+
+    return min(1.0, 2 * float(bdtr(smaller, total, 0.5)))
