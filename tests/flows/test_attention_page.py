@@ -79,7 +79,7 @@ def test_what_is_saved_holds_its_pictures(page):
     with page.expect_download() as saved:
         page.locator("figure:has([data-chart='visions-0']) button.save").click()
     text = saved.value.path().read_text()
-    assert text.count("<image") == 6 and "data:image/png" in text and "What the models see in noise" in text
+    assert text.count("<image") == 6 and "data:image/png" in text and "Feature visualization from noise" in text
 
 
 def test_overlaps_and_chance_are_bars(page):

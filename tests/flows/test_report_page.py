@@ -277,7 +277,8 @@ def test_every_chart_saves_as_a_picture_of_its_own(charts, tmp_path):
 
 def test_charts_are_read_by_pointer_and_keys(charts):
     for chart, said in (
-        ("breakdown-0", "wrong when clean"), ("flips-0", "scale"), ("occlusion-0", "clean 9"), ("classes-0", "robust"),
+        ("breakdown-0", "wrong without attack"), ("flips-0", "scale"), ("occlusion-0", "clean 9"),
+        ("classes-0", "robust"),
         ("calibration-0", "mean confidence"),
     ):  # fmt: skip
         plot = plot_of(charts, chart)

@@ -40,7 +40,9 @@ def make_adversary(given: Any, threat: Threat, *, steps: int = 20, reach: float 
 
 def _under(attack: Any, threat: Threat) -> Any:
     if attack.threat != threat:
-        raise UserError(f"the attack is made for {attack.threat}, the analysis for {threat}: give threat once")
+        raise UserError(
+            f"the attack has threat {attack.threat}, but the analysis has threat {threat}: give the threat only once"
+        )
     return attack
 
 
@@ -60,5 +62,5 @@ def blind_notes(attack: Any, context: AnalysisContext) -> list[str]:
     x, y, index = context.images(0, min(_LOOKED_AT, context.count))
     attack = dataclasses.replace(attack, steps=1) if isinstance(attack, Ascent) else attack  # the first step tells
     blind = int(attacked(attack, context.model, x, y, index, context.seed)[1].sum())
-    said = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it leaves them as it began"
+    said = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it does not change them"
     return [said] if blind else []

@@ -80,10 +80,10 @@ class Other(WrittenAsText):
         model = copy.deepcopy(self.name) if own else self._load(like, shape[-1])
         if isinstance(like, ClassSubset) and _classes(model) == _classes(like.model):
             model = ClassSubset(model, like.classes)
-        if None not in (found := (_classes(model), _classes(like))) and found[0] != found[1]:
+        if None not in (counts := (_classes(model), _classes(like))) and counts[0] != counts[1]:
             raise UserError(
-                f"'{self}' tells {found[0]} classes apart, the model looked at {found[1]}: "
-                "name models of the same classes"
+                f"'{self}' has {counts[0]} classes, the analysed model has {counts[1]}: "
+                "name models with the same classes"
             )
         size = getattr(model, "image_size", None) or getattr(getattr(model, "model", None), "image_size", None)
         return model if size is None or shape[-2:] == (size, size) else Resized(model, size)

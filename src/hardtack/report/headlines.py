@@ -109,7 +109,7 @@ def verdict(column: HeadlineColumn | None, runs: Sequence[Run]) -> str:
     about = f"on the same {wording.image_count(test.n)} (exact paired test, {p_value})"
     if test.p_value < 0.05:
         return f"{under}, {first.run} is ahead of {second.run} by {lead} {about}."
-    return f"{under}, {first.run} and {second.run} cannot be told apart: {lead} {about}."
+    return f"{under}, {first.run} and {second.run} do not differ significantly: {lead} {about}."
 
 
 def _tie(column: HeadlineColumn) -> str:

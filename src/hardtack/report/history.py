@@ -11,7 +11,7 @@ from hardtack.results import Run
 
 WARNINGS = {
     "catastrophic_overfitting": "overfits to its training attack: accuracy under PGD fell while accuracy under FGSM "
-    "rose. The best checkpoint is from before; the last one is not robust",
+    "rose. The best checkpoint was saved before that; the last one is not robust",
 }
 
 

@@ -103,7 +103,7 @@ def _snapshots_of(number: int, run: Run) -> MaskSnapshots | None:
     images, masks = read[-1]
     for epoch, (others, other_masks) in zip(epochs, read, strict=True):
         if not np.array_equal(others, images) or other_masks.shape != masks.shape:
-            raise UserError(f"{paths[epoch]} is of other images than {paths[epochs[-1]]}; remove it")
+            raise UserError(f"{paths[epoch]} shows other images than {paths[epochs[-1]]}: remove it")
     return MaskSnapshots(
         run=number,
         name=run.label,

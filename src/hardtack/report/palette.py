@@ -38,7 +38,7 @@ def who_is_coloured(runs: Sequence[Run]) -> str:
         return ""
     ranked = len(_places(runs))
     if ranked >= len(COLOURS):
-        return f"The {len(COLOURS)} best of {len(runs)} runs have a colour; the others are grey."
+        return f"The best {len(COLOURS)} of {len(runs)} runs have a colour; the others are grey."
     if not ranked:
         return f"The first {len(COLOURS)} of {len(runs)} runs have a colour; the others are grey. No table ranks them."
     who = "the one that a table ranks" if ranked == 1 else f"the {ranked} that tables rank"

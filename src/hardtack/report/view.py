@@ -21,7 +21,7 @@ from hardtack.results.leaderboard import CLEAN
 
 TRAINING = "training"  # the section that stands after the examples, with tables of its own
 LEVEL_MEANS = {
-    "red": "Do not quote this number before the cause is understood.",
+    "red": "Do not quote this number until the cause is understood.",
     "yellow": "Read this before you quote the number.",
 }
 

@@ -78,7 +78,7 @@ def test_its_figure_is_written(written):
 
 
 def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(UserError, match="there is no kind of chart 'line' .did you mean 'lines'"):
+    with pytest.raises(UserError, match=r"there is no kind of chart 'line' .did you mean 'lines'"):
         kinds_of_chart.figure({"kind": "line"})
     file = tmp_path / "silent.py"
     file.write_text("def silent_figure(chart): ...")

@@ -216,7 +216,7 @@ def test_an_occluder_may_choose_the_patches(vit, tmp_path):
     save_occluder(tmp_path / "o.safetensors", Occluder(32, 8, 0.25))
     found = look(vit, images(), occluder=str(tmp_path / "o.safetensors"))
     assert "chosen by an occluder" in found.facts["disturbance"]
-    with pytest.raises(UserError, match="leave out masks"):
+    with pytest.raises(UserError, match="leave out the setting masks"):
         Attention(occluder="o", masks=2)
 
 

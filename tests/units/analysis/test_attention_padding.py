@@ -86,7 +86,7 @@ def test_a_single_window_is_cut_to_the_image_and_drawn():
     assert found.arrays["map"].shape[2:] == (4, 4)
     assert found.arrays["map"].sum(axis=(2, 3)) == pytest.approx(np.ones((2, 2)), abs=1e-5)
     assert np.isfinite(found.arrays["distance"]).all() and found.arrays["distance"].max() < 2**0.5
-    assert "windows reach beyond the image in features.1.0, features.1.1, features.3.0" in found.notes[0]
+    assert "windows extend beyond the image in features.1.0, features.1.1, features.3.0" in found.notes[0]
     saliency = ht.analyze(model, data, "saliency", runtime=CPU, quiet=True)
     assert saliency.of("patch_overlap", "saliency, attention") is not None
 

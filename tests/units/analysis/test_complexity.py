@@ -136,12 +136,12 @@ def test_norms_of_blocks_are_those_of_their_matrices():
     assert rows[0]["term"] == pytest.approx(2 * 0.1 * rows[0]["b1"] * rows[0]["b2"] / 5)
     found = look(images(5), labels(5), model)
     assert len(found.facts["blocks"]) == len(rows) and "semidefinite" in found.notes[0]
-    assert "says nothing" in look(images(5), labels(5)).notes[0]
+    assert "does not apply" in look(images(5), labels(5)).notes[0]
 
 
 def test_mistakes_are_refused():
     for settings, said in [
-        ({"of": "features", "by": "resize"}, "no height"),
+        ({"of": "features", "by": "resize"}, "cannot be resized"),
         ({"sizes": [9]}, "only made smaller"),
         ({"by": "subset", "sizes": [193]}, "192 coordinates"),
         ({"positive": 4}, "no class 4"),

@@ -135,7 +135,7 @@ def test_a_model_without_a_gradient_sees_nothing():
     with torch.no_grad():
         model.weight.zero_()
     found = look(model, images(2, 8))
-    assert "4 of 4 visions stayed where they began" in found.notes[0]
+    assert "4 of 4 images did not change" in found.notes[0]
     assert not look(Linear(), images(2, 8)).notes
 
 
@@ -147,7 +147,7 @@ def test_answers_that_are_no_numbers_are_no_success():
             return super().forward(x) + torch.where(x.flatten(1).amin(dim=1) < 0.2, torch.nan, 0.0)[:, None]
 
     bright = (0.5 + 0.5 * torch.rand(2, 3, 8, 8), torch.tensor([0, 1]))
-    with pytest.raises(UserError, match="answers NaN or infinity"):
+    with pytest.raises(UserError, match="returns NaN or infinity"):
         look(Fragile(), bright)
 
 

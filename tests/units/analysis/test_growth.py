@@ -133,9 +133,9 @@ def test_images_that_the_attack_leaves_as_they_are_are_counted():
     model, data = linear()
     nn.init.zeros_(model.body[-1].weight)  # no gradient reaches the image
     found = analyze((model, data), attack="fgsm")
-    assert any("left 4 images as they were" in note for note in found.notes)
+    assert any("did not change 4 images" in note for note in found.notes)
     assert found.of("log10_growth", "adversarial").value == 0
-    assert not any("as they were" in note for note in analyze(linear()).notes)
+    assert not any("did not change" in note for note in analyze(linear()).notes)
 
 
 def test_what_is_no_chain_is_refused():
@@ -144,7 +144,7 @@ def test_what_is_no_chain_is_refused():
         analyze((model, linear()[1]))
     again, data = linear()
     again.body[3] = again.body[2]  # one block, twice
-    with pytest.raises(UserError, match="runs several times"):
+    with pytest.raises(UserError, match="is called several times"):
         analyze((again, data))
 
 

@@ -181,7 +181,7 @@ class Detached(nn.Module):
         (nn.Sequential(nn.Flatten(), nn.Linear(48, 3)), {}, "no blocks are known in Sequential; jacobian.of=network"),
         (Turn(torch.eye(48)), {"of": ("attention",)}, "branches are not known; of=block"),
         (Mixing(), {"of": ("network",)}, "mixes the images of a batch"),
-        (Turn(torch.eye(48)), {"of": ("stretch",), "stretch": (0, 3)}, "does not lie in blocks 0 to 0"),
+        (Turn(torch.eye(48)), {"of": ("stretch",), "stretch": (0, 3)}, "is not within blocks 0 to 0"),
     ],
 )
 def test_what_has_no_spectrum_is_refused(module, settings, said):

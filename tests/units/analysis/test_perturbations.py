@@ -160,15 +160,15 @@ def test_usual_settings_are_the_thesiss_and_settings_written_back_are_the_same()
 @pytest.mark.parametrize(
     "settings, said",
     [
-        ({"threat": "linf:0"}, "needs room"),
+        ({"threat": "linf:0"}, "allows no perturbation"),
         ({"attack": "pdg"}, "did you mean 'pgd'"),
         ({"attack": {"stepz": 3}}, "attack.stepz"),
-        ({"attack": Ascent(threat="l2:1")}, "give threat once"),
+        ({"attack": Ascent(threat="l2:1")}, "give the threat only once"),
         ({"attack": 3}, "'attack' is a name"),
         ({"others": "runs/nowhere"}, "there is no weights file or run folder runs/nowhere"),
         ({"others": [{"nam": "timm:resnet18"}]}, "nam"),
         ({"top": ()}, "top"),
-        ({"others": {"itself": Linear(1)}}, "give the other one another name"),
+        ({"others": {"itself": Linear(1)}}, "give the other model another name"),
         ({"others": "vit_digits"}, "vit_digits"),
     ],
 )
@@ -179,7 +179,7 @@ def test_mistakes_are_said(settings, said):
 
 def test_others_of_other_classes_are_refused_by_name():
     judge = ht.load_model("vit_digits", num_classes=5, image_size=8, seed=0)
-    with pytest.raises(UserError, match="'five' tells 5 classes apart, the model looked at 2"):
+    with pytest.raises(UserError, match="'five' has 5 classes, the analysed model has 2"):
         analyze(Linear(), grey_images(), others={"five": judge})
 
 

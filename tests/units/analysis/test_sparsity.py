@@ -1,4 +1,4 @@
-"""Weights that hardly count, by component: known shares, norms and densities."""
+"""Weights close to zero, by component: known shares, norms and densities."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_an_attention_of_torch_and_a_convolution_have_components():
 
 
 def test_a_model_without_weights_is_refused():
-    with pytest.raises(UserError, match="no matrices"):
+    with pytest.raises(UserError, match="no linear or convolutional layers"):
         look(nn.Sequential(nn.Flatten(), nn.ReLU()))
     with pytest.raises(UserError, match="threshold"):
         look(two_layers(), threshold=2)

@@ -64,7 +64,7 @@ def test_other_ways_to_disturb_are_other_charts(drawn):
 
 
 def test_titles_say_what_tells_one_way_from_another_and_nothing_else(drawn):
-    assert by_id(drawn)["attention-0"]["title"] == "How alike attention stays"
+    assert by_id(drawn)["attention-0"]["title"] == "Similarity of attention on clean and disturbed images"
     attended(drawn / "plain", level=0.5, disturb="corrupt", type="fog", id="attention-b")
     attended(drawn / "plain", level=0.6, disturb="corrupt", type="frost", id="attention-c")
     titles = [chart["title"] for chart in by_id(drawn).values()]

@@ -159,7 +159,7 @@ def test_the_breakdown_accounts_for_every_image(folders, tmp_path):
     attacked(folders[1], standing=150, wrong=50)
     (view,) = chart(tmp_path, "stack")["views"]
     names = [part["name"] for part in view["parts"]]
-    assert names[0] == "still right" and names[-1] == "wrong when clean"
+    assert names[0] == "correct under attack" and names[-1] == "wrong without attack"
     assert set(names[1:-1]) == {"apgd_ce, ℓ∞ ≤ 8/255", "apgd_t, ℓ∞ ≤ 8/255", "square, ℓ₂ ≤ 0.5"}
     for bar, (standing, wrong) in zip(view["bars"], ((40, 20), (150, 50)), strict=True):
         assert sum(bar["counts"]) == bar["n"] == 360

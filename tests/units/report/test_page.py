@@ -169,7 +169,7 @@ def test_examples_are_headed_by_their_attack(tmp_path):
 def test_flags_are_warnings_with_their_meaning(page):
     text, _ = page
     assert "the input gradient is exactly zero on 12 of 360 images" in text
-    assert "Do not quote this number before the cause is understood." in text
+    assert "Do not quote this number until the cause is understood." in text
 
 
 def test_names_cannot_become_markup(tmp_path):
@@ -207,7 +207,7 @@ def test_twenty_runs_fit_on_a_page(tmp_path):
     assert len(series) == 20
     at_8 = [next(point[1] for point in one["points"] if point[0] == 8) for one in series]
     assert at_8 == sorted(at_8, reverse=True), "the best first: they have the colours"
-    assert "The 12 best of 20 runs have a colour" in text and "--run:var(--run-faded)" in text
+    assert "The best 12 of 20 runs have a colour" in text and "--run:var(--run-faded)" in text
     assert not re.search(r"var\(--run-1[2-9]\)", text)
 
 
@@ -290,7 +290,7 @@ def test_images_that_were_wrong_already_are_not_called_attacked(tmp_path):
     arrays = dict(np.load(path))
     write_arrays(path, {**arrays, "size": np.full(6, np.nan), "clean_prediction": arrays["adversarial_prediction"]})
     text = write_page(folder, tmp_path / "report.html").read_text()
-    assert "not attacked" in text and "already when clean" in text and "size nan" not in text
+    assert "not attacked" in text and "also without attack" in text and "size nan" not in text
 
 
 def test_write_report_puts_the_page_above_the_runs_and_a_card_in_each(tmp_path):

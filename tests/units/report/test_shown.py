@@ -165,7 +165,7 @@ def test_an_image_that_was_not_attacked_has_no_grey_square(tmp_path):
     np.savez(path, **{**arrays, "size": np.full(6, np.nan), "clean_prediction": wrong, "x_adv": arrays["x"] / 255.0})
     text = section(page(tmp_path), "examples")
     assert text.count("<article") == 1 and text.count("<img") == 2 and "magnified" not in text
-    assert "No image here was attacked: all were wrong when clean." in text
+    assert "No image here was attacked: all were misclassified without attack." in text
 
 
 def test_numbered_classes_are_called_classes(tmp_path):

@@ -118,7 +118,7 @@ def test_masks_stand_on_the_page_and_in_a_figure(hidden):
         (lambda path: write_arrays(path, {"images": np.zeros(3)}), "must hold images"),
         (
             lambda path: hide(path.parent.parent, 20, np.eye(2), images=np.zeros((2, 8, 8, 3), np.uint8)),
-            "is of other images",
+            "shows other images",
         ),
     ],
 )

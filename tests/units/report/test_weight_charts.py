@@ -39,7 +39,7 @@ def test_surfaces_stand_beside_each_other_on_one_scale(runs):
     assert clean["numbers"][0]["rows"][0][1].startswith(f"{centre:.4g}"[:4])
     assert [point[0] for point in line["series"][0]["points"]] == [-1, -0.5, 0, 0.5, 1]
     assert [head["name"] for head in curvature["sums"]["head"]] == [
-        "Largest eigenvalue", "Lowest", "Trace", "Sharpness, one step", "Worst of 2",
+        "Largest eigenvalue", "Lowest", "Trace", "Sharpness, one step", "Worst of 2 steps",
     ]  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_a_caption_names_no_dashed_line_where_the_adversary_adds_nothing(folders
             finding.arrays["added"][1:, 0] = 0.0
     l1, l2, _ = complexity_charts(runs)
     assert [one["dash"] for one in l1["series"]] == [False] and [one["dash"] for one in l2["series"]] == [False, True]
-    assert "dashed" not in l1["caption"] and "adds nothing, or at one d alone" in l1["caption"]
+    assert "dashed" not in l1["caption"] and "adds nothing, or only at one d" in l1["caption"]
 
 
 def test_figures_for_papers(runs):

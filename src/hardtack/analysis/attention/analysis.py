@@ -110,13 +110,16 @@ class _Stability:
         names = [layer.name for at, layer in enumerate(self.layers) if np.isnan(distance[:, at]).all()]
         if not names or len(names) == len(self.layers):
             return []
-        return [f"attention distance leaves out {', '.join(names)}: where their tokens lie in the image is not known"]
+        return [f"attention distance leaves out {', '.join(names)}: the positions of their tokens are not known"]
 
     def _padded(self) -> list[str]:
         cut = [layer.name for layer in self.layers if layer.inside is not None]
         unsure = [layer.name for layer in self.layers if layer.padded and layer.inside is None]
-        said = ((cut, "padding is left out"), (unsure, "nobody can tell where, so that padding counts"))
-        return [f"windows reach beyond the image in {', '.join(names)}: {what}" for names, what in said if names]
+        said = (
+            (cut, "padding is left out"),
+            (unsure, "the padded positions are not known, so that padding is counted"),
+        )
+        return [f"windows extend beyond the image in {', '.join(names)}: {what}" for names, what in said if names]
 
     def _listen(self, x: Tensor) -> list[Tensor]:
         return listen(self.context.model, x, self.settings.kind, self.layers)
@@ -140,7 +143,11 @@ class _Stability:
         count = min(self.settings.shown, self.length)
         if not drawn or not count:
             silent = count and self.settings.kind != "channel"
-            return {}, [], ["no map over the image is drawn: no layer attends between all of its tokens"] * bool(silent)
+            return (
+                {},
+                [],
+                ["no attention map is drawn: no layer has attention between all tokens of the image"] * bool(silent),
+            )
         places = [place for at in drawn if (place := self.layers[at].place)]
         grid = tuple(min(_LARGEST_GRID, max(place.keys[axis] for place in places)) for axis in (1, 2))
         found: dict[str, list[Tensor]] = {}
@@ -157,7 +164,7 @@ class _Stability:
             found.setdefault("map_similarity", []).append(torch.stack(alike, dim=1))
         arrays = {name: _numpy(torch.cat(parts)) for name, parts in found.items()}
         left_out = len(self.layers) - len(drawn)
-        note = f"{left_out} of {len(self.layers)} layers attend within windows: no map of them is drawn"
+        note = f"{left_out} of {len(self.layers)} layers have attention within windows: no map of them is drawn"
         return arrays, [self.layers[at].name for at in drawn], [note] * bool(left_out)
 
     def _drawing(self, weights: Tensor, layer: AttentionLayer, grid: tuple[int, ...]) -> Tensor:

@@ -93,8 +93,8 @@ def _distribution(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]
     return histogram_chart(
         id=f"attention-{place}",
         file=_file(analysed),
-        title="How alike attention stays",
-        caption=_about(analysed, "mean over heads and layers; 1: attention did not move; triangles: means"),
+        title="Similarity of attention on clean and disturbed images",
+        caption=_about(analysed, "mean over heads and layers; 1: attention did not change; triangles: means"),
         views=views,
         label="Of",
     )
@@ -112,7 +112,7 @@ def _per_image(analysed: AnalysedRun, name: str) -> np.ndarray:
 def _by_layer(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
     shown = [
         ("similarity", None, "Similarity by layer", "cosine similarity", "of clean and disturbed maps"),
-        ("entropy", "entropy_disturbed", "Entropy by layer", "entropy", "1: every key is looked at alike"),
+        ("entropy", "entropy_disturbed", "Entropy by layer", "entropy", "1: all keys have the same weight"),
         ("distance", "distance_disturbed", "Distance by layer", "distance", "mean, as a share of the image's side"),
     ]
     return [chart for entry in shown if (chart := _lines(place, analysed, *entry)) is not None]
@@ -206,10 +206,10 @@ def _maps(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
         gallery_chart(
             id=f"attention-maps-{place}",
             file=_file(analysed),
-            title="What one token looks at",
+            title="Attention of one token",
             caption=_about(
-                drawn, f"attention of the {whose}, heads averaged; bright: looked at most; "
-                "a clean and a disturbed map are scaled alike; below: cosine similarity of the layer's maps", more,
+                drawn, f"attention of the {whose}, mean over heads; bright: most attention; "
+                "the clean and the disturbed map have the same scale; below: cosine similarity of the maps", more,
             ),
             views=[_view(drawn, at / max(1, depth - 1), longest.finding.facts["drawn"][at]) for at in layers],
             label="Layer",

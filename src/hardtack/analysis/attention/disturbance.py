@@ -64,7 +64,7 @@ class Disturbed:
         if self.disturb == "occlude":
             self._patches()
             if self.occluder is not None and self.masks > 1:
-                raise UserError("an occluder chooses one mask for each image; leave out masks")
+                raise UserError("an occluder chooses one mask for each image: leave out the setting masks")
         if self.type is not None and len(chosen_types((self.type,))) != 1:
             raise UserError(f"type is one corruption, found the group '{self.type}'")
         if self.disturb == "attack":
@@ -116,7 +116,9 @@ def make_disturbance(settings: Disturbed, context: AnalysisContext) -> Disturban
             keys = randomness.make_keys(index, seed, number)
             return (x + sigma * randomness.normal(keys, tuple(x.shape[1:]), stream=3)).clamp(0, 1)
 
-        return Disturbance(show=noisy, words=f"Gaussian noise of deviation {sigma:g}{_times(settings)}", name="noisy")
+        return Disturbance(
+            show=noisy, words=f"Gaussian noise of standard deviation {sigma:g}{_times(settings)}", name="noisy"
+        )
     if settings.disturb == "corrupt":
         type_, severity = settings.type or "gaussian_noise", settings.severity or 3
         constants = constants_for(max(context.shape[1:]))

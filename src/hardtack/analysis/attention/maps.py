@@ -167,7 +167,7 @@ def _refusal(model: nn.Module, taps: Taps, kind: Kind) -> str:
     others = [one for one in words if one != kind and _chosen(taps, one)]  # type: ignore[arg-type]
     if not others:
         heard = taps.note.removesuffix(": features only") or f"{name} has no attention"
-        return f"{heard}; saliency, perturbations and jacobian.of=network look at any network"
+        return f"{heard}; saliency, perturbations and jacobian.of=network work with any network"
     offers = ", ".join(f"its {words[one]} is attention.kind={one}" for one in others)
     return f"{name} has no {words[kind]}; {offers}"
 

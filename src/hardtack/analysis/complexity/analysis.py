@@ -47,7 +47,7 @@ class Complexity(OverImages):
     def __post_init__(self) -> None:
         check(self)
         if self.of == "features" and self.by == "resize":
-            raise UserError("features have no height to resize; leave out complexity.by, or set it to subset")
+            raise UserError("features cannot be resized: leave out complexity.by, or set it to subset")
         object.__setattr__(self, "by", self.by or ("resize" if self.of == "pixels" else "subset"))
         object.__setattr__(self, "sizes", tuple(sorted(set(self.sizes))))
 
@@ -136,7 +136,11 @@ class _Complexity:
             "norms": list(wanted.norms), "dims": self.dims, "exact": self.exact, "signs": self.length,
             "frobenius": self.frobenius, "blocks": blocks,
         }  # fmt: skip
-        notes = [LEFT_OUT] if blocks else ["no block has an attention and an MLP, so Theorem 1 says nothing about it"]
+        notes = (
+            [LEFT_OUT]
+            if blocks
+            else ["no block has an attention and an MLP, so Theorem 1 does not apply to this model"]
+        )
         return Conclusion(scores=self._scores(means, wide, upper), facts=facts, arrays=kept, notes=notes)
 
     def _scores(self, means: Arrays, wide: Arrays, upper: np.ndarray) -> list[Score]:
@@ -162,6 +166,6 @@ def _halved(y: Tensor, positive: int | None, classes: int) -> Tensor:
     """±1 of each label."""
     classes = classes or int(y.max()) + 1
     if positive is not None and positive >= classes:
-        raise UserError(f"there is no class {positive}: they go from 0 to {classes - 1}")
+        raise UserError(f"there is no class {positive}: classes are numbered from 0 to {classes - 1}")
     first = y == positive if positive is not None else y < (classes + 1) // 2
     return 2.0 * first.float() - 1

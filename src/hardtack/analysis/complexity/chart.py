@@ -67,7 +67,7 @@ def _chart(place: int, norm: str, analysed: Sequence[AnalysedRun]) -> dict[str, 
     facts = analysed[0].finding.facts
     dashed = any(entry["dash"] for entry in series)
     adversary = f"an adversary of ℓ∞ ≤ {eps} adds"
-    added = f"dashed: what {adversary}" if dashed else f"{adversary} nothing, or at one d alone" if series else ""
+    added = f"dashed: what {adversary}" if dashed else f"{adversary} nothing, or only at one d" if series else ""
     signs = "all signs" if facts["exact"] else f"{facts['signs']:,} random signs; bands: 95%"
     return lines_chart(
         id=f"complexity-{norm}-{place}",
@@ -79,5 +79,5 @@ def _chart(place: int, norm: str, analysed: Sequence[AnalysedRun]) -> dict[str, 
         caption=described(
             analysed[0].finding, f"⟨w, x⟩ of {settings['of']} with ‖w‖ ≤ {settings['bound']:g}", signs, added,
         ),
-        numbers=[numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c that it leaves"], rows)],
+        numbers=[numbers(["d", "clean", "attacked", "added", "Lemma 1 allows", "largest c it allows"], rows)],
     )  # fmt: skip

@@ -18,8 +18,9 @@ from hardtack.models.blocks import find_blocks
 from hardtack.models.parts import short_name
 
 LEFT_OUT = (
-    "of Theorem 1 only norms and the adversary's term are computed: its margins E_i need a semidefinite program for "
-    "each image and class, its A_1 = softmax(…)V is no weight (query, key and value stand for it), and γ is free"
+    "of Theorem 1 only the norms and the adversary's term are computed. Its margins E_i need a semidefinite program "
+    "for each image and class, its A_1 = softmax(…)V is no weight (query, key and value are used instead), and γ is "
+    "not fixed"
 )
 
 

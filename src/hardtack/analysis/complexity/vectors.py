@@ -26,7 +26,7 @@ def resized(shape: tuple[int, ...], sides: tuple[int, ...]) -> Views:
     channels, height, width = shape
     sides = sides or _halvings(height)
     if max(sides) > height:
-        raise UserError(f"images of {height} pixels are only made smaller, found {max(sides)}")
+        raise UserError(f"images of {height} pixels can only be made smaller, found {max(sides)}")
     sizes = [(side, max(1, round(side * width / height))) for side in sides]
     return {channels * math.prod(size): functools.partial(_averaged, size=size) for size in sizes}
 
@@ -46,7 +46,9 @@ def features(model: nn.Module, images: ImageCache) -> ImageCache:
     layers = [(place, module) for place, module in model.named_modules() if f"{place}.weight" in names]
     layers = [(place, module) for place, module in layers if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)]
     if not layers:
-        raise UserError("the last layer of this model is not known, so it has no features; leave out complexity.of")
+        raise UserError(
+            "the last layer of this model was not found, so its features are not known: leave out complexity.of"
+        )
     place, layer = layers[-1]
 
     def read() -> Iterator[Batch]:
@@ -57,7 +59,9 @@ def features(model: nn.Module, images: ImageCache) -> ImageCache:
                 with torch.no_grad():
                     model(x)
                 if sum(map(len, seen)) != len(x):
-                    raise UserError(f"the last layer of this model, {place}, is not called once for an image")
+                    raise UserError(
+                        f"the last layer of this model, {place}, must be called exactly once for an image, but is not"
+                    )
                 yield torch.cat(seen), y, index
 
     return ImageCache(read(), images.device, images.size)

@@ -153,7 +153,7 @@ class _Curvature:
             **self.losses.images.each(), "eigenvalues": values[:top], "errors": errors[:top],
             "trace": arrays["trace"][1:],
         }  # fmt: skip
-        missing = f"the eigenvalues did not settle within {products} products: raise curvature.most"
+        missing = f"the eigenvalues did not converge within {products} products: raise curvature.most"
         facts = {"products": products, "converged": bool(converged), "weights": sum(self.hessian.sizes)}
         notes = [*self.losses.blind_notes(), *([] if converged else [missing])]
         return Conclusion(scores=scores, facts=facts, arrays=kept, notes=notes)

@@ -40,7 +40,7 @@ def _curvature(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         "Lowest": ("hessian_eigenvalue", "lowest"),
         "Trace": ("hessian_trace", ""),
         "Sharpness, one step": ("sharpness", "sam"),
-        f"Worst of {settings['ascent']}": ("sharpness", "worst"),
+        f"Worst of {settings['ascent']} steps": ("sharpness", "worst"),
     }
     cells = {name: [entry.finding.of(*which) for entry in analysed] for name, which in heads.items()}
     shown = {name: results for name, results in cells.items() if any(results)}
@@ -59,7 +59,7 @@ def _curvature(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         sums={"head": [{"name": name, "flag": None} for name in shown], "rows": sums},
         caption=described(
             analysed[0].finding, model_names(analysed), loss_name(analysed[0]), "in all weights, by Lanczos",
-            f"sharpness: rise of the loss within ρ = {settings['rho']:g} of the weights, as SAM sees it",
+            f"sharpness: rise of the loss within ρ = {settings['rho']:g} of the weights, as SAM measures it",
         ),
         numbers=[numbers(["Run", *map(str, range(1, top + 1))], _ranked(series))],
     )  # fmt: skip

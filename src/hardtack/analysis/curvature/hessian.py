@@ -147,7 +147,9 @@ class Hessian:
         """The part that these images have in the mean loss over all."""
         loss = F.cross_entropy(self.model(x).float(), y, reduction="sum") / len(self.images)
         if not loss.requires_grad:
-            raise UserError("this model passes no gradient to its weights (no_grad, or detach): look at landscape")
+            raise UserError(
+                "this model passes no gradient to its weights (no_grad, or detach): use the analysis landscape"
+            )
         return loss
 
     def product(self, vector: Tensor) -> Tensor:
@@ -192,7 +194,9 @@ def twice_differentiable() -> Iterator[None]:
         if "derivative" not in str(error) and "differentiable" not in str(error):
             raise
         text = str(error).splitlines()[0]
-        raise UserError(f"the loss of this model cannot be differentiated twice ({text}); look at landscape") from None
+        raise UserError(
+            f"the loss of this model cannot be differentiated twice ({text}); use the analysis landscape"
+        ) from None
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

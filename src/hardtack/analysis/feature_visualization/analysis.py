@@ -66,7 +66,7 @@ class FeatureVisualization(OverImages):
     def __post_init__(self) -> None:
         check(self)
         if self.channels is not None and self.block is None:
-            raise UserError("channels are those of a block: give block=NAME too")
+            raise UserError("channels belong to a block: give block=NAME too")
         if self.classes is not None and self.block is not None:
             raise UserError("give classes, or a block with channels, not both")
 
@@ -112,7 +112,9 @@ class _Rows:
         with torch.no_grad():
             after, predicted = self._driven_at(seen, goal), self.context.model(seen).argmax(dim=1)
         if not (before.isfinite() & after.isfinite()).all():
-            raise UserError("the model answers NaN or infinity on what was made of the start: nothing is seen in it")
+            raise UserError(
+                "the model returns NaN or infinity on the images that gradient ascent made: there is nothing to show"
+            )
         change = seen - x
         largest = change.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
         found = {
@@ -134,7 +136,7 @@ class _Rows:
         if not self.block:
             scores.append(mean_score("vision_success", arrays["predicted"] == arrays["goal"], threat=threat))
         stayed = int((arrays["size"] == 0).sum())
-        note = f"{stayed} of {self.length} visions stayed where they began: there the model has no gradient to follow"
+        note = f"{stayed} of {self.length} images did not change: the model's gradient is zero there"
         return Conclusion(scores=scores, facts=facts, notes=[note] if stayed else [])
 
     def _starts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -163,7 +165,7 @@ class _Rows:
                 raise UserError(f"{self.block} has channels 0 to {self.outputs - 1}, found {beyond[0]}")
             return wanted
         if self.outputs < 2:
-            raise UserError("a model with one output has no classes to be driven towards; give block=NAME")
+            raise UserError("a model with one output has no classes to visualize; give block=NAME")
         if self.settings.classes is None:
             return list(range(self.outputs))
         return [self._number(one) for one in self.settings.classes]
@@ -194,7 +196,7 @@ class _Units(nn.Module):
             model(x)
         names = [short_name(name) for name in taps.feature_names]
         if not names:
-            raise UserError(f"{taps.note}; units are those of blocks")
+            raise UserError(f"{taps.note}; units are channels of blocks")
         self.place = _find(block, names)
         self.name, self.prefix = names[self.place], taps.prefixes[self.place]
         if taps.features[self.place].shape[1] <= self.prefix:

@@ -46,7 +46,7 @@ def _chart(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     return gallery_chart(
         id=f"visions-{place}",
         file=file_of(first, facts["start"], facts["of"], facts["block"], facts["threat"]),
-        title="What the models see in noise" if from_noise else "Where the models would take images",
+        title="Feature visualization from noise" if from_noise else "Feature visualization from images",
         caption=described(
             first if not from_noise else dataclasses.replace(first, about={}),  # no image was looked at
             wording.listed(list(models)),

@@ -64,7 +64,7 @@ class Growth(OverImages):
         if len(chosen_types((self.type,))) != 1:
             raise UserError(f"type is one corruption, found the group '{self.type}'")
         if self.substeps == 1:
-            raise UserError("one substep is the block itself; give 2 or more, or 0 to leave Euler's error out")
+            raise UserError("substeps=1 is the block itself: give 2 or more, or 0 to leave out the Euler error")
 
     def begin(self, context: AnalysisContext) -> RowWork:
         return _Growth(self, context)
@@ -166,25 +166,23 @@ class _Growth:
                 f"{unsure:.1%} of the spectra did not converge in {self.settings.most} products: raise growth.most"
             )
         if still := int((arrays["pixels_adversarial"] == 0).sum()):
-            notes.append(
-                f"the attack left {still} images as they were: nothing grows there, nor at random, counted as 1 ×"
-            )
+            notes.append(f"the attack did not change {still} images: their growth is counted as 1 ×")
         if self.chain.lost:
-            notes.append(
-                f"the chain ends before {self.chain.lost}: what goes into it does not come from the block before"
-            )
+            notes.append(f"the chain ends before {self.chain.lost}: its input does not come from the block before it")
         other = [piece.name for piece in self.chain.steps if not piece.bare]
         if other:
-            notes.append(f"no residual steps, counted with their own σ_max in all limits: {', '.join(other)}")
+            notes.append(f"not residual, and counted with their own σ_max in all limits: {', '.join(other)}")
         return notes
 
 
 def _chain(context: AnalysisContext, images: Tensor) -> Chain:
     chain = find_chain(context.model, images)
     if not chain.steps:
-        raise UserError(f"no blocks are known in {class_name(context.model)}: growth follows them")
+        raise UserError(f"no blocks are known in {class_name(context.model)}: growth needs blocks")
     if len(stations(context.model, chain, images)) > len(chain.steps) + 1:
-        raise UserError("a block of this network runs several times for an image: growth needs a chain of single ones")
+        raise UserError(
+            "a block of this network is called several times for an image: growth needs blocks that are called once"
+        )
     return chain
 
 

@@ -25,7 +25,7 @@ from hardtack.results import Finding, Run
 
 LIMIT = "first order"
 _MOST = 300.0  # a power of ten that a float can hold
-FACTOR = "times its size before the first block"
+FACTOR = "size relative to that before the first block"
 
 
 @charts.register(
@@ -57,9 +57,9 @@ def _adversarial(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         series.append(_curve(entry, f"{entry.name}, limit", limit, powers=True, dash=True))
     settings = analysed[0].finding.settings
     return _lines(
-        f"growth-adversarial-{place}", analysed, "Growth of adversarial perturbations", "times its size at first",
+        f"growth-adversarial-{place}", analysed, "Growth of adversarial perturbations", "relative size",
         series,
-        _said(analysed, FACTOR, f"attack in {settings['threat']}", "dashed: what σ_max of each block allows"),
+        _said(analysed, FACTOR, f"attack in {settings['threat']}", "dashed: the limit given by σ_max of each block"),
         tables=[_summed(analysed)], log=True,
     )  # fmt: skip
 
@@ -72,10 +72,10 @@ def _others(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         series.append(_curve(entry, f"{entry.name}, corrupted", corrupted, powers=True, dash=True))
     settings = analysed[0].finding.settings
     corruption = f"dashed: {settings['type'].replace('_', ' ')} of severity {settings['severity']}"
-    noise = "random: Gaussian, as long as the adversarial one before black and white cut it"
+    noise = "random: Gaussian noise with the norm of the adversarial perturbation before clipping to [0, 1]"
     return _lines(
         f"growth-random-{place}", analysed, "Growth of random perturbations and of a corruption",
-        "times its size at first", series,
+        "relative size", series,
         _said(analysed, FACTOR, noise, corruption), log=_long(series),
     )  # fmt: skip
 
@@ -142,7 +142,7 @@ def _against_depth(place: int, analysed: Sequence[AnalysedRun], caption: str) ->
         views.append(scatter_view(name, points, x="blocks", y=name, file=metric))
     return [
         scatter_chart(
-            id=f"growth-depth-{place}", file=file_of(analysed[0].finding), title="Euler's error against depth",
+            id=f"growth-depth-{place}", file=file_of(analysed[0].finding), title="Euler error against depth",
             caption=caption, views=views, label="Show",
         )
     ]  # fmt: skip
@@ -199,7 +199,7 @@ def _lines(
 
 def _axis(analysed: Sequence[AnalysedRun]) -> str:
     plain = all(len(entry.finding.facts["steps"]) == entry.finding.facts["depth"] for entry in analysed)
-    return "block" if plain else "step: a block, or what lies between two stages"
+    return "block" if plain else "step: a block, or the layers between two stages"
 
 
 def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Spectra(OverImages):
     def __post_init__(self) -> None:
         check(self)
         if self.stretch is not None and "stretch" not in self.of:
-            raise UserError("stretch is measured where of=stretch asks for it")
+            raise UserError("the setting stretch needs of=stretch")
 
     def begin(self, context: AnalysisContext) -> RowWork:
         return _Spectra(self, context)
@@ -179,7 +179,7 @@ class _Spectra:
         changing = [layer.name for layer in self.layers if not layer.square]
         if "residual" not in self.settings.of or not changing:
             return []
-        return [f"residual: without {', '.join(changing)}, whose output has another size than its input"]
+        return [f"residual: {', '.join(changing)} left out, because output and input have different sizes"]
 
 
 def _scores(metric: str, kind: str, names: list[str], values: np.ndarray) -> Iterator[Score]:

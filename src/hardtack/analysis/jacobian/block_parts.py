@@ -65,7 +65,9 @@ class Piece:
 def survey(model: nn.Module, images: Tensor) -> list[BlockLayer]:
     """The blocks in the order in which they run on these images."""
     if any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules()):
-        raise UserError("a compiled model cannot be taken apart; analyze the model that was given to torch.compile")
+        raise UserError(
+            "a compiled model cannot be split into blocks; analyze the model that was passed to torch.compile"
+        )
     found: list[BlockLayer] = []
     last: list[Tensor] = []
 
@@ -76,8 +78,8 @@ def survey(model: nn.Module, images: Tensor) -> list[BlockLayer]:
         carrier = _carrier(args, kwargs, out)
         if carrier is None:
             raise UserError(
-                f"{block.name} ({type(module).__name__}) is given several features at once: "
-                "only the whole network has one Jacobian here (jacobian.of=network)"
+                f"{block.name} ({type(module).__name__}) takes several features as input: "
+                "only the Jacobian of the whole network can be measured (jacobian.of=network)"
             )
         value = args[carrier] if isinstance(carrier, int) else kwargs[carrier]
         joined = bool(last) and last[0].shape == value.shape and torch.equal(last[0], value)
@@ -113,7 +115,9 @@ def _one(value: Tensor, images: int) -> tuple[int, ...]:
     if value.shape[0] == images:
         return tuple(value.shape[1:])
     if value.shape[0] % images:
-        raise UserError(f"a block works on {value.shape[0]} rows for {images} images: they cannot be told apart")
+        raise UserError(
+            f"a block works on {value.shape[0]} rows for {images} images: the rows of an image are not known"
+        )
     return (value.shape[0] // images, *value.shape[1:])
 
 

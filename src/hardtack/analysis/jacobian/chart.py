@@ -26,8 +26,8 @@ from hardtack.report.kinds.violin import violin_chart, violin_view
 from hardtack.results import Finding, Run
 
 SPOKEN = {
-    "block": "blocks, residual additions and all",
-    "residual": "what blocks add to their input",
+    "block": "blocks, with their residual connection",
+    "residual": "blocks, without their residual connection",
     "attention": "attention branches",
     "mlp": "MLP branches",
     "stretch": "a stretch of blocks",
@@ -94,9 +94,9 @@ def _violins(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     return violin_chart(
         id=f"jacobian-{place}",
         file=file_of(analysed[0].finding),
-        title="How far each layer can stretch a small change",
+        title="Largest singular value of each layer's Jacobian",
         caption=described(
-            analysed[0].finding, models_of(analysed), _how(analysed), "box: middle half of the images, dot: mean"
+            analysed[0].finding, models_of(analysed), _how(analysed), "box: quartiles over the images, dot: mean"
         ),
         views=views,
         numbers=tables,

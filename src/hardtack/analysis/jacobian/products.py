@@ -51,7 +51,9 @@ class Jacobian:
         count = self.count
         self.inputs, self.outputs, self.device = x.numel() // count, y.numel() // count, x.device
         if not y.requires_grad:
-            raise UserError(f"{name} does not depend on what goes in, or its graph is cut: it has no Jacobian")
+            raise UserError(
+                f"{name} does not depend on its input, or its graph is cut (no_grad, detach): it has no Jacobian"
+            )
         self._u = torch.zeros_like(y, requires_grad=True)
         with _named(name):
             (self._pulled,) = torch.autograd.grad(
@@ -81,9 +83,7 @@ class Jacobian:
         gap = (pushed * u).sum(dim=1) - (v * self.transposed(u)).sum(dim=1)
         size = torch.maximum(pushed.norm(dim=1) * u.norm(dim=1), gap.abs())
         if bool((gap.abs() > 0.01 * size).any()):
-            raise UserError(
-                f"{self.name} has an operation whose derivative has no derivative: J v cannot be had from it"
-            )
+            raise UserError(f"{self.name} has an operation without a second derivative: J v cannot be computed")
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -131,4 +131,4 @@ class _named:
         signs = ("differentiate twice", "not implemented", "does not require grad")
         if isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs):
             said = str(error).splitlines()[0]
-            raise UserError(f"{self.name} has an operation whose derivative has no derivative: {said}") from None
+            raise UserError(f"{self.name} has an operation without a second derivative: {said}") from None

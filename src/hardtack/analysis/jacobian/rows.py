@@ -42,8 +42,8 @@ def dense_jacobian(piece: Piece, image: Tensor, *, bare: bool = False) -> Tensor
     if piece.inputs * piece.outputs > MOST_NUMBERS:
         size = piece.inputs * piece.outputs * 4 / 2**30
         raise UserError(
-            f"the Jacobian of {piece.name} has {piece.outputs} × {piece.inputs} numbers ({size:.1f} GB): too many to "
-            "decompose as a whole; method=lanczos finds the largest singular values without writing it down"
+            f"the Jacobian of {piece.name} has {piece.outputs} × {piece.inputs} numbers ({size:.1f} GB): too many for "
+            "a full decomposition; method=lanczos finds the largest singular values without storing the matrix"
         )
     matrix = torch.cat([rows for _, rows in jacobian_rows(piece, image)])
     if not bool(torch.isfinite(matrix).all()):

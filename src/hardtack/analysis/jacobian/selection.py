@@ -49,7 +49,7 @@ def pieces_of(
     if wanted & {"block", "residual"}:
         yield from (block_piece(model, layer) for layer in layers if "block" in wanted or layer.square)
     if wanted == {"residual"} and not any(layer.square for layer in layers):
-        raise UserError("every block changes the size of its feature: there is no residual; take of=block")
+        raise UserError("every block changes the size of its feature: there are no residual blocks; use of=block")
     if kinds := wanted & {"branch", "attention", "mlp", "convolution"}:
         branches = [piece for layer in layers for piece in branch_pieces(model, layer)]
         taken = [one for one in branches if "branch" in kinds or kinds & set(one.kind.split("+"))]
@@ -72,7 +72,7 @@ def pieces_of(
 def _stretch(given: tuple[int, int] | None, count: int) -> tuple[int, int]:
     first, last = given or (0, count - 1)
     if not 0 <= first <= last < count:
-        raise UserError(f"stretch={first},{last} does not lie in blocks 0 to {count - 1}")
+        raise UserError(f"stretch={first},{last} is not within blocks 0 to {count - 1}")
     return first, last
 
 
@@ -85,7 +85,7 @@ def require_small(pieces: list[Piece]) -> None:
     if large.inputs * large.outputs > MOST_NUMBERS:
         raise UserError(
             f"method=dense would decompose a matrix of {large.outputs} × {large.inputs} for {large.name} and every "
-            "image; method=lanczos finds the largest singular values without it"
+            "image; method=lanczos finds the largest singular values without the matrix"
         )
 
 
@@ -99,7 +99,7 @@ def require_apart(context: AnalysisContext, images: Tensor) -> None:
         raise UserError("this model passes no gradient to its input (no_grad, or detach): it has no Jacobian")
     (gradient,) = torch.autograd.grad(first, x, materialize_grads=True)
     if bool(gradient[1].abs().max() > 0):
-        raise UserError("this model mixes the images of a batch: an image has no Jacobian of its own")
+        raise UserError("this model mixes the images of a batch: there is no Jacobian of a single image")
 
 
 def find_spectrum(
@@ -118,7 +118,9 @@ def find_spectrum(
     try:
         found = find(Jacobian(piece.trace, x, name=piece.name, bare=bare), keys, **how)
     except torch.OutOfMemoryError:
-        raise UserError(f"{len(x)} images at once do not fit; give batch_size={max(1, len(x) // 2)}") from None
+        raise UserError(
+            f"{len(x)} images at once do not fit into memory; give batch_size={max(1, len(x) // 2)}"
+        ) from None
     wrong = index.cpu().numpy()[~np.isfinite(found.sigma[:, 0])]
     if len(wrong):
         raise UserError(f"the Jacobian of {piece.name} has values that are not finite, at image {wrong[0]} for one")

@@ -120,5 +120,5 @@ class _Landscape:
         }  # fmt: skip
         notes = self.losses.blind_notes()
         if lost:
-            notes.append(f"the loss is no number at {lost} points, which mean_loss_rise leaves out")
+            notes.append(f"the loss is not finite at {lost} points; mean_loss_rise leaves them out")
         return Conclusion(scores=scores, facts=facts, arrays=kept, notes=notes)

@@ -63,7 +63,7 @@ def loss_name(analysed: AnalysedRun) -> str:
         return "clean loss"
     attack = settings["attack"].get("name", "attack") if isinstance(settings["attack"], dict) else "attack"
     steps = settings["attack"].get("steps") if isinstance(settings["attack"], dict) else None
-    once = ", made once" if settings.get("craft") == "once" else ""
+    once = "; perturbations computed once" if settings.get("craft") == "once" else ""
     return f"loss under {attack}{f'-{steps}' if steps else ''}, {wording.threat_name(settings['threat'])}{once}"
 
 
@@ -91,7 +91,7 @@ def _numbers(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
                 wording.number(rise.value, rise.metric) if rise else "—",
             ]
         )
-    return numbers(["Run", "Loss at the weights", "Accuracy there", "Mean rise of the loss within reach"], rows)
+    return numbers(["Run", "Loss at the weights", "Accuracy there", "Mean rise of the loss on the grid"], rows)
 
 
 def _caption(analysed: Sequence[AnalysedRun], *more: str) -> str:
@@ -101,7 +101,7 @@ def _caption(analysed: Sequence[AnalysedRun], *more: str) -> str:
     grid = "×".join([str(settings["points"])] * settings["dims"])
     return described(
         analysed[0].finding, model_names(analysed), loss_name(analysed[0]), f"{grid} points",
-        "random directions, each filter as long as the trained one (1: as far as the weights are long)", statistics,
+        "random directions, each filter scaled to the norm of the trained one (1: the norm of the weights)", statistics,
         *more,
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def _surface(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         id=f"landscape-{place}",
         file=file_name(analysed),
         title="Loss around the trained weights",
-        caption=_caption(analysed, "one scale for all; +: the weights"),
+        caption=_caption(analysed, "same scale for all; +: the trained weights"),
         x="first direction",
         y="second direction",
         z="loss",
@@ -143,7 +143,7 @@ def _line(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         id=f"landscape-line-{place}",
         file=file_name(analysed),
         title="Loss along a line through the trained weights",
-        x={"label": "distance, in lengths of the filters", "suffix": "", "word": "distance"},
+        x={"label": "distance, in filter norms", "suffix": "", "word": "distance"},
         y={"label": "loss", "kind": "number"},
         series=series,
         caption=_caption(analysed),

@@ -23,7 +23,7 @@ def filter_direction(model: nn.Module, *, seed: int, number: int) -> Direction:
     """The numbered direction of this seed. A parameter's part depends on its name, not on what else the model has."""
     found = {name: _part(name, weight, seed, number) for name, weight in model.named_parameters() if _moves(weight)}
     if not found:
-        raise UserError("this model has no matrices or kernels, so there is no direction to move its weights in")
+        raise UserError("this model has no linear or convolutional layers: there are no weights to move")
     return found
 
 

@@ -49,11 +49,11 @@ class Perturbations(OverImages):
     def __post_init__(self) -> None:
         check(self)
         if not self.threat.radius > 0:
-            raise UserError(f"a perturbation needs room: threat={self.threat} allows none")
+            raise UserError(f"threat={self.threat} allows no perturbation: give a radius above 0")
         object.__setattr__(self, "attack", make_adversary(self.attack, self.threat, steps=100, reach=1.5))
         object.__setattr__(self, "others", read_others(self.others))
         if any(other.label == ITSELF for other in self.others):
-            raise UserError(f"'{ITSELF}' is what the model looked at is called: give the other one another name")
+            raise UserError(f"'{ITSELF}' is the name of the analysed model: give the other model another name")
 
     def fingerprints(self) -> tuple[str, ...]:
         """Of the others' weights."""

@@ -145,7 +145,7 @@ def _pictures(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Mak
         file=_file(analysed),
         title="What the perturbations look like",
         caption=_about(
-            analysed, f"scaled to [0, 1] by {scale}; below, what the model sees in the perturbation alone", more
+            analysed, f"scaled to [0, 1] by {scale}; below: the model's prediction for the perturbation alone", more
         ),
         views=views,
     )
@@ -188,7 +188,7 @@ def _seen(place: int, analysed: Sequence[AnalysedRun], known: Known) -> dict[str
     return matrix_chart(
         id=f"perturbations-seen-{place}",
         file=_file(analysed),
-        title="Accuracy on moved images, and on perturbations alone",
+        title="Accuracy on attacked images, and on perturbations alone",
         y="made by",
         x="judged by",
         views=views,
@@ -242,7 +242,7 @@ def _spectra(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Make
         series=series,
         caption=_about(
             analysed,
-            "mean over rings of equal frequency; 0 dB: as white noise; dashed: the images themselves; bands: 95%",
+            "mean over rings of equal frequency; 0 dB: white noise; dashed: the clean images; bands: 95%",
         ),
         numbers=[
             numbers(
@@ -282,8 +282,8 @@ def _amplitudes(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_M
     return histogram_chart(
         id=f"perturbations-amplitude-{place}",
         file=_file(analysed),
-        title="How large the changes are",
-        caption=_about(analysed, "every value of every perturbation; at the ends those that used all they may"),
+        title="Size of the perturbations",
+        caption=_about(analysed, "all values of all perturbations; at both ends: values at the bound"),
         views=views,
         numbers=[numbers(head, [_sizes(entry) for entry in makers])],
     )

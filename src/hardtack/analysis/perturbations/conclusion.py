@@ -56,20 +56,20 @@ def _notes(
     arrays: Arrays, settings: Any, makers: Sequence[str], judges: Mapping[str, nn.Module], classes: int
 ) -> list[str]:
     notes = [
-        f"{name} takes {model.size}×{model.size} images: everything it sees was resized"
+        f"{name} takes {model.size}×{model.size} images: its inputs were resized"
         for name, model in judges.items()
         if isinstance(model, Resized)
     ]
     for other in settings.others:
         if other.is_untrained:
-            notes.append(f"the weights of {other.label} are random: what it makes and judges says nothing of training")
+            notes.append(f"the weights of {other.label} are random: its results say nothing about a trained model")
     for maker, blind in zip(makers, arrays["zero_gradient"].mean(axis=0), strict=True):
         if blind > 0:
             notes.append(
-                f"{maker}: the gradient is zero on {blind:.0%} of the images, whose perturbations mean nothing"
+                f"{maker}: the gradient is zero on {blind:.0%} of the images: their perturbations are meaningless"
             )
     useless = [k for k in settings.top if k >= classes]
     if useless:
         said = " and ".join(f"top-{k}" for k in useless)
-        notes.append(f"with {classes} classes {said} is always right and left out")
+        notes.append(f"with {classes} classes {said} is always right, and is left out")
     return notes

@@ -62,7 +62,7 @@ class Saliency(OverImages):
             raise UserError(f"share must lie above 0 and not above 1, found {self.share}")
         for name in ("share", "patch_size") if self.occluder is not None else ():
             if getattr(self, name) is not None:
-                raise UserError(f"an occluder brings its own share and patch size; leave out {name}")
+                raise UserError(f"an occluder has its own share and patch size: leave out {name}")
 
     def fingerprints(self) -> tuple[str, ...]:
         return (sha256(find_occluder(self.occluder))[:12],) if self.occluder else ()
@@ -116,7 +116,7 @@ class _Saliency:
         notes = [self.silent] if self.silent else []
         if blind := int(np.isnan(arrays["concentration"]).sum()):
             notes.append(
-                f"the gradient is zero or NaN on {blind} of {self.length} images: they have no saliency, not 0"
+                f"the gradient is zero or NaN on {blind} of {self.length} images: they are left out, not counted as 0"
             )
         return Conclusion(scores=scores, facts=facts, arrays=self._pictures(), notes=notes)
 
@@ -164,7 +164,7 @@ def saliency(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         x = x.detach().requires_grad_()
         logit = model(x).gather(1, y[:, None]).sum()
         if not logit.requires_grad:
-            raise UserError("this model passes no gradient to its input, so that it has no saliency")
+            raise UserError("this model passes no gradient to its input (no_grad, or detach): it has no saliency")
         (gradient,) = torch.autograd.grad(logit, x)
     return gradient.abs().amax(dim=1)
 

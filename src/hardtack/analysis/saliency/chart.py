@@ -35,7 +35,7 @@ WORDS = {"saliency": "saliency", "attention": "attention received", "occluder": 
 
 @charts.register(
     "saliency",
-    section=Section(id="sight", short="Sight", title="What the models see", order=110),
+    section=Section(id="sight", short="Saliency", title="Saliency and feature visualization", order=110),
 )
 def saliency_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     groups = comparable_findings(runs, "saliency", _alike)
@@ -78,12 +78,12 @@ def _pictures(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any
         views.append(_view(entry.name, [(entry, name, WORDS[name]) for name in known]))
     below = ["the share of saliency in a tenth of the pixels"]
     if len(choices) > 1:
-        below.append("how many of the patches chosen are the most salient")
+        below.append("the share of the chosen patches that are among the most salient")
     colours = ["bright: most", *(["coloured: hidden"] if "occluder" in choices else [])]
     chart = gallery_chart(
         id=f"saliency-{place}",
         file=_file(analysed),
-        title="What the answer hangs on",
+        title="Saliency: which pixels the prediction depends on",
         caption=_about(drawn, "; ".join(colours), f"below: {'; '.join(below)}", more),
         views=views,
     )
@@ -152,11 +152,11 @@ def _overlaps(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any
         bars_chart(
             id=f"saliency-overlap-{place}",
             file=_file(analysed),
-            title="Do they choose the same patches?",
+            title="Overlap of the chosen patches",
             rows=rows,
             total=True,
             lower=False,
-            x="share that both choose",
+            x="share of patches chosen by both",
             series=series,
             differences=[],
             caption=_about(

@@ -53,7 +53,7 @@ class _Sparsity:
     def __init__(self, model: nn.Module, settings: Sparsity) -> None:
         self.weights, self.settings = list(weight_tensors(model)), settings
         if not self.weights:
-            raise UserError("this model has no matrices or kernels: its linear and convolutional layers are looked at")
+            raise UserError("this model has no linear or convolutional layers, and sparsity analyses only those")
         self.components = components(model, [name for name, _ in self.weights])
         self.largest = max(float(weight.abs().max()) for _, weight in self.weights)
         self.range = _range([weight for _, weight in self.weights], self.largest)

@@ -73,7 +73,7 @@ def _densities(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         id=f"sparsity-density-{place}",
         file="weights",
         title="Distribution of the weights",
-        caption=_about(analysed, "matrices and kernels, without biases, norms and tokens"),
+        caption=_about(analysed, "weights of linear, convolutional and attention layers; no biases, norms or tokens"),
         views=views,
         label="Of",
         numbers=[_share_table(analysed, "global")],
@@ -100,7 +100,7 @@ def _shares(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     return bars_chart(
         id=f"sparsity-{place}",
         file=f"threshold {threshold:g}",
-        title="Weights that hardly count",
+        title="Weights close to zero",
         rows=[_named(component) for component in present],
         total=False,
         lower=lower_is_better("sparsity"),
@@ -140,7 +140,9 @@ def _norms(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         x={"label": "matrix or kernel, in order", "suffix": "", "word": "layer", "whole": True, "ticks": layers},
         y={"label": "spectral norm", "kind": "number"},
         series=series,
-        caption=_about(analysed, "largest singular value of each, a kernel as a matrix with a row for each output"),
+        caption=_about(
+            analysed, "largest singular value of each; a kernel is taken as a matrix with a row for each output"
+        ),
         numbers=[numbers(["Run", "l1 norm of all weights", "l2 norm", "Largest spectral norm"], rows)],
     )
 

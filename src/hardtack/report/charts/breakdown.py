@@ -14,7 +14,7 @@ from hardtack.report.kinds.chart import numbers
 from hardtack.report.kinds.stack import stack_chart
 from hardtack.results import SWEEPS, Result, Run, comparable
 
-STANDING, WRONG, OTHERS = "still right", "wrong when clean", "other attacks"
+STANDING, WRONG, OTHERS = "correct under attack", "wrong without attack", "other attacks"
 MOST = 7  # attacks with a colour of their own
 
 
@@ -33,7 +33,7 @@ def breakdown_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [
         stack_chart(
             id="breakdown-0",
-            title="What broke the images",
+            title="Which attack broke the images",
             x="Share of the images",
             views=views,
             numbers=[_numbers(view) for view in views],

@@ -44,7 +44,7 @@ def calibration_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
                     for compared, result in pairs
                 ],
                 caption=described(
-                    results[0], "hatched: the gap between confidence and accuracy; below the diagonal too sure"
+                    results[0], "hatched: the gap between confidence and accuracy; below the diagonal: overconfident"
                 ),
                 numbers=[
                     numbers(

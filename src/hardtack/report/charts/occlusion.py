@@ -87,8 +87,8 @@ def _spread(place: int, compared_runs: Sequence[ComparedRun], kinds: Sequence[st
         x="Accuracy",
         rows=[wording.spaced(kind) for kind in kinds],
         series=series,
-        caption=f"{_about(first)} · {_images(first)} · dots: accuracy under each mask; box: their middle half; "
-        "✕: right under every mask; bar: clean",
+        caption=f"{_about(first)} · {_images(first)} · dots: accuracy under each mask; box: quartiles; "
+        "✕: share right under every mask; bar: clean accuracy",
         numbers=[_spread_numbers(compared_runs, kinds)],
     )
 

@@ -31,8 +31,8 @@ PARTS = {  # in the order of reading; what an objective of the reader's own repo
     "distance": "Distance of the logits",
     "alignment": "Alignment of the features",
     "penalty": "Penalty on the weights",
-    "sharpness": "Rise of the loss nearby",
-    "damaged_accuracy": "Accuracy behind the masks",
+    "sharpness": "Sharpness (rise of the loss nearby)",
+    "damaged_accuracy": "Accuracy on masked images",
     "hidden_share": "Share of hidden patches",
     "mask_variety": "Variety of the masks",
     "occluder_gradient_norm": "Occluder's gradient norm",
@@ -94,8 +94,8 @@ def _seen_and_held_out(runs: Sequence[Run]) -> dict[str, Any]:
             if points:
                 series.append(_series(number, f"{run.label}, {word}", points, dash=bool(dash)))
     caption = (
-        "solid: training, by its own attack on augmented images, mean over the epoch · dashed: validation, by the "
-        "attack that judges epochs"
+        "solid: training, by the training attack on augmented images, mean over the epoch · dashed: validation, by the "
+        "validation attack"
     )
     title = "Robust accuracy in training and validation"
     return _chart("overfitting", title, series, "epoch", kind="percent", caption=caption)

@@ -44,7 +44,7 @@ def write_figures(
 def write_examples_figure(gallery: Gallery, path: str | Path) -> Path:
     """One gallery as a picture: clean, attacked and magnified perturbation, one row per image."""
     if not len(gallery.x):
-        raise UserError("there is no example to draw; ask for at least one")
+        raise UserError("there is no example to draw: choose at least one")
     with rc_context(STYLE):
         return save(examples_figure(gallery), [Path(path)])[0]
 

@@ -31,7 +31,7 @@ function tellPair(section, selects) {
   tellRows(differing, both, places);
   tellRows(single, one, places);
   section.querySelector(".alike").hidden = both.length > 0;
-  section.querySelector("summary").textContent = `Settings that only one of them has: ${one.length}`;
+  section.querySelector("summary").textContent = `Settings that only one of the two runs has: ${one.length}`;
   for (const plot of section.querySelectorAll(".plot")) {
     const runs = charts[plot.dataset.chart].series.map((one) => one.run);
     plot.hiddenRuns = new Set(runs.filter((run) => !chosen.some((one) => one.run === run)));
