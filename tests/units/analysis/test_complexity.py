@@ -142,7 +142,7 @@ def test_norms_of_blocks_are_those_of_their_matrices():
 def test_mistakes_are_refused():
     for settings, said in [
         ({"of": "features", "by": "resize"}, "cannot be resized"),
-        ({"sizes": [9]}, "only made smaller"),
+        ({"sizes": [9]}, "only be made smaller"),
         ({"by": "subset", "sizes": [193]}, "192 coordinates"),
         ({"positive": 4}, "no class 4"),
         ({"norms": "l2,l3"}, "norms.*'l1', 'l2' or 'linf'"),
