@@ -43,7 +43,7 @@ def test_two_runs_are_chosen_and_told_apart(page):
     assert differing.locator("tbody tr").all_inner_texts() == [
         "objective.name\tadversarial\tstandard", "runtime.seed\t0\t1",
     ]  # fmt: skip
-    assert section.locator("summary").inner_text() == "Settings that only one of them has: 2"
+    assert section.locator("summary").inner_text() == "Settings that only one of the two runs has: 2"
     section.locator("summary").click()
     assert "objective.attack.steps\t7\t—" in single.locator("tbody").inner_text()
     loss = section.locator(".plot[data-chart='training-loss']")
