@@ -32,9 +32,11 @@ def test_a_users_model_has_one_digest_and_one_set_of_flags(home, file, flags):
     model = f"{file}:build"
     seen = target(model=model, data="digits", n=2)
     alone = target(model=model, with_images=False)
-    assert [flag["code"] for flag in seen.subject.flags] == flags == [flag["code"] for flag in alone.subject.flags]
-    assert seen.subject == alone.subject and seen.folder == alone.folder
-    assert seen.subject.weights_sha256 == state_sha256(alone.model)
+    assert (
+        [flag["code"] for flag in seen.provenance.flags] == flags == [flag["code"] for flag in alone.provenance.flags]
+    )
+    assert seen.provenance == alone.provenance and seen.folder == alone.folder
+    assert seen.provenance.weights_sha256 == state_sha256(alone.model)
     assert alone.images is None and len(seen.data) == 2
 
 
@@ -50,7 +52,7 @@ def test_a_run_folder_is_the_same_target_with_images_and_without(home):
     save_weights(home / "run" / "checkpoints" / "best.safetensors", model)
     (home / "run" / "config.yaml").write_text("data: {name: digits}\n")
     seen, alone = (target(run="run", n=2, with_images=wanted) for wanted in (True, False))
-    assert seen.subject == alone.subject and seen.subject.weights_sha256
+    assert seen.provenance == alone.provenance and seen.provenance.weights_sha256
     named = target(run="run/checkpoints/best.safetensors", with_images=False)
     assert named.folder == alone.folder, "a checkpoint file stands for its run"
     assert torch.equal(next(seen.model.parameters()), next(alone.model.parameters()))
