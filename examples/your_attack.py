@@ -1,11 +1,15 @@
-"""Your own attack: a frozen value, called with the model; once registered, its name works everywhere."""
+"""Your own attack: a frozen dataclass that is called with the model; once registered, its name works everywhere.
+
+Any callable of (model, x, y) will do. An attack that wants more (limits of its own, a pooled search, a note about the
+model) inherits from `hardtack.attacks.Attack`, which documents every part and its default.
+"""
 
 from dataclasses import dataclass
 
 import torch
 
 import hardtack as ht
-from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks import preserve_state
 from hardtack.base.randomness import make_keys
 from hardtack.base.registry import attacks
 

@@ -496,3 +496,34 @@ def test_rounds_say_that_there_are_too_few_classes():
 def test_what_is_printed_says_who_attacked_what():
     text = str(measure(Rows(classes=4), suite="attacks", attacks=("apgd_ce",), threat="linf:0.01"))
     assert text.startswith("apgd_ce on ") and "(attacks-" in text.split("\n")[0]
+
+
+# ---------------------------------------------------------------- partial progress
+
+
+def test_the_notes_of_version_0_1_0_are_ignored(tmp_path, short):
+    """They have other columns: the piece starts again, and ends with the same verdicts."""
+    from hardtack.attacks.pool.attempts import AttackInputs
+    from hardtack.attacks.pool.verdicts import VerdictTable
+    from hardtack.evaluation.measure import _Notes
+
+    class Old:
+        def read(self):
+            return {"0.stage": np.array(1), "0.standing": np.zeros(4, dtype=bool), "0.ledger.used": np.zeros((4, 1))}
+
+    x, y = row_pair(Rows(), 4)
+    table = VerdictTable(AttackInputs(x, y, torch.arange(4), Rows()(x)))
+    notes = _Notes(Old(), table)
+    assert not notes.found and notes.trial == notes.stage == 0 and notes.attempts is None and table.robust.all()
+
+
+def test_progress_counts_the_images_that_the_result_will_count(monkeypatch, notes_at_every_look, short):
+    from hardtack.base.progress import Meter
+
+    lines = []
+    monkeypatch.setattr(Meter, "note", lambda self, text, share: lines.append(text))
+    found = measure(Mortal(), row_pair(Rows(), 12), suite="autoattack", tier="fast", batch_size=7)
+    robust = int(found.robust.sum())
+    assert 0 < robust < 12 and lines[-1].endswith(f": {robust} of 12 images still correct")
+    counts = [int(line.split(": ")[1].split()[0]) for line in lines]
+    assert counts == sorted(counts, reverse=True) and counts[0] <= 12

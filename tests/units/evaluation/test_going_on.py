@@ -31,7 +31,8 @@ def pair():
 
 
 def measure(model, data, folder, **settings):
-    settings = {"threat": "linf:0.01", "attack": {"steps": 3}, "batch_size": SIZE, "examples": 6, **settings}
+    sizes = {"batch_size": SIZE, "chunk_size": SIZE, "examples": 6}
+    settings = {"threat": "linf:0.01", "attack": {"steps": 3}, **sizes, **settings}
     return ht.evaluate(model, data, folder=folder, quiet=True, **settings)
 
 
