@@ -189,7 +189,7 @@ TRAINING = [
         ("self.lr / 25 / 1e4", "self.lr / 1e4"),
     ),
     *_mutants(
-        "training/averaging.py", "units/training/test_averages.py",
+        "training/averaging.py", "units/training/test_averages.py units/training/test_optimise.py",
         ("(1 + step) / (10 + step)", "(1 + step) / (2 + step)"),
         ("_approach(self.model, source, 1 - decay)", "_approach(self.model, source, decay)"),
         ("source, 1 / self.count)", "source, 1 / 2)"),
