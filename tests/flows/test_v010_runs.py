@@ -10,7 +10,7 @@ import pytest
 
 import hardtack as ht
 from hardtack.commands.cli import main
-from hardtack.results import read_results
+from hardtack.results import read_results, read_verdicts, verdicts_path
 from tiny_runs import files_below
 
 DATA = Path(__file__).parents[1] / "data"
@@ -59,3 +59,23 @@ def test_it_is_reported(finished):
     assert main(["report", "run", "-o", "page.html"]) == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert "Robust accuracy" in page and "cauchy/tiny" in page
+
+
+# ---------------------------------------------------------------- interrupted
+
+
+def test_killed_measurements_go_on_and_end_with_the_same_numbers(tmp_path, monkeypatch):
+    expected = copied("v010_interrupted", tmp_path, monkeypatch)
+    for words in expected["commands"]:
+        assert main(words) == 0, words
+    assert own_files("run") == sorted(expected["files"])
+    found = read_results("run")
+    for id, made in expected["made"].items():
+        numbers = [[r.metric, r.threat, r.value, r.low, r.high, r.n] for r in found if r.evaluation == id]
+        assert [row[:2] for row in numbers] == [row[:2] for row in made["results"]]
+        for row, wanted in zip(numbers, made["results"], strict=True):
+            assert row[2:] == pytest.approx(wanted[2:], rel=1e-5)
+        columns = read_verdicts(verdicts_path("run", id)) if made["verdicts"] else {}
+        for name, values in made["verdicts"].items():
+            if name.startswith(("index", "label", "clean_prediction", "clean_correct", "robust", "broken_by")):
+                assert columns[name].tolist() == values, (id, name)
