@@ -139,7 +139,7 @@ CORRUPTIONS = [
 
 MODELS = [
     *_mutants(
-        "models/surgery.py", "units/models/test_surgery.py",
+        "models/adaptation.py", "units/models/test_adaptation.py",
         ('mode="bicubic", antialias=True).to(maps.dtype)', 'mode="bicubic").to(maps.dtype)'),
         ("common = min(had, has)", "common = 0"),
         ("torch.linalg.pinv(resizing).T", "resizing"),

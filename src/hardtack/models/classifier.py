@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
-from hardtack.models.surgery import Fitted
+from hardtack.models.adaptation import Adaptation
 
 Triple = tuple[float, float, float]
 
@@ -50,7 +50,7 @@ class Classifier(nn.Module):
     not say. `fitted` is the account of weights that were adapted from a network of another size, else None.
     """
 
-    fitted: Fitted | None = None
+    fitted: Adaptation | None = None
 
     def __init__(
         self,

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from hardtack.base import config
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic, write_text
+from hardtack.models.adaptation import Adaptation, SpatialTensors, adapt_tensors, compare, spatial_tensors
 from hardtack.models.classifier import Classifier
 from hardtack.models.files import (
     METADATA_KEY,
@@ -30,7 +31,6 @@ from hardtack.models.files import (
     shorten,
     side_file,
 )
-from hardtack.models.surgery import Fitted, Places, compare, fit_state, places_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Loaded:
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     wrong_shape: dict[str, str] = field(default_factory=dict)  # name to "found, wanted"
-    fitted: Fitted | None = None
+    fitted: Adaptation | None = None
 
 
 # ---------------------------------------------------------------- out
@@ -104,7 +104,7 @@ def load_weights(
     `path` is a .safetensors file, a `torch.save`d checkpoint (.pt, .pth, …) or a run folder. `entry` names
     the part of a checkpoint to take. Prefixes that wrappers leave (`module.`, `_orig_mod.`, `model.`) are
     fitted to the model. With `strict=False` what fits is loaded, the rest is warned of and returned. With
-    `adapt` weights of a network of another size are resized where that has a meaning (see `surgery`); what
+    `adapt` weights of a network of another size are resized where that has a meaning (see `adaptation`); what
     has no place even then is an error, strict or not.
     """
     file = find_weights(path)
@@ -132,7 +132,7 @@ def load_weights(
 
 def adapt_state(
     model: nn.Module, found: Mapping[str, Tensor], *, origin: str, architecture: Mapping[str, Any]
-) -> Fitted:
+) -> Adaptation:
     """Fit tensors of a network of another size to `model` and load them; or say what cannot be, and load nothing.
 
     `origin` is what messages call them; `architecture` is what is known of the network they come from.
@@ -140,7 +140,7 @@ def adapt_state(
     bare = _bare(model)
     names, wanted = _named(bare)
     try:
-        state, fitted = fit_state(_fit(found, wanted), wanted, _places(bare))
+        state, fitted = adapt_tensors(_fit(found, wanted), wanted, _spatial(bare))
     except UserError as error:
         whose = f" (of {architecture['name']})" if "name" in architecture else ""
         raise UserError(f"{origin}{whose} cannot be adapted to the model: {error}") from None
@@ -153,7 +153,7 @@ def adapt_state(
 def _way_out(bare: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     """That, and how, weights which do not fit as they are could be adapted."""
     try:
-        _, fitted = fit_state(found, wanted, _places(bare))
+        _, fitted = adapt_tensors(found, wanted, _spatial(bare))
     except UserError:
         return ""
     return f"; with model.adapt=true (Python: adapt=True) they go in: {fitted.summary()}"
@@ -169,9 +169,9 @@ def _named(bare: nn.Module) -> tuple[dict[str, str], dict[str, Tensor]]:
     return names, {clean: state[key] for clean, key in names.items()}
 
 
-def _places(bare: nn.Module) -> Places:
-    places = places_of(bare)
-    return replace(places, patches={*map(_clean, places.patches)}, computed={*map(_clean, places.computed)})
+def _spatial(bare: nn.Module) -> SpatialTensors:
+    tensors = spatial_tensors(bare)
+    return replace(tensors, patches={*map(_clean, tensors.patches)}, computed={*map(_clean, tensors.computed)})
 
 
 def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -247,7 +247,7 @@ def _same_function(model: nn.Module, written: Mapping[str, Any], file: Path) -> 
     if not isinstance(bare, Classifier):
         return
     sizes = {**written, "image_size": None}  # a network that takes any size is the same at all of them
-    if notes := compare(sizes, bare.architecture, Fitted()):
+    if notes := compare(sizes, bare.architecture, Adaptation()):
         raise UserError(
             f"{file} has tensors of the right shapes, but of another network: {'; '.join(notes)}; "
             f"with model.adapt=true (Python: adapt=True) they go in all the same"

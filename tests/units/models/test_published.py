@@ -10,9 +10,9 @@ from torch import nn
 from hardtack.base.errors import UserError
 from hardtack.base.registry import models
 from hardtack.models import ModelConfig, catalog, load_model
+from hardtack.models.adaptation import HEADS
 from hardtack.models.catalog import Published, make_body
 from hardtack.models.facts import known, uninitialised
-from hardtack.models.surgery import HEADS
 
 
 def publish(monkeypatch, **theirs):

@@ -15,7 +15,14 @@ from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.evaluation.target import TargetConfig, complete, load_target
 from hardtack.models import load_model, load_weights, save_weights
-from hardtack.models.surgery import Fitted, Places, fit_state, places_of, resize_kernel, resize_map
+from hardtack.models.adaptation import (
+    Adaptation,
+    SpatialTensors,
+    adapt_tensors,
+    resize_kernel,
+    resize_map,
+    spatial_tensors,
+)
 from tiny_runs import MODEL, SIDE, tiny_recipe, write_data
 
 TINY = {"depth": 2, "width": 32, "heads": 2}
@@ -170,7 +177,7 @@ def test_constant_tables_stay_constant(name, options, before, after, table, size
     for key in filled:
         source[key].fill_(0.25)
     model = load_model(name, seed=1, **options, **after)
-    state, fitted = fit_state(source, model.body.state_dict(), places_of(model.body))
+    state, fitted = adapt_tensors(source, model.body.state_dict(), spatial_tensors(model.body))
     assert any(key.endswith(table) and change == size for key, change in fitted.resized.items()), fitted.resized
     for key in filled:
         torch.testing.assert_close(state[key], torch.full_like(state[key], 0.25))
@@ -182,7 +189,7 @@ def test_offsets_without_sign_keep_their_centre():
     """A table that grows with distance, LeViT's way: offset 0 stays 0, and the slope is halved away from the edge."""
     along = torch.arange(8.0)
     theirs = {"attention_biases": (along[:, None] + along).flatten()[None]}
-    state, _ = fit_state(theirs, {"attention_biases": torch.zeros(1, 256)}, Places())
+    state, _ = adapt_tensors(theirs, {"attention_biases": torch.zeros(1, 256)}, SpatialTensors())
     table = state["attention_biases"].unflatten(1, (16, 16))[0]
     assert 0 <= table[0, 0] < 0.5
     torch.testing.assert_close(table, table.T)
@@ -305,7 +312,7 @@ def test_another_architecture_is_refused(tmp_path):
 
 def test_tables_that_are_no_squares_are_refused():
     with pytest.raises(UserError, match=r"pos_embed \(1×12×4 there, 1×16×4 in the model\)"):
-        fit_state({"pos_embed": torch.zeros(1, 12, 4)}, {"pos_embed": torch.zeros(1, 16, 4)}, Places())
+        adapt_tensors({"pos_embed": torch.zeros(1, 12, 4)}, {"pos_embed": torch.zeros(1, 16, 4)}, SpatialTensors())
 
 
 def test_adapt_without_weights_is_a_mistake():
@@ -315,12 +322,12 @@ def test_adapt_without_weights_is_a_mistake():
 
 def test_kernels_that_overlap_are_not_patches():
     model = nn.Sequential(nn.Conv2d(3, 4, 4, stride=4), nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1))
-    assert places_of(model).patches == {"0.weight"}
+    assert spatial_tensors(model).patches == {"0.weight"}
 
 
 def test_summary_says_blocks_alike_once():
     tables = {f"body.blocks.{i}.attn.relative_bias": "13×13 → 7×7" for i in range(12)}
-    fitted = Fitted(kept=("a",), resized=tables, dropped=("body.cls_token",))
+    fitted = Adaptation(kept=("a",), resized=tables, dropped=("body.cls_token",))
     assert fitted.summary() == (
         "1 tensor kept; resized: blocks.*.attn.relative_bias 13×13 → 7×7 (12 of them); dropped: cls_token"
     )

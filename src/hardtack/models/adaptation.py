@@ -1,9 +1,9 @@
-"""Trained weights for a network of another size: what can be kept is kept, tables are resized, a new head stays new.
+"""Trained weights for a network of another size: tensors are kept where they fit, tables resized, a new head is new.
 
-Every entry of a state dict is fitted by itself. Tables of positions are resized as the pictures they are (bicubic,
-antialiased). Kernels that cut patches are resized so that a resized patch makes the same token as before, in the least
-squares that FlexiViT (Beyer et al. 2023) calls pseudo-inverse resizing; here a patch of one colour keeps its token
-exactly. What none of this fits is an error that names it: nothing is dropped without a word.
+Every tensor of a state dict is adapted separately. Tables of positions are resized like images (bicubic, antialiased).
+Kernels that cut patches are resized so that a resized patch gives the same token as before, in the least-squares sense
+that FlexiViT (Beyer et al. 2023) calls pseudo-inverse resizing; here a patch of one colour keeps its token exactly. A
+tensor that fits in none of these ways is an error that names it: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from hardtack.models.files import shorten
 from hardtack.models.zoo.layers import PatchConvolution
 
 TOKENS = ("cls_token", "dist_token")
-"""Learned tokens beside the image's: a network may be given one, or lose it."""
+"""Learned tokens beside those of the image: a network may gain or lose one."""
 HEADS = ("head", "head_dist", "fc", "classifier")
-"""What the last layers are called, ours and timm's; all but `head_dist`, of distillation, every network has."""
+"""Names of the last layers, ours and those of timm; only distilled networks have `head_dist`."""
 TABLES = ("att_mask",)
-"""Tables without which a network computes too: one that gets them may start them new."""
+"""Tables that a network can do without; where they are added, they may start new."""
 CHANGES_NOTHING = ("drop_path", "eta", "layer_scale", "initial_std", "head_scale", "attention_dropout", "dropout")
-"""Knobs that tell how to start and how to train, not what the network computes."""
+"""Options for initialisation and training that do not change what the network computes."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """What became of every tensor: names as in the model, `resized` with "old → new" for each."""
+class Adaptation:
+    """What happened to every tensor, by its name in the model; `resized` has "old → new" for each."""
 
     kept: tuple[str, ...] = ()
     resized: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Fitted:
     def summary(self) -> str:
         """One line: "152 tensors kept; resized: pos_embed 14×14 → 8×8; new: head.weight, head.bias"."""
         lists = {
-            "resized": _alike_once(self.resized),
+            "resized": _grouped(self.resized),
             "new": [_short(name) for name in self.fresh],
             "dropped": [_short(name) for name in self.dropped],
         }
@@ -54,7 +54,7 @@ class Fitted:
         return "; ".join([f"{count} tensor{'s' * (count != 1)} kept", *said, *self.notes])
 
 
-def _alike_once(resized: Mapping[str, str]) -> list[str]:
+def _grouped(resized: Mapping[str, str]) -> list[str]:
     """Blocks alike are said once: "blocks.*.attn.relative_bias 13×13 → 7×7 (12 of them)"."""
     groups: dict[tuple[str, str], list[str]] = {}
     for name, change in resized.items():
@@ -66,7 +66,7 @@ def _alike_once(resized: Mapping[str, str]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Places:
+class SpatialTensors:
     """What a network says of its entries beyond their shapes, by name.
 
     `patches`: kernels of convolutions that cut their input into squares. `computed`: buffers, never trained.
@@ -77,14 +77,14 @@ class Places:
     num_classes: int | None = None
 
 
-def places_of(model: nn.Module) -> Places:
+def spatial_tensors(model: nn.Module) -> SpatialTensors:
     patches = {
         f"{name}.weight" if name else "weight"
         for name, module in model.named_modules()
         if isinstance(module, nn.Conv2d) and _cuts(name, module)
     }
     buffers = {name for name, _ in model.named_buffers()}
-    return Places(patches=patches, computed=buffers, num_classes=getattr(model, "num_classes", None))
+    return SpatialTensors(patches=patches, computed=buffers, num_classes=getattr(model, "num_classes", None))
 
 
 def _cuts(name: str, convolution: nn.Conv2d) -> bool:
@@ -98,9 +98,9 @@ def _cuts(name: str, convolution: nn.Conv2d) -> bool:
 # ---------------------------------------------------------------- all entries
 
 
-def fit_state(
-    found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], places: Places
-) -> tuple[dict[str, Tensor], Fitted]:
+def adapt_tensors(
+    found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], spatial: SpatialTensors
+) -> tuple[dict[str, Tensor], Adaptation]:
     """The entries to load into a model with the state `wanted`, and the account of them; names must match already.
 
     Entries that are not returned stay as the model has them.
@@ -117,9 +117,9 @@ def fit_state(
         elif theirs.shape == own.shape:
             state[key] = theirs
             kept.append(key)
-        elif _is_new_head(key, theirs, own, places.num_classes):
+        elif _is_new_head(key, theirs, own, spatial.num_classes):
             fresh.append(key)
-        elif (change := _resize(key, theirs, own, places)) is not None:
+        elif (change := _resize(key, theirs, own, spatial)) is not None:
             state[key] = change.tensor
             resized[key] = change.text
             notes += [change.note] if change.note else []
@@ -130,7 +130,7 @@ def fit_state(
     if missing or unexpected or strange:
         raise UserError(_misfit(found, kept, resized, missing, unexpected, strange))
     dropped = tuple(key for key in left if _is_optional(key))
-    return state, Fitted(kept=tuple(kept), resized=resized, fresh=tuple(fresh), dropped=dropped, notes=tuple(notes))
+    return state, Adaptation(kept=tuple(kept), resized=resized, fresh=tuple(fresh), dropped=dropped, notes=tuple(notes))
 
 
 def _is_optional(key: str) -> bool:
@@ -175,13 +175,13 @@ class Change:
     note: str = ""
 
 
-def _resize(key: str, theirs: Tensor, own: Tensor, places: Places) -> Change | None:
+def _resize(key: str, theirs: Tensor, own: Tensor, spatial: SpatialTensors) -> Change | None:
     """`theirs` in the shape of `own`; None where that has no meaning."""
-    if key in places.patches:
+    if key in spatial.patches:
         return _resize_kernel(theirs, own)
     by_name = _RESIZERS.get(key.rpartition(".")[2])
     change = None if by_name is None or theirs.ndim != own.ndim else by_name(theirs, own)
-    if change is not None and key in places.computed:  # sinusoids: the model has made its own
+    if change is not None and key in spatial.computed:  # sinusoids: the model has made its own
         return Change(own, f"{change.text} (computed)")
     return change
 
@@ -306,7 +306,7 @@ def resize_kernel(kernel: Tensor, size: tuple[int, int]) -> Tensor:
 # ---------------------------------------------------------------- what the shapes do not show
 
 
-def compare(before: Mapping[str, Any], after: Mapping[str, Any], fitted: Fitted) -> tuple[str, ...]:
+def compare(before: Mapping[str, Any], after: Mapping[str, Any], fitted: Adaptation) -> tuple[str, ...]:
     """What changed between two architectures (as weights files describe them) that no tensor's shape says."""
     notes = []
     old, new = before.get("image_size"), after.get("image_size")
