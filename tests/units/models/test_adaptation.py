@@ -368,11 +368,11 @@ def test_a_head_of_another_width_is_no_new_head():
     """Only the number of classes may differ: a layer that reads other features was not trained for this network."""
     theirs, own = {"head.weight": torch.rand(5, 8)}, {"head.weight": torch.rand(7, 6)}
     with pytest.raises(UserError, match=r"head\.weight"):
-        fit_state(theirs, own, Places(num_classes=7))
+        adapt_tensors(theirs, own, SpatialTensors(num_classes=7))
 
 
 def test_a_tied_tensor_arrives_under_either_name():
     shared = torch.zeros(3, 4)
     wanted = {"embedding.weight": shared, "decoder.weight": shared}
-    state, fitted = fit_state({"decoder.weight": torch.ones(3, 4)}, wanted, Places())
+    state, fitted = adapt_tensors({"decoder.weight": torch.ones(3, 4)}, wanted, SpatialTensors())
     assert list(state) == list(fitted.kept) == ["decoder.weight"] and not fitted.fresh
