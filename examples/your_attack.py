@@ -1,7 +1,9 @@
 """Your own attack: a frozen dataclass that is called with the model; once registered, its name works everywhere.
 
-Any callable of (model, x, y) will do. An attack that wants more (limits of its own, a pooled search, a note about the
-model) inherits from `hardtack.attacks.Attack`, which documents every part and its default.
+On the command line: hardtack evaluate runs/x attack=best_of_noise --import your_attack.py
+
+Any callable of (model, x, y) is an attack. An attack that needs more (limits of its own, a search in the pool, a
+note about the model) inherits from `hardtack.attacks.Attack`, which documents every part and its default.
 """
 
 from dataclasses import dataclass
@@ -33,8 +35,9 @@ class BestOfNoise:
         return best
 
 
-model = ht.load_model("vit_digits", seed=0)
-x, y, _ = ht.load_data("digits", "test").batch(torch.arange(64))
-x_adv = ht.attack(model, x, y, "best_of_noise", threat="linf:8/255", tries=5)
-print("inside the ball:", bool(ht.Threat.parse("linf:8/255").contains(x_adv, x).all()))
-print(ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255", attack={"name": "best_of_noise"}, quiet=True))
+if __name__ == "__main__":
+    model = ht.load_model("vit_digits", seed=0)
+    x, y, _ = ht.load_data("digits", "test").batch(torch.arange(64))
+    x_adv = ht.attack(model, x, y, "best_of_noise", threat="linf:8/255", tries=5)
+    print("inside the ball:", bool(ht.Threat.parse("linf:8/255").contains(x_adv, x).all()))
+    print(ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255", attack={"name": "best_of_noise"}, quiet=True))
