@@ -35,6 +35,8 @@ def test_it_is_a_type_of_the_corruption_suite_and_of_the_report(plugin, tmp_path
 
 
 def test_corrupt_writes_it_and_its_files_are_read_back(plugin, tmp_path, capsys):
+    import hardtack.data.official  # noqa: F401  (read before the user's file: its type is known all the same)
+
     folder = tmp_path / "corrupted"
     assert main(["corrupt", "digits", str(folder), "types=grey_test", "n=8", "--import", plugin]) == 0
     words = ["model=vit_digits", f"data=corrupted:{folder}/grey_test/3", "suite=clean", f"output={tmp_path / 'run'}"]

@@ -20,7 +20,6 @@ from hardtack.data.official.shifts import open_shift
 from hardtack.data.paths import find_path
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-_ALL = tuple(dict.fromkeys((*names(), *TYPES)))
 _LEVELS = {str(severity) for severity in SEVERITIES}
 
 LAYOUTS = {
@@ -36,6 +35,11 @@ class Found(NamedTuple):
     layout: str
     files: Mapping[str, ArrayFile]
     folders: dict[str, Path]
+
+
+def _types() -> tuple[str, ...]:
+    """Every type by name; read anew each time, because a user's file may register one later."""
+    return tuple(dict.fromkeys((*names(), *TYPES)))
 
 
 def open_official(path: str | Path, *, kind: str | None = None, root: str | None = None) -> Official:
@@ -71,12 +75,12 @@ def recognise(location: Path) -> Found | None:
     """The layout of a folder or archive by its names alone; nothing where there is none."""
     if location.is_dir() or location.suffix == ".tar":
         files = array_files(location)
-        arrays = [name for name in _ALL if name in files]
+        arrays = [name for name in _types() if name in files]
         if arrays:
             return Found("sequences" if len(files[arrays[0]].shape) == 5 else "arrays", files, {})
     if not location.is_dir():
         return None
-    folders = trees.type_folders(location, _ALL)
+    folders = trees.type_folders(location, _types())
     if folders:
         if any(_has_videos(folder) for folder in folders.values()):
             return Found("videos", {}, {name: folder for name, folder in folders.items() if name in TYPES})
@@ -84,7 +88,7 @@ def recognise(location: Path) -> Found | None:
         return Found("tree", {}, corrupted) if corrupted else None
     inside = trees.subfolders(location)
     classes = [name for name in inside if trees.is_synset(name) or name.isdecimal()]
-    one_severity = location.name in _LEVELS and location.parent.name in _ALL
+    one_severity = location.name in _LEVELS and location.parent.name in _types()
     if classes and not one_severity and any(trees.files_in(location / name) for name in classes[:3]):
         return Found("classes", {}, {})
     return None
@@ -116,7 +120,7 @@ def _explain(location: Path, kind: str | None) -> str:
     if packed:
         command = _extract(location / packed[0])
         return f"{location} holds archives that are not extracted yet ({', '.join(packed[:5])}): {command}"
-    near = next((hint for name in there if (hint := did_you_mean(name.removesuffix(".npy"), _ALL))), "")
+    near = next((hint for name in there if (hint := did_you_mean(name.removesuffix(".npy"), _types()))), "")
     shown = ", ".join(there[:5]) + (" …" if len(there) > 5 else "") if there else "nothing"
     wanted = [text for text, kinds in LAYOUTS.values() if kind is None or kind in kinds]
     get = f"; get {title(kind)} from {KINDS[kind].get}" if kind and KINDS[kind].get else ""
@@ -125,9 +129,9 @@ def _explain(location: Path, kind: str | None) -> str:
 
 def _too_low(location: Path) -> str | None:
     inside = trees.subfolders(location)
-    if location.name in _LEVELS and location.parent.name in _ALL:
+    if location.name in _LEVELS and location.parent.name in _types():
         return f"{location} is one severity of one type; name the folder that holds the types: {location.parent.parent}"
-    if location.name in _ALL and (_LEVELS & set(inside) or _has_videos(location)):
+    if location.name in _types() and (_LEVELS & set(inside) or _has_videos(location)):
         return f"{location} is one type; name the folder that holds the types: {location.parent}"
     if not inside and (trees.files_in(location) or trees.files_in(location, VIDEO)):
         return f"{location} holds images without class folders; name the folder that holds the class folders"
