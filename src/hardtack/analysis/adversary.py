@@ -1,4 +1,4 @@
-"""The attack that an analysis disturbs its images with, from settings as `evaluate` takes them."""
+"""The attack with which an analysis changes its images; its settings are those of `evaluate`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.threats import Threat
 
-_LOOKED_AT = 16  # images, where a few are enough to know
+_LOOKED_AT = 16  # images: enough to see whether the attack has gradients
 
 
-def make_adversary(given: Any, threat: Threat, *, steps: int = 20, reach: float = 2.5) -> Any:
+def make_adversary(attack: Any, threat: Threat, *, steps: int = 20, reach: float = 2.5) -> Any:
     """An attack under `threat`, from its name, its settings or a value made in Python.
 
-    Unless told, it is PGD of `steps` steps which together are `reach` times the radius long.
+    By default it is PGD with `steps` steps. Their total length is `reach` times the radius.
     """
-    if not isinstance(given, Mapping | str):
-        if "threat" not in settings_of(given):
-            raise UserError("'attack' is a name, settings, or an attack that has a threat")
-        return _under(given, threat)
-    settings = {"name": "pgd", **({"name": given} if isinstance(given, str) else given)}
+    if not isinstance(attack, Mapping | str):
+        if "threat" not in settings_of(attack):
+            raise UserError(
+                "'attack' must be the name of an attack, its settings, or an attack object that has a threat"
+            )
+        return _under(attack, threat)
+    settings = {"name": "pgd", **({"name": attack} if isinstance(attack, str) else attack)}
     entry = attacks.get(settings["name"])
-    if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
+    if entry.make is Ascent and "steps" not in entry.presets:  # fgsm has its own number of steps
         settings = {"steps": steps, **settings}
         if isinstance(settings["steps"], int) and not {"step", "relative_step"} & settings.keys():
             settings["relative_step"] = reach / max(1, settings["steps"])
@@ -47,20 +49,22 @@ def _under(attack: Any, threat: Threat) -> Any:
 
 
 def moved(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, seed: int) -> Tensor:
-    """The attacked images; what is random in each follows from its number and the seed."""
+    """The attacked images. The randomness of each image depends only on its index and the seed."""
     return attacked(attack, model, x, y, index, seed)[0]
 
 
 def attacked(attack: Any, model: nn.Module, x: Tensor, y: Tensor, index: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """The same, and for which images the gradient at the start was zero, so that the attack had nothing to follow."""
+    """The attacked images, and a mask of the images whose gradient was zero at the start of the attack."""
     outcome = as_attack(attack).run(model, x, y, keys=randomness.make_keys(index, seed))
     return outcome.x_adv.detach(), outcome.zero_gradient
 
 
 def blind_notes(attack: Any, context: AnalysisContext) -> list[str]:
-    """A sentence if the attack has no gradient to follow on some of the first images, and so shows nothing there."""
+    """A note if the gradient is zero on some of the first images: the attack does not change these images."""
     x, y, index = context.images(0, min(_LOOKED_AT, context.count))
-    attack = dataclasses.replace(attack, steps=1) if isinstance(attack, Ascent) else attack  # the first step tells
+    attack = (
+        dataclasses.replace(attack, steps=1) if isinstance(attack, Ascent) else attack
+    )  # one step is enough to see it
     blind = int(attacked(attack, context.model, x, y, index, context.seed)[1].sum())
-    said = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it does not change them"
-    return [said] if blind else []
+    note = f"the attack has no gradient to follow on {blind} of the first {len(x)} images: it does not change them"
+    return [note] if blind else []

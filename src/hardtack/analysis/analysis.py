@@ -5,9 +5,9 @@
     class Norms(OverImages):
         def begin(self, context: AnalysisContext) -> RowWork: ...
 
-Rows are images or points of a grid: whatever can be computed by itself. The engine computes them in pieces that are
-written to disk one by one, so that a killed analysis goes on where it stopped. A row must not depend on the piece it is
-in: what is random in it is drawn from its own number (`hardtack.base.randomness`) and `context.seed`.
+A row is an image, a point of a grid, or anything else that can be computed independently. The engine computes rows in
+pieces and writes each piece to disk, so that a killed analysis can be resumed. A row must not depend on the piece that
+contains it: its random numbers are drawn from its own index (`hardtack.base.randomness`) and `context.seed`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class AnalysisContext:
     """A model and the images it is analysed with.
 
     The model is in eval mode on the device. Its weights require no gradients and must not be changed (work on a copy,
-    or inside `preserve_state`). Everything is computed in true fp32. `another(NAME)` loads one more model: a run folder
-    or a name. `scratch` is a folder for the state of a long row; it is removed when the analysis is finished, and is
-    None where nothing is kept.
+    or inside `preserve_state`). Everything is computed in true fp32. `another(NAME)` loads a further model from a run
+    folder or by its name. `scratch` is a folder for the state of a long row. It is removed when the analysis is
+    finished; it is None if the analysis is not kept on disk.
     """
 
     model: nn.Module
@@ -71,31 +71,31 @@ class AnalysisContext:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an image, C×H×W."""
+        """The shape of an image, C×H×W."""
         return shape_of(self.data)
 
     def images(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor]:
-        """x (N×C×H×W in [0,1]), labels and numbers of these images, on the device."""
+        """x (N×C×H×W in [0,1]), labels and indices of these images, on the device."""
         assert self.data is not None
         _, (x, y, index) = next(chunks(self.data, self.device, [(start, stop)]))
         return x.clamp(0, 1), y, index
 
-    def held(self, batch_size: int | None = None) -> ImageCache:
-        """All images, in batches that are read once and gone through again and again."""
+    def cached_images(self, batch_size: int | None = None) -> ImageCache:
+        """All images in batches that are read once and can be iterated over many times."""
         size = batch_size or default_batch(self.shape, self.device.type)
         spans = [(start, min(start + size, self.count)) for start in range(0, self.count, size)]
         read = ((x.clamp(0, 1), y, index) for _, (x, y, index) in chunks(self.data, self.device, spans))
         return ImageCache(read, self.device, 4 * self.count * math.prod(self.shape))
 
-    def another(self, given: Any) -> nn.Module:
-        """Another model beside this one, for the same classes and images, frozen, on the device (see `Other`)."""
-        model = Other.parse(given).load(self.model, self.shape).to(self.device).eval()
+    def another(self, other: Any) -> nn.Module:
+        """A further model for the same classes and images, frozen, on the device (see `Other`)."""
+        model = Other.parse(other).load(self.model, self.shape).to(self.device).eval()
         return model.requires_grad_(False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One number of a conclusion; `per_image` is what it is the mean of, where it is one."""
+    """One number of a conclusion. If it is a mean over images, `per_image` has the value of each image."""
 
     metric: str
     value: float
@@ -103,15 +103,15 @@ class Score:
     low: float | None = None
     high: float | None = None
     interval: str = "bootstrap 95%"
-    column: str = ""  # which of several of this metric: a layer, a class
+    column: str = ""  # the layer or class, if the metric has several values
     threat: str | None = None
     per_image: np.ndarray | None = None
 
 
 def mean_score(metric: str, per_image: np.ndarray, *, column: str = "", threat: str | None = None) -> Score:
-    """The mean of one number per image, or the share of images of which something is true, with its interval.
+    """The mean of one number per image, or the share of images for which a condition holds, with its interval.
 
-    A single image says nothing of how far others would differ: its number has none.
+    The mean of a single image has no interval.
     """
     vector = np.asarray(per_image, dtype=float)
     low: float | None
@@ -128,7 +128,7 @@ def mean_score(metric: str, per_image: np.ndarray, *, column: str = "", threat: 
 
 @dataclass(frozen=True, kw_only=True)
 class Conclusion:
-    """What all rows say. `arrays` join those of the rows (and replace them by name); `facts` are plain values."""
+    """The outcome of all rows. `arrays` are added to those of the rows (or replace them); `facts` are plain values."""
 
     scores: Sequence[Score] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -137,7 +137,7 @@ class Conclusion:
 
 
 class RowWork(Protocol):
-    """`length` rows of which `at_once` are computed together."""
+    """The work of an analysis: `length` rows, of which `at_once` are computed together."""
 
     @property
     def length(self) -> int: ...
@@ -145,36 +145,36 @@ class RowWork(Protocol):
     def at_once(self) -> int: ...
 
     def rows(self, start: int, stop: int) -> Arrays:
-        """Arrays whose first axis are the rows start … stop−1."""
+        """Arrays whose first axis runs over the rows start … stop−1."""
         ...
 
     def conclude(self, arrays: Arrays) -> Conclusion:
-        """From the arrays of all rows, joined."""
+        """The conclusion from the concatenated arrays of all rows."""
         ...
 
 
 class Analysis:
-    """A frozen dataclass of settings, registered in `analyses`. Only `begin` has to be written."""
+    """The base class of analyses: a frozen dataclass of settings, registered in `analyses`. Only `begin` is needed."""
 
     takes_images: ClassVar[bool] = False  # whether data is needed; `OverImages` sets it
 
     @property
     def asks_model(self) -> bool:
-        """Whether the model is shown images; its answers on the first images are then checked before the analysis."""
+        """Whether the model is run on images. If so, its logits on the first images are checked before the analysis."""
         return self.takes_images
 
     def fingerprints(self) -> tuple[str, ...]:
-        """Texts that change with the other files the analysis reads (weights of other models); part of its id."""
+        """Digests of further files that the analysis reads (weights of other models); they are part of its id."""
         return ()
 
     def begin(self, context: AnalysisContext) -> RowWork:
-        """The rows of this model and these images. What the analysis cannot do is refused here, by name."""
+        """Prepare the rows for this model and these images. Raise a UserError here if the analysis is not possible."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class OverImages(Analysis):
-    """The settings of every analysis over images: `n`, the number of images (the first ones); `batch_size`."""
+    """The settings of every analysis over images: `n`, how many of the first images are used, and `batch_size`."""
 
     takes_images: ClassVar[bool] = True
     n: Annotated[int, Field(ge=1)] = 100
@@ -182,7 +182,7 @@ class OverImages(Analysis):
 
 
 def choose_images(context: AnalysisContext, analysis: Analysis) -> AnalysisContext:
-    """The context with as many images as the analysis uses."""
+    """The context with only those images that the analysis uses."""
     if not isinstance(analysis, OverImages):
         return dataclasses.replace(context, data=None)
     if context.data is None or context.count == 0:

@@ -1,4 +1,4 @@
-"""Images that are gone through again and again: read once, on the device while they are few, else in main memory."""
+"""Images that are iterated over many times. They are read once and kept on the device, or in main memory if large."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, numbers
-ON_DEVICE = 1 << 32  # bytes of images that may lie on the device
+Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, indices
+ON_DEVICE = 1 << 32  # bytes of images that may be kept on the device
 
 
 class ImageCache:
-    """Batches that come to the device as they are walked over; `size` (bytes in all) decides where they lie."""
+    """Batches that are moved to the device during iteration. `size`, in bytes, decides where they are kept."""
 
     def __init__(self, batches: Iterable[Batch], device: torch.device, size: int) -> None:
         self.device, self.size = device, size
@@ -26,11 +26,11 @@ class ImageCache:
 
     @property
     def lengths(self) -> list[int]:
-        """Of the batches."""
+        """The number of images in each batch."""
         return [len(y) for _, y, _ in self._batches]
 
     def __len__(self) -> int:
-        """Of images."""
+        """The number of images in all batches."""
         return sum(self.lengths)
 
     def each(self) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Analyses of a run folder or a named model, by the words of `hardtack analyze`."""
+"""Analyses of a run folder or a named model, from the command line of `hardtack analyze`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "bat
 def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Finding]:
     """`[RUN] ANALYSIS… [KEY=VALUE]…`; settings of one analysis are written with its name, `jacobian.top=3`.
 
-    Mistakes in the words are raised at once. Findings are yielded one by one; if an analysis cannot be made of this
-    model, the others are made first and the error is raised at the end.
+    Mistakes on the command line are raised at once. Findings are yielded one by one. If an analysis fails for this
+    model, the other analyses still run, and the error is raised at the end.
     """
     words = list(words)
     run, names = _split_names([word for word in words if "=" not in word])
@@ -90,7 +90,7 @@ def _analysis(name: str, values: dict[str, Any]) -> Any:
 def _check_keys(values: dict[str, Any], names: list[str]) -> None:
     fields = {name: {field.name for field in dataclasses.fields(analyses.get(name).make)} for name in names}  # type: ignore[arg-type]
     for key in values:
-        if key in ("n", "batch_size") and not any(key in known for known in fields.values()):
+        if key in ("n", "batch_size") and not any(key in own for own in fields.values()):
             raise UserError(f"'{key}' has no effect: {' and '.join(names)} uses no images; leave it out")
         if key in SHARED or key in names:
             continue

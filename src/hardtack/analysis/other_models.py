@@ -1,4 +1,4 @@
-"""Other models beside the one looked at: a run folder or weights file, a published model by its name, or a module."""
+"""Further models beside the analysed one: a run folder or weights file, the name of a published model, or a module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hardtack.models.from_file import place_of, state_sha256
 class Other(WrittenAsText):
     """`runs/b`, `timm:resnet50` (with its published weights), or `{name: timm:resnet50, pretrained: false}`.
 
-    `weights` is a file for the network of that name. In Python `name` may be the module itself, called `label`.
+    `weights` is a weights file for the network `name`. In Python `name` may be a module; `label` is then its name.
     """
 
     name: Any
@@ -34,49 +34,49 @@ class Other(WrittenAsText):
     label: str = ""
 
     @classmethod
-    def parse(cls, given: Any) -> Other:
-        if isinstance(given, Other):
-            return given
-        if isinstance(given, nn.Module):
-            return cls(name=given, label=type(given).__name__)
-        if isinstance(given, str) and given.lstrip().startswith("{"):
-            given = json.loads(given)
-        found: Other = build(cls, {"name": given} if isinstance(given, str | Path) else given, path="others")
-        said = " (no weights)" if found.is_untrained else ""
-        return dataclasses.replace(found, label=found.label or _label(str(found.name)) + said)
+    def parse(cls, value: Any) -> Other:
+        if isinstance(value, Other):
+            return value
+        if isinstance(value, nn.Module):
+            return cls(name=value, label=type(value).__name__)
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            value = json.loads(value)
+        other: Other = build(cls, {"name": value} if isinstance(value, str | Path) else value, path="others")
+        suffix = " (no weights)" if other.is_untrained else ""
+        return dataclasses.replace(other, label=other.label or _label(str(other.name)) + suffix)
 
     def __str__(self) -> str:
         if isinstance(self.name, nn.Module):
             return self.label
-        said = {"pretrained": self.pretrained, "weights": self.weights}
-        more = {key: value for key, value in said.items() if value is not None}
+        options = {"pretrained": self.pretrained, "weights": self.weights}
+        more = {key: value for key, value in options.items() if value is not None}
         return json.dumps({"name": str(self.name), **more}) if more else str(self.name)
 
     def fingerprint(self) -> str:
-        """Of the weights, so that what was found with others does not pass for these; of a published model its name."""
+        """The digest of the weights, or the name of a published model. It is part of the analysis' id."""
         if isinstance(self.name, nn.Module):
             return state_sha256(self.name)[:12]
         if self.weights or self.is_stored:
             return sha256(find_weights(self.weights or self.name))[:12]
         place = place_of(str(self.name))
         if place is not None and (file := Path(place.source).expanduser()).is_file():
-            return sha256(file)[:12]  # what a function of the user's makes follows from its code
+            return sha256(file)[:12]  # the model is made by a user's function: the digest is that of its code
         return str(self)
 
     @property
     def is_stored(self) -> bool:
-        """A run folder or weights file, which says by itself what it holds."""
+        """Whether the name is a run folder or a weights file, which also store the architecture."""
         return place_of(str(self.name)) is None and Path(self.name).expanduser().exists()
 
     @property
     def is_untrained(self) -> bool:
-        """Whether its weights are random; what a module or a function of the user's has, nobody knows."""
-        known = isinstance(self.name, nn.Module) or self.weights or place_of(str(self.name)) or self.is_stored
-        return self.pretrained is False and not known
+        """Whether its weights are certainly random. A user's module or function may have loaded weights."""
+        may_be_trained = isinstance(self.name, nn.Module) or self.weights or place_of(str(self.name)) or self.is_stored
+        return self.pretrained is False and not may_be_trained
 
     def load(self, like: nn.Module, shape: tuple[int, ...]) -> nn.Module:
-        """The model, answering in the classes of `like` and taking its images (C×H×W)."""
-        own = isinstance(self.name, nn.Module)  # a copy: the caller's stays on its device, and trainable
+        """Load the model for the classes of the model `like` and for images of this shape (C×H×W)."""
+        own = isinstance(self.name, nn.Module)  # it is copied: the caller's module is not moved or frozen
         model = copy.deepcopy(self.name) if own else self._load(like, shape[-1])
         if isinstance(like, ClassSubset) and _classes(model) == _classes(like.model):
             model = ClassSubset(model, like.classes)
@@ -93,7 +93,7 @@ class Other(WrittenAsText):
             return rebuild(self.name)
         name = str(self.name)
         if place_of(name) is None and not name.startswith("timm:") and name not in models:
-            find_weights(name)  # says that it is not there
+            find_weights(name)  # raises an error that names the missing file
         published = self.weights is None and place_of(name) is None if self.pretrained is None else self.pretrained
         if published:
             return load_model(name, pretrained=True)
@@ -101,27 +101,27 @@ class Other(WrittenAsText):
         return load_model(name, num_classes=classes, image_size=side, weights=self.weights, seed=0)
 
 
-def read_others(given: Any) -> tuple[Other, ...]:
-    """From `a,b`, a list of any of the above, or in Python `{"a resnet": module, …}`; each has a label of its own."""
-    if not given:
+def read_others(value: Any) -> tuple[Other, ...]:
+    """Models from `a,b`, from a list, or in Python from `{"a resnet": module, …}`. Their labels are made unique."""
+    if not value:
         return ()
-    if isinstance(given, Mapping) and all(isinstance(one, nn.Module) for one in given.values()):
-        found = [Other(name=module, label=str(label)) for label, module in given.items()]
+    if isinstance(value, Mapping) and all(isinstance(other, nn.Module) for other in value.values()):
+        others = [Other(name=module, label=str(label)) for label, module in value.items()]
     else:
-        several = given.split(",") if isinstance(given, str) and not given.lstrip().startswith("{") else given
+        several = value.split(",") if isinstance(value, str) and not value.lstrip().startswith("{") else value
         several = several if isinstance(several, list | tuple) else [several]
-        found = [Other.parse(one.strip() if isinstance(one, str) else one) for one in several]
-    labels = [one.label for one in found]
+        others = [Other.parse(other.strip() if isinstance(other, str) else other) for other in several]
+    labels = [other.label for other in others]
     return tuple(
-        dataclasses.replace(one, label=f"{one.label} ({labels[:place].count(one.label) + 1})")
-        if labels.count(one.label) > 1
-        else one
-        for place, one in enumerate(found)
+        dataclasses.replace(other, label=f"{other.label} ({labels[:place].count(other.label) + 1})")
+        if labels.count(other.label) > 1
+        else other
+        for place, other in enumerate(others)
     )
 
 
 class Resized(nn.Module):
-    """A model that sees its images brought to the size it takes."""
+    """A model whose input images are resized to the size that it requires."""
 
     def __init__(self, model: nn.Module, size: int) -> None:
         super().__init__()
@@ -139,5 +139,5 @@ def _label(name: str) -> str:
 
 
 def _classes(model: nn.Module) -> int | None:
-    said = getattr(model, "num_classes", None)
-    return said if isinstance(said, int) else None
+    classes = getattr(model, "num_classes", None)
+    return classes if isinstance(classes, int) else None

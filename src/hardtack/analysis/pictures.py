@@ -1,4 +1,4 @@
-"""Images as a file would hold them, for arrays that are kept to be looked at."""
+"""Images as 8-bit values, for arrays that are kept for display."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def eight_bits(x: Tensor) -> Tensor:
-    """[0,1] as the nearest of 256 levels, uint8."""
+    """Round values in [0,1] to the nearest of 256 levels (uint8)."""
     return (255 * x.clamp(0, 1)).round().to(torch.uint8)
 
 

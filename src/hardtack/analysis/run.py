@@ -241,10 +241,10 @@ def _finite(conclusion: Conclusion) -> Conclusion:
     """Only what can be stored: a score that is not finite is left out, and a note says so."""
     kept = [score for score in conclusion.scores if math.isfinite(score.value)]
     lost = [" ".join(filter(None, (s.metric, s.column))) for s in conclusion.scores if not math.isfinite(s.value)]
-    said = [f"{', '.join(lost)} is not a finite number and was left out"] if lost else []
-    known = [dataclasses.replace(score, low=_or_none(score.low), high=_or_none(score.high)) for score in kept]
+    notes = [f"{', '.join(lost)} is not a finite number and was left out"] if lost else []
+    scores = [dataclasses.replace(score, low=_or_none(score.low), high=_or_none(score.high)) for score in kept]
     facts = _without_nan(plain(conclusion.facts))
-    return dataclasses.replace(conclusion, scores=known, facts=facts, notes=[*conclusion.notes, *said])
+    return dataclasses.replace(conclusion, scores=scores, facts=facts, notes=[*conclusion.notes, *notes])
 
 
 def _or_none(value: float | None) -> float | None:

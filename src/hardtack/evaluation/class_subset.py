@@ -45,9 +45,9 @@ def class_subset(model: nn.Module, data: Any) -> tuple[nn.Module, Any]:
 
 
 def _logits(model: nn.Module, data: Dataset) -> int:
-    said = getattr(model, "num_classes", None)
-    if isinstance(said, int):
-        return said
+    classes = getattr(model, "num_classes", None)
+    if isinstance(classes, int):
+        return classes
     device = next(iter(model.parameters()), torch.empty(0)).device
     with preserve_state(model), torch.no_grad():
         return int(model(data.batch([0], device).x).shape[1])

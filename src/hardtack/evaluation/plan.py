@@ -278,7 +278,7 @@ def plan_evaluation(
     return Plan(
         title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
         else _views_title(config, views), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
-        stages=tuple((str(trial.threat), one) for trial, part in zip(trials, each, strict=True) for one in part),
+        stages=tuple((str(trial.threat), stage) for trial, part in zip(trials, each, strict=True) for stage in part),
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
     )  # fmt: skip

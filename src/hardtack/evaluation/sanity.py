@@ -98,9 +98,9 @@ def _gradients_counted() -> Iterator[list[int]]:
     calls, doors = [0], {name: getattr(torch.autograd, name) for name in ("grad", "backward")}
 
     def counting(door: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(*given: Any, **named: Any) -> Any:
+        def ask(*args: Any, **named: Any) -> Any:
             calls[0] += 1
-            return door(*given, **named)
+            return door(*args, **named)
 
         return ask
 
@@ -145,11 +145,11 @@ def search_flags(columns: Mapping[str, np.ndarray], *, random: bool = False) -> 
     return flags
 
 
-def other_classes(expected: int | None, found: int) -> list[Flag]:
+def other_classes(expected: int | None, outputs: int) -> list[Flag]:
     """Labels are compared by number: 10 classes of data against 1000 of a model mean what their order says."""
-    if expected is None or expected == found:
+    if expected is None or expected == outputs:
         return []
-    message = f"the data has {expected} classes and the model {found}; labels were compared by their numbers"
+    message = f"the data has {expected} classes and the model {outputs}; labels were compared by their numbers"
     return [flag("red", "other_classes", message)]
 
 
@@ -157,11 +157,11 @@ UNTRAINED = flag("red", "untrained", "the model's weights are random: give model
 NEW_HEAD = flag("red", "untrained", "the model's head is new: its weights were trained on another number of classes")
 
 
-def class_names(trained: Sequence[str] | None, found: Sequence[str]) -> list[Flag]:
+def class_names(trained: Sequence[str] | None, evaluated: Sequence[str]) -> list[Flag]:
     """A run's classes against those of the data it is measured on, name by name."""
-    if trained is None or list(trained) == list(found):
+    if trained is None or list(trained) == list(evaluated):
         return []
-    pairs = [f"{a} → {b}" for a, b in zip(trained, found, strict=False) if a != b]
+    pairs = [f"{a} → {b}" for a, b in zip(trained, evaluated, strict=False) if a != b]
     message = f"the run's classes and the data's differ ({', '.join(pairs[:3]) or 'in number'})"
     return [flag("red", "class_names", message + "; labels were compared by their numbers")]
 
@@ -184,10 +184,10 @@ def fallbacks(num_classes: int, stages: Sequence[Any]) -> list[Flag]:
 
 def black_box_flags(broken_by: Mapping[str, int], trials: Mapping[str, Sequence[str]], n: int) -> list[Flag]:
     """Square succeeding after white-box attacks have failed: their gradients led astray. `trials`: stages by threat."""
-    fallen = sum(broken_by.get(f"square {threat}", 0) for threat, stages in trials.items() if _square_follows(stages))
-    if fallen <= 0.002 * n:
+    broken = sum(broken_by.get(f"square {threat}", 0) for threat, stages in trials.items() if _square_follows(stages))
+    if broken <= 0.002 * n:
         return []
-    message = f"Square broke {fallen} images ({fallen / n:.2%}) that gradient attacks had left standing"
+    message = f"Square broke {broken} images ({broken / n:.2%}) that the gradient attacks had not broken"
     return [flag("red", "masked_gradients", message + ": gradients may be masked; try tier=max")]
 
 

@@ -29,8 +29,8 @@ def clean_results(
     results = [accuracy("clean_accuracy", columns["clean_correct"], columns["label"], classes, flags, common)]
     if not whole:
         return results
-    known = len(classes) or 1 + int(max(columns["label"].max(), columns["clean_prediction"].max()))
-    if known > TOP_5_ABOVE:
+    count = len(classes) or 1 + int(max(columns["label"].max(), columns["clean_prediction"].max()))
+    if count > TOP_5_ABOVE:
         results.append(accuracy("top5_accuracy", columns["clean_rank"] < 5, columns["label"], (), flags, common))
     return [*results, calibration(columns["clean_certainty"], columns["clean_correct"], flags, common)]
 

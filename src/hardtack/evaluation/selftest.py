@@ -271,13 +271,13 @@ def _boundary_point(x: Tensor, key: Tensor, threat: Threat) -> Tensor:
 
 def _features(twin: nn.Module, layer: nn.Linear, points: Tensor, runtime: Runtime) -> Tensor:
     """The input of the new layer, N×features in fp64."""
-    seen: list[Tensor] = []
-    hook = layer.register_forward_pre_hook(lambda module, given: seen.append(given[0].double()))
+    inputs: list[Tensor] = []
+    hook = layer.register_forward_pre_hook(lambda module, args: inputs.append(args[0].double()))
     try:
         Verifier(twin, runtime).logits(points)
     finally:
         hook.remove()
-    return torch.cat(seen)
+    return torch.cat(inputs)
 
 
 def _discriminant(rest: Tensor, planted: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ def check_taken(config: EvaluationConfig, names: Sequence[str]) -> None:
 
 def gather_suite_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """The settings `NAME.key` of suites that bring their own, gathered under `suite_settings`."""
-    known = {item.name for item in dataclasses.fields(EvaluationConfig)}
-    own = {name: value for name, value in values.items() if name not in known and name in suites}
+    fields = {item.name for item in dataclasses.fields(EvaluationConfig)}
+    own = {name: value for name, value in values.items() if name not in fields and name in suites}
     rest = {name: value for name, value in values.items() if name not in own}
     return {**rest, "suite_settings": {**rest.get("suite_settings", {}), **own}} if own else rest

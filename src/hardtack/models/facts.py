@@ -31,7 +31,7 @@ _TABLE = Path(__file__).with_suffix(".json")
 
 
 @dataclass(frozen=True)
-class Facts:
+class ModelFacts:
     """`gflops` are 10⁹ multiply-adds, as papers count them. `tokens` are those of the blocks, stage by stage."""
 
     parameters: int
@@ -45,11 +45,11 @@ class Facts:
 
 
 @functools.cache
-def known() -> dict[str, Facts]:
+def known() -> dict[str, ModelFacts]:
     """At each model's usual size."""
-    names = [item.name for item in dataclasses.fields(Facts)]
+    names = [item.name for item in dataclasses.fields(ModelFacts)]
     rows = json.loads(_TABLE.read_text(encoding="utf-8"))
-    return {model: Facts(**{name: row[name] for name in names}) for model, row in rows.items()}
+    return {model: ModelFacts(**{name: row[name] for name in names}) for model, row in rows.items()}
 
 
 def usual(name: str) -> tuple[int, int]:
@@ -57,7 +57,7 @@ def usual(name: str) -> tuple[int, int]:
     return (224, 1000) if name.endswith("_224") or name.startswith(TIMM) else (32, 10)
 
 
-def measure(name: str, *, image_size: int | None = None, num_classes: int | None = None, **options: Any) -> Facts:
+def measure(name: str, *, image_size: int | None = None, num_classes: int | None = None, **options: Any) -> ModelFacts:
     """Facts of a model as it would be built; nothing is allocated."""
     size, classes = usual(name)
     classes = num_classes or classes
@@ -69,7 +69,7 @@ def measure(name: str, *, image_size: int | None = None, num_classes: int | None
         x = torch.zeros(1, 3, size, size)
         with torch.no_grad(), MultiplyAdds() as counted, tap(module, attention=False) as taps:
             module(x)
-    return Facts(
+    return ModelFacts(
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         gflops=round(counted.total / 1e9, 4),
         tokens=stages(taps.features),
@@ -147,7 +147,7 @@ class MultiplyAdds(TorchDispatchMode):
         return out
 
 
-def table_row(entry: Entry, facts: Facts) -> dict[str, Any]:
+def table_row(entry: Entry, facts: ModelFacts) -> dict[str, Any]:
     """One row of the table: the facts, and what the registry says about the model."""
     about = {"family": entry.family, "papers": list(entry.papers), "help": entry.help}
     return dataclasses.asdict(facts) | about

@@ -29,7 +29,7 @@ class Epoch:
 
 def epochs_of(run: Run) -> list[Epoch]:
     """The judged epochs in their order; lines that lack their place or every accuracy are passed over."""
-    seen = {key: _seen(run, key) for key in ("accuracy", "robust_accuracy")}
+    training = {key: _seen(run, key) for key in ("accuracy", "robust_accuracy")}
     epochs = []
     for line in lines_of(run, "validation"):
         epoch, clean, robust = (_number(line, key) for key in ("epoch", "clean_accuracy", "robust_accuracy"))
@@ -41,11 +41,11 @@ def epochs_of(run: Run) -> list[Epoch]:
                     score=scores[0],
                     clean=clean,
                     robust=robust,
-                    seen_clean=seen["accuracy"].get(math.ceil(epoch)),
-                    seen_robust=seen["robust_accuracy"].get(math.ceil(epoch)),
+                    seen_clean=training["accuracy"].get(math.ceil(epoch)),
+                    seen_robust=training["robust_accuracy"].get(math.ceil(epoch)),
                 )
             )
-    return sorted(epochs, key=lambda one: one.epoch)
+    return sorted(epochs, key=lambda entry: entry.epoch)
 
 
 def said_warnings(run: Run) -> list[tuple[dict[str, Any], str]]:

@@ -20,7 +20,7 @@ FEW_IMAGES = 4  # where more than two runs have masks
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskSnapshots:
+class RunMasks:
     """One run's masks: `images` k×H×W×3 uint8, `masks` epochs×k×rows×columns bool."""
 
     run: int
@@ -35,7 +35,7 @@ class MaskSnapshots:
         return [len({mask.tobytes() for mask in masks}) for masks in self.masks]
 
 
-def read_mask_snapshots(runs: Sequence[Run]) -> tuple[list[MaskSnapshots], list[str]]:
+def read_mask_snapshots(runs: Sequence[Run]) -> tuple[list[RunMasks], list[str]]:
     """The strips of the runs that have masks; and what could not be read, which must not cost the page."""
     snapshots, problems = [], []
     for number, run in enumerate(runs):
@@ -49,12 +49,12 @@ def read_mask_snapshots(runs: Sequence[Run]) -> tuple[list[MaskSnapshots], list[
     return snapshots, problems
 
 
-def images_shown(snapshots: Sequence[MaskSnapshots]) -> int:
+def images_shown(snapshots: Sequence[RunMasks]) -> int:
     """Of how many images the page has room for the strips."""
     return SHOWN_IMAGES if len(snapshots) <= 2 else FEW_IMAGES
 
 
-def snapshots_view(run_masks: MaskSnapshots, *, images: int = SHOWN_IMAGES) -> dict[str, Any]:
+def snapshots_view(run_masks: RunMasks, *, images: int = SHOWN_IMAGES) -> dict[str, Any]:
     """As the page lays it out: each image once, and over it for every epoch the outline of what is hidden."""
     rows, columns = run_masks.masks.shape[2:]
     height, width = run_masks.images.shape[1:3]
@@ -91,7 +91,7 @@ def covered(image: np.ndarray, mask: np.ndarray, colour: Sequence[int], *, stren
     return np.where(hidden, np.round(painted), image).astype(np.uint8)
 
 
-def _snapshots_of(number: int, run: Run) -> MaskSnapshots | None:
+def _snapshots_of(number: int, run: Run) -> RunMasks | None:
     paths = {int(path.stem[6:]): path for path in run.path.glob("masks/epoch_*.npz") if path.stem[6:].isdigit()}
     if not paths:
         return None
@@ -104,7 +104,7 @@ def _snapshots_of(number: int, run: Run) -> MaskSnapshots | None:
     for epoch, (others, other_masks) in zip(epochs, read, strict=True):
         if not np.array_equal(others, images) or other_masks.shape != masks.shape:
             raise UserError(f"{paths[epoch]} shows other images than {paths[epochs[-1]]}: remove it")
-    return MaskSnapshots(
+    return RunMasks(
         run=number,
         name=run.label,
         epochs=tuple(epochs),

@@ -14,16 +14,18 @@ def distinguish(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
     A setting is taken where it parts some that those before it leave alike: of two attacks the name, not all they have.
     """
-    known = [flat(one) for one in settings]
+    flattened = [flat(entry) for entry in settings]
     taken: list[str] = []
-    for key in dict.fromkeys(key for one in known for key in one):
-        if _kinds(known, [*taken, key]) > _kinds(known, taken):
+    for key in dict.fromkeys(key for entry in flattened for key in entry):
+        if _kinds(flattened, [*taken, key]) > _kinds(flattened, taken):
             taken.append(key)
-    return [" ".join(f"{key}={_said(one[key])}" for key in taken if one.get(key) is not None) for one in known]
+    return [
+        " ".join(f"{key}={_said(entry[key])}" for key in taken if entry.get(key) is not None) for entry in flattened
+    ]
 
 
-def _kinds(known: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
-    return len({json.dumps([one.get(key) for key in keys], sort_keys=True) for one in known})
+def _kinds(flattened: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    return len({json.dumps([entry.get(key) for key in keys], sort_keys=True) for entry in flattened})
 
 
 def _said(value: Any) -> str:

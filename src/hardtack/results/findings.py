@@ -37,20 +37,25 @@ class Finding:
 
     def of(self, metric: str, column: str = "") -> Result | None:
         """The result of this metric, and of this layer or class where there are several."""
-        found = (one for one in self.results if one.metric == metric and one.extra.get("column", "") == column)
-        return next(found, None)
+        matches = (
+            result for result in self.results if result.metric == metric and result.extra.get("column", "") == column
+        )
+        return next(matches, None)
 
     def __str__(self) -> str:
         where = f" on {self.about['data']}" if self.about.get("data") else ""
         own = f"{self.analysis}."
-        asked = [word.removeprefix(own) for word in self.about.get("words", ()) if word.startswith(own)]
-        lines = [f"{self.analysis}{where}{': ' if asked else ''}{' '.join(asked)}  ({self.id})"]
-        names = [" ".join(filter(None, (_spoken(one), one.threat, one.extra.get("column")))) for one in self.results]
+        words = [word.removeprefix(own) for word in self.about.get("words", ()) if word.startswith(own)]
+        lines = [f"{self.analysis}{where}{': ' if words else ''}{' '.join(words)}  ({self.id})"]
+        names = [
+            " ".join(filter(None, (_spoken(result), result.threat, result.extra.get("column"))))
+            for result in self.results
+        ]
         width = max([32, *map(len, names)])
-        for name, one in zip(names, self.results, strict=True):
-            kind = ".2%" if is_share(one.metric) else ".4g"
-            sure = "" if one.low is None or one.high is None else f"  [{one.low:{kind}}, {one.high:{kind}}]"
-            lines.append(f"{name:<{width}} {one.value:10{kind}}{sure}" + (f"  n={one.n}" if one.n else ""))
+        for name, result in zip(names, self.results, strict=True):
+            kind = ".2%" if is_share(result.metric) else ".4g"
+            sure = "" if result.low is None or result.high is None else f"  [{result.low:{kind}}, {result.high:{kind}}]"
+            lines.append(f"{name:<{width}} {result.value:10{kind}}{sure}" + (f"  n={result.n}" if result.n else ""))
         flags = self.results[0].flags if self.results else ()
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in flags]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])

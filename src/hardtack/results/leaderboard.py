@@ -139,11 +139,11 @@ def protocol_tables(runs: Sequence[Run]) -> list[ProtocolTable]:
     """One table per protocol, version and set of images; rows share one where every column of both compares."""
     tables: dict[str, list[dict[tuple[Any, ...], ProtocolRow]]] = defaultdict(list)
     for run in runs:
-        found: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
+        by_row: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
         for result in _oldest_first(run.results):
             if result.suite == PROTOCOL:
-                found[result.protocol, result.evaluation, _row_key(run, result)].append(result)
-        for (protocol, _, key), results in found.items():
+                by_row[result.protocol, result.evaluation, _row_key(run, result)].append(result)
+        for (protocol, _, key), results in by_row.items():
             cells = {str(result.extra.get("column", result.metric)): result for result in results}
             table = next((table for table in tables[protocol] if _fits(cells, table.values())), None)
             if table is None:
@@ -162,9 +162,9 @@ def _fits(cells: dict[str, Result], rows: Iterable[ProtocolRow]) -> bool:
     def about(result: Result) -> tuple[Any, ...]:
         return comparable(dataclasses.replace(result, precision=""))
 
-    known = {column: result for row in rows for column, result in row.cells.items()}
-    shared = [column for column in cells if column in known]
-    return bool(shared) and all(about(cells[column]) == about(known[column]) for column in shared)
+    present = {column: result for row in rows for column, result in row.cells.items()}
+    shared = [column for column in cells if column in present]
+    return bool(shared) and all(about(cells[column]) == about(present[column]) for column in shared)
 
 
 def curves(runs: Sequence[Run]) -> list[CurveSet]:
@@ -192,13 +192,13 @@ def curves(runs: Sequence[Run]) -> list[CurveSet]:
                 points=_from_clean(points, run.results),
                 area=areas.get(first.evaluation),
             )
-    return [_curve_set(key[0], heads[key], list(found.values())) for key, found in groups.items()]
+    return [_curve_set(key[0], heads[key], list(members.values())) for key, members in groups.items()]
 
 
 def distinct_flags(results: Iterable[Result]) -> list[dict[str, Any]]:
     """Every different flag on these results, red before yellow."""
-    found = {json.dumps(flag, sort_keys=True): flag for result in results for flag in result.flags}
-    return sorted(found.values(), key=lambda flag: (flag["level"] != "red", flag["code"]))
+    flags = {json.dumps(flag, sort_keys=True): flag for result in results for flag in result.flags}
+    return sorted(flags.values(), key=lambda flag: (flag["level"] != "red", flag["code"]))
 
 
 def source_of(result: Result) -> str:
@@ -236,8 +236,8 @@ def _clean_beside(result: Result, results: list[Result]) -> Result | None:
         and (source_of(other) == REPORTED) == (source_of(result) == REPORTED)
     ]
     own = [other for other in same if other.evaluation == result.evaluation]
-    found = own or same
-    return found[-1] if found else None
+    matches = own or same
+    return matches[-1] if matches else None
 
 
 def _table(rows: list[Row]) -> Table:
@@ -292,10 +292,10 @@ def _clean_tables(runs: Sequence[Run], shown: set[tuple[Any, ...]]) -> list[Tabl
 
 
 def _protocol_table(rows: list[ProtocolRow]) -> ProtocolTable:
-    found = {column: result for row in rows for column, result in row.cells.items()}
-    columns = sorted(found, key=lambda column: (float(found[column].extra.get("place", len(found))), column))
-    first = found[columns[0]]
-    sources = dict.fromkeys(source_of(found[column]) for column in columns)
+    results = {column: result for row in rows for column, result in row.cells.items()}
+    columns = sorted(results, key=lambda column: (float(results[column].extra.get("place", len(results))), column))
+    first = results[columns[0]]
+    sources = dict.fromkeys(source_of(results[column]) for column in columns)
     return ProtocolTable(
         protocol=first.protocol,
         data=first.data,
@@ -330,7 +330,7 @@ def _from_clean(points: list[Point], results: list[Result]) -> list[Point]:
     return [by_eps[eps] for eps in sorted(by_eps)]
 
 
-def _curve_set(norm: str, head: Result, found: list[Curve]) -> CurveSet:
+def _curve_set(norm: str, head: Result, curves: list[Curve]) -> CurveSet:
     return CurveSet(
         norm=norm,
         metric=head.metric,
@@ -338,5 +338,5 @@ def _curve_set(norm: str, head: Result, found: list[Curve]) -> CurveSet:
         n=head.n,
         attack=head.attack,
         protocol=head.protocol,
-        curves=found,
+        curves=curves,
     )

@@ -52,13 +52,13 @@ class Metric:
 def find_metric(name: str) -> Metric:
     """The metric of this name; one that is not registered is described by the ending of its name."""
     entry = metrics.get(name) if name in metrics else None
-    known: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "title": name.replace("_", " ").capitalize(),
         "percent": name.endswith(_PERCENT),
         "lower_is_better": name.endswith(_LOWER),
         **(entry.presets if entry is not None else {}),
     }
-    return Metric(name=name, per_image=entry.make if entry is not None else None, **known)
+    return Metric(name=name, per_image=entry.make if entry is not None else None, **fields)
 
 
 def is_share(metric: str) -> bool:

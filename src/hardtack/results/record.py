@@ -86,11 +86,11 @@ def from_json(line: str) -> Result:
     missing = [name for name in required if name not in values]
     if missing:
         raise UserError(f"a result without {', '.join(missing)}")
-    known = {name: value for name, value in values.items() if name in fields}
+    own = {name: value for name, value in values.items() if name in fields}
     newer = {name: value for name, value in values.items() if name not in fields}
     if newer:
-        known["extra"] = {**known.get("extra", {}), **newer}
-    return Result(**known)
+        own["extra"] = {**own.get("extra", {}), **newer}
+    return Result(**own)
 
 
 def comparable(result: Result) -> tuple[Any, ...]:

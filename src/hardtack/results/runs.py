@@ -101,7 +101,9 @@ def _read_run(folder: Path, label: str) -> Run:
             return otherwise
 
     results = attempt(read_results, folder, otherwise=[])
-    found = [attempt(_read_gallery, path, results, otherwise=None) for path in sorted(folder.glob("examples/*.npz"))]
+    galleries = [
+        attempt(_read_gallery, path, results, otherwise=None) for path in sorted(folder.glob("examples/*.npz"))
+    ]
     analysed = [attempt(read_finding, path, results, otherwise=None) for path in finding_files(folder)]
     return Run(
         path=folder,
@@ -109,7 +111,7 @@ def _read_run(folder: Path, label: str) -> Run:
         config=attempt(_read_config, folder / "config.yaml", otherwise={}),
         metrics=attempt(read_metrics, folder, otherwise=[]),
         results=results,
-        galleries=[gallery for gallery in found if gallery is not None],
+        galleries=[gallery for gallery in galleries if gallery is not None],
         findings=sorted(filter(None, analysed), key=lambda finding: str(finding.about.get("created", ""))),
         problems=problems,
     )

@@ -134,7 +134,7 @@ def is_run(folder: str | Path) -> bool:
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """The run folders that `paths` name: runs themselves, or folders with runs up to three levels below."""
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in [paths] if isinstance(paths, str | Path) else list(paths):
         folder = Path(path).expanduser()
         if not folder.is_dir():
@@ -142,10 +142,10 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
         runs = list(_runs_below(folder, SEARCH_DEPTH))
         if not runs:
             raise UserError(f"{folder} holds no run (a folder with {' or '.join(RUN_FILES)}); train or evaluate first")
-        found.update({run.resolve(): run for run in runs if run.resolve() not in found})
-    if not found:
+        folders.update({run.resolve(): run for run in runs if run.resolve() not in folders})
+    if not folders:
         raise UserError("no run folder was given; name at least one, for example runs/")
-    return list(found.values())
+    return list(folders.values())
 
 
 def _runs_below(folder: Path, depth: int) -> Iterator[Path]:

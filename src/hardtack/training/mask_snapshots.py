@@ -17,7 +17,7 @@ from hardtack.training.recipe import Recipe
 SHOWN = 8  # images: one row of the page
 
 
-class MaskSnapshots:
+class MaskSnapshotWriter:
     """Uses the first images of the validation split, or of the training data where there is no validation split."""
 
     def __init__(self, recipe: Recipe) -> None:

@@ -14,7 +14,7 @@ from hardtack.models import save_weights
 from hardtack.objectives.contract import Objective
 from hardtack.training.averaging import Average
 from hardtack.training.checkpoint import Progress
-from hardtack.training.mask_snapshots import MaskSnapshots
+from hardtack.training.mask_snapshots import MaskSnapshotWriter
 from hardtack.training.overfitting import OVERFITS, first_overfit
 from hardtack.training.recipe import Recipe
 from hardtack.training.tracking import RunLog
@@ -28,7 +28,7 @@ class Validation:
         if recipe.train.patience is not None and validate is None:
             raise UserError("train.patience needs validation scores: set data.validation, for example to 0.1")
         self.recipe, self.classes, self.progress, self.validate = recipe, list(data.classes), progress, validate
-        self.snapshots = MaskSnapshots(recipe)
+        self.snapshots = MaskSnapshotWriter(recipe)
 
     def is_due(self, epoch: int) -> bool:
         return epoch % self.recipe.validation.every == 0 or epoch == self.recipe.train.epochs

@@ -8,7 +8,7 @@ import torch
 
 import hardtack as ht
 from hardtack.analysis.attention import measures
-from hardtack.analysis.attention.analysis import Attention
+from hardtack.analysis.attention.analysis import AttentionStability
 from hardtack.analysis.attention.maps import Grid, find_grid, find_layers, listen
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -162,7 +162,7 @@ def test_the_score_is_the_mean_over_heads_and_layers_of_what_the_maps_say(vit):
     from hardtack.analysis import AnalysisContext
     from hardtack.analysis.attention.disturbance import make_disturbance
 
-    settings = Attention(disturb="noise", sigma=0.3, masks=2)
+    settings = AttentionStability(disturb="noise", sigma=0.3, masks=2)
     show = make_disturbance(settings, AnalysisContext(model=vit, data=(x, y), runtime=CPU)).show
     vit.eval()
     values = []
@@ -217,7 +217,7 @@ def test_an_occluder_may_choose_the_patches(vit, tmp_path):
     found = look(vit, images(), occluder=str(tmp_path / "o.safetensors"))
     assert "chosen by an occluder" in found.facts["disturbance"]
     with pytest.raises(UserError, match="leave out the setting masks"):
-        Attention(occluder="o", masks=2)
+        AttentionStability(occluder="o", masks=2)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_an_occluder_may_choose_the_patches(vit, tmp_path):
 )
 def test_what_cannot_be_meant_is_refused(settings, said):
     with pytest.raises(UserError, match=said):
-        Attention(**settings)
+        AttentionStability(**settings)
 
 
 def test_a_map_of_many_tokens_is_like_itself():

@@ -69,9 +69,9 @@ def _file(analysed: Sequence[AnalysedRun]) -> str:
 def _layer_means(analysed: AnalysedRun, name: str) -> np.ndarray:
     """Over heads: images × layers. A layer whose tokens have no known place has no distance."""
     values = analysed.finding.arrays[name]
-    known = ~np.isnan(values)
+    defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
-        return np.where(known, values, 0).sum(axis=2) / known.sum(axis=2)
+        return np.where(defined, values, 0).sum(axis=2) / defined.sum(axis=2)
 
 
 # ---------------------------------------------------------------- how alike
@@ -119,7 +119,7 @@ def _by_layer(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any
 
 
 def _lines(
-    place: int, analysed: Sequence[AnalysedRun], name: str, disturbed: str | None, title: str, word: str, said: str
+    place: int, analysed: Sequence[AnalysedRun], name: str, disturbed: str | None, title: str, word: str, measured: str
 ) -> dict[str, Any] | None:
     series, table = [], []
     for entry in analysed:
@@ -152,7 +152,7 @@ def _lines(
         x={"label": "layer", "suffix": "", "word": "layer", "whole": True, "ticks": list(range(1, layers + 1))},
         y={"label": word, "kind": "number"},
         series=series,
-        caption=_about(analysed, said, lines, "mean over heads; bands: 95% of the mean over images"),
+        caption=_about(analysed, measured, lines, "mean over heads; bands: 95% of the mean over images"),
         numbers=[numbers(["Run", *map(str, range(1, layers + 1))], padded)],
     )
 
@@ -236,10 +236,10 @@ def _view(analysed: Sequence[AnalysedRun], depth: float, name: str) -> dict[str,
             pair = [arrays["map"][i, layer], arrays["map_disturbed"][i, layer]]
             most = max(float(map_.max()) for map_ in pair) or 1.0
             under = (arrays["shown_x"][i], arrays["shown_disturbed"][i])
-            said = ("", f"{arrays['map_similarity'][i, layer]:.2f}")
+            texts = ("", f"{arrays['map_similarity'][i, layer]:.2f}")
             cells[i] += [
                 picture(heat_over(image, map_ / most), text, facts["drawn"][layer])
-                for image, map_, text in zip(under, pair, said, strict=True)
+                for image, map_, text in zip(under, pair, texts, strict=True)
             ]
     rows = [
         row(f"image {first.arrays['index'][i]}, {_class(classes, int(first.arrays['label'][i]))}", cells[i])

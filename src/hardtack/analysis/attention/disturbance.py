@@ -1,4 +1,4 @@
-"""What is done to an image before the model looks again: patches covered, noise, a corruption, or an attack."""
+"""Disturbances of images: occluded patches, noise, a corruption, or an attack."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _TAKEN_BY = {
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbed:
-    """The settings that an analysis which disturbs images takes.
+    """The settings of an analysis that disturbs images.
 
-    disturb     occlude: uniform noise in place of some patches; noise: Gaussian noise on all of it; corrupt; attack
-    masks       how often every image is disturbed, each time anew
-    share       of occlude: how many of the patches (None: 0.1)
-    patch_size  of occlude, in pixels (None: the model's own where it states one, else the usual one)
-    occluder    of occlude: a file or run whose trained occluder chooses the patches, instead of chance
+    disturb     occlude: uniform noise replaces some patches; noise: Gaussian noise on the image; corrupt; attack
+    masks       the number of random disturbances of every image
+    share       of occlude: the share of the patches (None: 0.1)
+    patch_size  of occlude, in pixels (None: that of the model if it has one, else the usual one)
+    occluder    of occlude: a file or run with a trained occluder that chooses the patches instead of chance
     sigma       of noise: its standard deviation (None: 0.1)
     type        of corrupt (None: gaussian_noise)
     severity    of corrupt, 1 to 5 (None: 3)
@@ -90,24 +90,24 @@ Show = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbance:
-    """`show(x, y, index, number)`: the images under their disturbance of this number, from 0; and what it is."""
+    """`show(x, y, index, number)` returns the images under disturbance `number` (from 0). `words` describe it."""
 
     show: Show
     words: str
     name: str  # of the disturbed image, in a heading: `occluded`
     threat: str | None = None
-    notes: Callable[[], list[str]] = list  # what to know of it
+    notes: Callable[[], list[str]] = list  # computed after the analysis
 
 
 def make_disturbance(settings: Disturbed, context: AnalysisContext) -> Disturbance:
-    """Settled for the context's model and images."""
+    """The disturbance for the model and the images of the context."""
     seed = context.seed
     if settings.disturb == "occlude":
-        (sight,) = patch_views(settings._patches(), context.model, context.shape, seed)
-        judge = Verifier(context.model, context.runtime)
-        words = f"uniform noise in place of {sight.masks.words}"
+        (view,) = patch_views(settings._patches(), context.model, context.shape, seed)
+        verifier = Verifier(context.model, context.runtime)
+        words = f"uniform noise in place of {view.masks.words}"
         return Disturbance(
-            show=lambda x, y, index, number: sight.show(judge, x, y, index, number), words=words, name="occluded"
+            show=lambda x, y, index, number: view.show(verifier, x, y, index, number), words=words, name="occluded"
         )
     if settings.disturb == "noise":
         sigma = settings.sigma or 0.1
@@ -126,17 +126,19 @@ def make_disturbance(settings: Disturbed, context: AnalysisContext) -> Disturban
         def corrupted(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
             return corrupt(x, index, type_, severity, constants=constants, seed=seed + number)
 
-        said = f"{type_.replace('_', ' ')} of severity {severity}, {constants} constants{_times(settings)}"
-        return Disturbance(show=corrupted, words=said, name="corrupted")
+        description = f"{type_.replace('_', ' ')} of severity {severity}, {constants} constants{_times(settings)}"
+        return Disturbance(show=corrupted, words=description, name="corrupted")
     adversary = settings._adversary()
 
     def attacked(x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
         return moved(adversary, context.model, x, y, randomness.make_keys(index, number), seed)
 
     steps = getattr(adversary, "steps", None)
-    said = f"{_called(settings.attack)}{f' of {steps} steps' if steps else ''} in {adversary.threat}{_times(settings)}"
+    description = (
+        f"{_called(settings.attack)}{f' of {steps} steps' if steps else ''} in {adversary.threat}{_times(settings)}"
+    )
     return Disturbance(
-        show=attacked, words=said, name="attacked", threat=str(adversary.threat),
+        show=attacked, words=description, name="attacked", threat=str(adversary.threat),
         notes=lambda: blind_notes(adversary, context),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The attention maps of a model in one form, whatever it calls them, and where on the image their tokens lie."""
+"""The attention maps of any model in one format, and the positions of their tokens in the image."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEARD_AS = {"token": ("token", "reduced", "window"), "class": ("class",)}
 
 
 class Grid(NamedTuple):
-    """Patches of an image, row by row, after `prefix` other tokens."""
+    """Tokens that are patches of an image, row by row, after `prefix` other tokens."""
 
     prefix: int
     rows: int
@@ -32,12 +32,12 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenGrid:
-    """Where queries and keys of a layer lie; `queries` is None for a class token. In windows: within each of them."""
+    """The positions of a layer's queries and keys (in each window); `queries` is None for a class token."""
 
     queries: Grid | None
     keys: Grid
     windows: int
-    size: tuple[float, float]  # height and width of the area they cover; the image's longer side is one
+    size: tuple[float, float]  # height and width of the area they cover, in units of the image's longer side
 
     def apart(self) -> Tensor | None:
         if self.queries is None:
@@ -47,17 +47,17 @@ class TokenGrid:
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionLayer:
-    """One attention module's map: `place` is None where it is between channels, or not known.
+    """The map of one attention module. `place` is None for channel attention, and where positions are not known.
 
-    Where windows reach beyond the image, `inside` says which of their places are on it (windows×queries); `padded` is
-    true also where that is not known.
+    If windows extend beyond the image, `padded` is true, and `inside` marks the positions inside the image
+    (windows×queries); `inside` is None if they are not known.
     """
 
     name: str
     kind: str
     heads: int
     tokens: tuple[int, int]  # queries and keys
-    size: int  # numbers in one image's map
+    size: int  # number of values in one image's map
     place: TokenGrid | None
     padded: bool = False
     inside: Tensor | None = field(default=None, compare=False)
@@ -66,7 +66,7 @@ class AttentionLayer:
 def listen(model: nn.Module, x: Tensor, kind: Kind, layers: Sequence[AttentionLayer] = ()) -> list[Tensor]:
     """The maps of this kind in the order of computation, each N×heads×windows×queries×keys.
 
-    As the model computes them; with its `layers`, without padding.
+    Without `layers` the maps are as the model computes them; with `layers` padding is removed.
     """
     with tap(model, features=False) as taps, torch.no_grad():
         model(x)
@@ -78,16 +78,18 @@ def listen(model: nn.Module, x: Tensor, kind: Kind, layers: Sequence[AttentionLa
 
 
 def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[AttentionLayer]:
-    """What there is to hear in this model (one forward pass); refuses by name where there is nothing."""
+    """The attention layers of this kind, from one forward pass; a UserError if the model has none."""
     with tap(model) as taps, torch.no_grad():
         model(x)
-    found = _chosen(taps, kind)
-    if not found:
+    maps = _chosen(taps, kind)
+    if not maps:
         raise UserError(_refusal(model, taps, kind))
-    in_windows = {b.name: one.module for b in find_blocks(model) for one in b.attending if one.kind == "window"}
+    in_windows = {
+        b.name: attention.module for b in find_blocks(model) for attention in b.attending if attention.kind == "window"
+    }
     counts = {name: feature.shape[1] for name, feature in zip(taps.feature_names, taps.features, strict=True)}
-    names, layers = [name for name, _, _ in found], []
-    for at, (name, said, weights) in enumerate(found):
+    names, layers = [name for name, _, _ in maps], []
+    for at, (name, map_kind, weights) in enumerate(maps):
         again = f" ({names[:at].count(name) + 1})" if names.count(name) > 1 else ""
         whole = map_ = _by_image(weights, len(x))
         places, inside = map_.shape[2] * map_.shape[3], None
@@ -98,10 +100,10 @@ def find_layers(model: nn.Module, x: Tensor, kind: Kind) -> list[AttentionLayer]
             map_ = without_padding(map_, inside)
         place = None
         if kind != "channel" and (inside is not None or not padded):
-            place = _place(map_, taps.prefix_tokens, x, said, covers)
+            place = _place(map_, taps.prefix_tokens, x, map_kind, covers)
         layers.append(
             AttentionLayer(
-                name=short_name(name) + again, kind=said, heads=map_.shape[1],
+                name=short_name(name) + again, kind=map_kind, heads=map_.shape[1],
                 tokens=(map_.shape[-2], map_.shape[-1]), size=whole[0].numel(), place=place, padded=padded,
                 inside=inside,
             )
@@ -123,36 +125,36 @@ def _chosen(taps: Taps, kind: Kind) -> list[tuple[str, str, Tensor]]:
         between = zip(taps.channel_attention_names, taps.channel_attention, strict=True)
         return [(name, "channel", weights) for name, weights in between]
     heard = zip(taps.attention_names, taps.attention_kinds, taps.attention, strict=True)
-    return [(name, said, weights) for name, said, weights in heard if said in _HEARD_AS[kind]]
+    return [(name, map_kind, weights) for name, map_kind, weights in heard if map_kind in _HEARD_AS[kind]]
 
 
 def _by_image(weights: Tensor, images: int) -> Tensor:
-    """(N·windows)×heads×… or N×heads×…×queries×keys to N×heads×windows×queries×keys."""
+    """Reshape (N·windows)×heads×… or N×heads×…×queries×keys to N×heads×windows×queries×keys."""
     if len(weights) != images:
         weights = weights.unflatten(0, (images, -1)).transpose(1, 2)
     return weights.reshape(*weights.shape[:2], -1, *weights.shape[-2:])
 
 
-def _place(weights: Tensor, prefix: int, x: Tensor, said: str, cut: Grid | None) -> TokenGrid | None:
-    """`cut` is the grid that is cut into windows, where it is."""
+def _place(weights: Tensor, prefix: int, x: Tensor, map_kind: str, cut: Grid | None) -> TokenGrid | None:
+    """The positions of the tokens; `cut` is the grid that is divided into windows, if it is."""
     height, width = x.shape[2:]
     size = (height / max(height, width), width / max(height, width))
     windows, queries, keys = weights.shape[2:]
     if windows > 1:
         side = math.isqrt(queries)
         if cut is None or cut.prefix or not side**2 == queries == keys:
-            return None  # equal places of many patches, say: nobody tells which
+            return None  # the positions are not known: tokens at equal positions of many patches, for example
         grid, reach = Grid(0, side, side), (size[0] * side / cut.rows, size[1] * side / cut.columns)
         return TokenGrid(queries=grid, keys=grid, windows=windows, size=reach)
     looked_at = find_grid(keys, prefix, (height, width))
-    looking = None if said == "class" else find_grid(queries, prefix, (height, width))
-    if looked_at is None or (looking is None and said != "class"):
+    looking = None if map_kind == "class" else find_grid(queries, prefix, (height, width))
+    if looked_at is None or (looking is None and map_kind != "class"):
         return None
     return TokenGrid(queries=looking, keys=looked_at, windows=1, size=size)
 
 
 def find_grid(tokens: int, prefix: int, size: tuple[int, int]) -> Grid | None:
-    """The grid of patches that as many tokens make on an image of this height and width."""
+    """The grid of patches that so many tokens form on an image of this height and width; None if there is none."""
     for before in dict.fromkeys((prefix, 0, 1, 2)):
         count = tokens - before
         rows = round(math.sqrt(count * size[0] / size[1])) if count > 1 else 0
@@ -164,15 +166,15 @@ def find_grid(tokens: int, prefix: int, size: tuple[int, int]) -> Grid | None:
 def _refusal(model: nn.Module, taps: Taps, kind: Kind) -> str:
     name = network_name(model)
     words = {"token": "attention between tokens", "class": "class attention", "channel": "channel attention"}
-    others = [one for one in words if one != kind and _chosen(taps, one)]  # type: ignore[arg-type]
+    others = [other for other in words if other != kind and _chosen(taps, other)]  # type: ignore[arg-type]
     if not others:
         heard = taps.note.removesuffix(": features only") or f"{name} has no attention"
         return f"{heard}; saliency, perturbations and jacobian.of=network work with any network"
-    offers = ", ".join(f"its {words[one]} is attention.kind={one}" for one in others)
+    offers = ", ".join(f"its {words[other]} is attention.kind={other}" for other in others)
     return f"{name} has no {words[kind]}; {offers}"
 
 
 def network_name(model: nn.Module) -> str:
-    """Of the network itself, not of what it is wrapped in."""
+    """The class name of the network inside its wrappers."""
     inner = getattr(model, "model", model)
     return type(getattr(inner, "body", inner)).__name__

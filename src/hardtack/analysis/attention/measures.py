@@ -1,9 +1,10 @@
-"""Numbers of attention maps. A map is N×heads×windows×queries×keys, rows sum to one; numbers are per image and head.
-Rows of queries that lie beyond the image are NaN, and do not count.
+"""Measures of attention maps. A map is N×heads×windows×queries×keys, and its rows sum to one.
+
+Every measure is computed per image and head. Rows of queries outside the image are NaN and are ignored.
 
 Cosine similarity of clean and disturbed attention is Guo, Stutz and Schiele's ("Improving robustness of vision
-transformers by reducing sensitivity to patch corruptions", 2023); they do not say whether of the whole map or of each
-query's row, so both are here.
+transformers by reducing sensitivity to patch corruptions", 2023). The paper does not state whether it is computed for
+the whole map or for each query's row; both are available here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch import Tensor
 def similarity(a: Tensor, b: Tensor) -> Tensor:
     """Cosine of the angle between two maps, each as one long vector: N×heads.
 
-    In float64, an image at a time: of ten million nearly equal numbers float32 finds one map 1 % off itself.
+    It is computed in float64, one image at a time: for ten million nearly equal numbers, float32 gives a similarity of
+    a map with itself that is wrong by 1 %.
     """
     return torch.stack([_similarity(*pair) for pair in zip(a, b, strict=True)])
 
@@ -27,32 +29,33 @@ def _similarity(a: Tensor, b: Tensor) -> Tensor:
 
 
 def row_similarity(a: Tensor, b: Tensor) -> Tensor:
-    """The same for each query's row, then the mean over queries: N×heads. A map of one column is a single row."""
+    """Cosine similarity of each query's row, mean over queries: N×heads. A map of one column is a single row."""
     if a.shape[-1] == 1:
         a, b = a.transpose(-1, -2), b.transpose(-1, -2)
     return F.cosine_similarity(a, b, dim=-1).clamp(-1, 1).nanmean(dim=(2, 3))
 
 
 def entropy(weights: Tensor) -> Tensor:
-    """Of a query's row as a share of the most it can be, mean over queries: 0 looks at one key, 1 at all alike."""
-    keys = weights.shape[-1] - weights[..., :1].isnan().sum(dim=-2, keepdim=True)  # of a window, those on the image
+    """Entropy of each query's row divided by its maximum, mean over queries. 0: all on one key; 1: all keys equal."""
+    keys = weights.shape[-1] - weights[..., :1].isnan().sum(
+        dim=-2, keepdim=True
+    )  # in a window, the keys inside the image
     most = keys[..., 0].clamp_min(2).to(weights.dtype).log()
     return (torch.special.entr(weights).sum(dim=-1) / most).nanmean(dim=(2, 3))
 
 
 def distance(weights: Tensor, apart: Tensor, *, first_query: int, first_key: int) -> Tensor:
-    """How far away, on the mean, a patch looks: N×heads.
+    """The mean distance between a query and the keys it attends to, weighted by attention: N×heads.
 
-    `apart` queries×keys: how far they are from each other. What lies before the first patch (class token, registers) is
-    left out.
+    `apart` (queries×keys) are the distances. Tokens before the first patch (class token, registers) are left out.
     """
     between = weights[..., first_query:, first_key:]
-    seen = (between * apart).sum(dim=-1) / between.sum(dim=-1).clamp_min(1e-12)
-    return seen.nanmean(dim=(2, 3))
+    mean_distance = (between * apart).sum(dim=-1) / between.sum(dim=-1).clamp_min(1e-12)
+    return mean_distance.nanmean(dim=(2, 3))
 
 
 def distances(queries: tuple[int, int], keys: tuple[int, int], size: tuple[float, float]) -> Tensor:
-    """Between the middles of the cells of two grids (rows, columns) over one area of this height and width."""
+    """Distances between the cell centres of two grids (rows, columns) over one area of this height and width."""
     return torch.cdist(_middles(queries, size), _middles(keys, size))
 
 

@@ -1,4 +1,4 @@
-"""Windows that reach beyond the image: which of their places hold nothing but padding, and maps without it."""
+"""Windows that extend beyond the image: which of their positions are padding, and maps without padding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 def find_inside(module: nn.Module, side: int, windows: int, map_: tuple[int, int]) -> Tensor | None:
-    """windows×side²: which places of the windows lie on a map of this height and width; None where nobody can tell.
+    """windows×side²: which positions of the windows are inside a feature map of this height and width; None if unknown.
 
-    Padding is at the right and at the bottom. timm shifts a map before it pads it; torchvision's module, which has the
-    shift itself, does it afterwards, unless one window is all there is.
+    Padding is at the right and at the bottom. timm shifts the feature map before padding. torchvision's module applies
+    the shift itself, after padding, unless there is only one window.
     """
     whole = [-(-length // side) * side for length in map_]
     if whole[0] * whole[1] != windows * side**2:
@@ -24,10 +24,10 @@ def find_inside(module: nn.Module, side: int, windows: int, map_: tuple[int, int
 
 
 def without_padding(weights: Tensor, inside: Tensor) -> Tensor:
-    """Attention among the places inside, rows summing to one again.
+    """Attention among the positions inside the image; rows are normalised again to sum to one.
 
-    N×heads×windows×queries×keys stay so where there are several windows: keys outside get nothing, rows of queries
-    outside are NaN. A single window shrinks to what is inside.
+    With several windows the shape N×heads×windows×queries×keys is kept: keys outside get weight 0, rows of queries
+    outside are NaN. A single window is reduced to the positions inside.
     """
     inside = inside.to(weights.device)
     if len(inside) == 1:

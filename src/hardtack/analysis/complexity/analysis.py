@@ -1,4 +1,4 @@
-"""How rich a linear class is on these images, with and without an adversary, and how that grows with the dimension."""
+"""Rademacher complexity of linear classes on the images, with and without an adversary, against the dimension."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
 from hardtack.threats import Threat
 
-_AT_ONCE = 1 << 22  # numbers in a piece
+_AT_ONCE = 1 << 22  # values in a piece
 
 
 @analyses.register("complexity", papers=("arg",))
@@ -29,10 +29,10 @@ _AT_ONCE = 1 << 22  # numbers in a piece
 class Complexity(OverImages):
     """Rademacher complexity of norm-bounded linear classes on the images, clean and attacked, against dimension.
 
-    `norms` bound the weights by `bound` (Θ), `eps` is the adversary's linf radius. Vectors are `of` pixels or of the
-    model's features, in several dimensions `by` resize (of pixels: `sizes` are heights) or subset (of coordinates:
-    `sizes` are how many). Labels are ±1: class `positive`, or else the first half of the classes, against the rest. Up
-    to 16 images all signs are gone through, else `draws` random ones.
+    The weights have norm at most `bound` (Θ) in each of `norms`; `eps` is the adversary's linf radius. The vectors are
+    pixels or the model's features (`of`). Their dimension is varied `by` resize (of images: `sizes` are heights) or
+    subset (of coordinates: `sizes` are their numbers). Labels are ±1: class `positive`, or by default the first half of
+    the classes, against the rest. With up to 16 images all signs are used, else `draws` random ones.
     """
 
     norms: Annotated[tuple[Norm, ...], Field(min_length=1), SEVERAL] = ("l1", "l2", "linf")
@@ -64,9 +64,9 @@ class _Complexity:
 
     def __init__(self, settings: Complexity, context: AnalysisContext) -> None:
         self.settings, self.context, self.n = settings, context, context.count
-        images = context.held(settings.batch_size)
-        self.held = images if settings.of == "pixels" else features(context.model, images)
-        d = next(iter(self.held))[0][0].numel()
+        images = context.cached_images(settings.batch_size)
+        self.vectors = images if settings.of == "pixels" else features(context.model, images)
+        d = next(iter(self.vectors))[0][0].numel()
         if settings.by == "resize":
             self.views = resized(context.shape, settings.sizes)
         else:
@@ -77,29 +77,29 @@ class _Complexity:
         self.length = 2**self.n if self.exact else settings.draws
         self.at_once = max(1, min(4096, _AT_ONCE // max(self.dims)))
         self.columns = [self._column_norms(view) for view in self.views.values()]
-        self.frobenius = math.sqrt(sum(float(x.double().square().sum()) for x, _, _ in self.held))
+        self.frobenius = math.sqrt(sum(float(x.double().square().sum()) for x, _, _ in self.vectors))
 
     @property
     def dims(self) -> list[int]:
         return list(self.views)
 
     def _column_norms(self, view: Callable[[Tensor], Tensor]) -> np.ndarray:
-        """Of each coordinate, over all images."""
-        squares = [view(x).double().square().sum(dim=0) for x, _, _ in self.held]
+        """The l2 norm of each coordinate over all images."""
+        squares = [view(x).double().square().sum(dim=0) for x, _, _ in self.vectors]
         return torch.stack(squares).sum(dim=0).sqrt().cpu().numpy()
 
     def rows(self, start: int, stop: int) -> Arrays:
         drawn = signs(start, stop, self.n, seed=self.context.seed).to(self.context.device)
         total, sums = drawn.sum(dim=1), self._sums(drawn * self.labels)
-        found = torch.stack([self._suprema(one, total) for one in sums], dim=2)
-        clean, attacked = (found * self.settings.bound / self.n).cpu().numpy()
+        suprema = torch.stack([self._suprema(part, total) for part in sums], dim=2)
+        clean, attacked = (suprema * self.settings.bound / self.n).cpu().numpy()
         return {"clean": clean, "attacked": attacked}
 
     def _sums(self, signed: Tensor) -> list[Tensor]:
         """Σ σᵢ yᵢ xᵢ in every dimension."""
         sums = [torch.zeros(len(signed), d, device=signed.device) for d in self.dims]
-        shares = signed.split(self.held.lengths, dim=1)
-        for share, (x, _, _) in zip(shares, self.held, strict=True):
+        shares = signed.split(self.vectors.lengths, dim=1)
+        for share, (x, _, _) in zip(shares, self.vectors, strict=True):
             for so_far, view in zip(sums, self.views.values(), strict=True):
                 so_far += share @ view(x)
         return sums
@@ -112,7 +112,7 @@ class _Complexity:
     def conclude(self, arrays: Arrays) -> Conclusion:
         wanted = self.settings
         arrays = {**arrays, "added": arrays["attacked"] - arrays["clean"]}
-        means = {kind: found.mean(axis=0) for kind, found in arrays.items()}  # dimensions × norms
+        means = {kind: values.mean(axis=0) for kind, values in arrays.items()}  # dimensions × norms
         wide = {kind: np.zeros_like(means[kind]) for kind in means}
         if not self.exact:
             wide = {kind: 1.96 * arrays[kind].std(axis=0, ddof=1) / math.sqrt(self.length) for kind in means}
@@ -144,7 +144,7 @@ class _Complexity:
         return Conclusion(scores=self._scores(means, wide, upper), facts=facts, arrays=kept, notes=notes)
 
     def _scores(self, means: Arrays, wide: Arrays, upper: np.ndarray) -> list[Score]:
-        """Of the largest dimension."""
+        """The scores at the largest dimension."""
         threat = str(Threat("linf", self.settings.eps)) if self.settings.of == "pixels" else None  # type: ignore[arg-type]
         scores = []
         for place, norm in enumerate(self.settings.norms):
@@ -163,7 +163,7 @@ class _Complexity:
 
 
 def _halved(y: Tensor, positive: int | None, classes: int) -> Tensor:
-    """±1 of each label."""
+    """The sign ±1 of each label."""
     classes = classes or int(y.max()) + 1
     if positive is not None and positive >= classes:
         raise UserError(f"there is no class {positive}: classes are numbered from 0 to {classes - 1}")

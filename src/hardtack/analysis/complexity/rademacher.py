@@ -5,8 +5,8 @@ For signs σ the supremum over the class has a closed form. With u = Σ σᵢ y�
     clean      sup_w Σ σᵢ yᵢ⟨w, xᵢ⟩                               =  Θ ‖u‖_q
     attacked   sup_w Σ σᵢ min over ‖δ‖∞ ≤ ε of yᵢ⟨w, xᵢ + δ⟩       =  Θ ‖max(|u| − ε s, 0)‖_q
 
-since the adversary takes ε‖w‖₁ from every margin. The complexity is the mean over all signs, divided by n: exact where
-all 2ⁿ can be gone through, else an estimate from random ones.
+since the adversary reduces every margin by ε‖w‖₁. The complexity is the mean over all signs, divided by n. It is exact
+if all 2ⁿ sign vectors are used, else an estimate from random ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EXACT_UP_TO = 16  # images
 
 
 def signs(start: int, stop: int, n: int, *, seed: int) -> Tensor:
-    """(stop − start)×n of ±1: all there are in the order of their numbers, or random ones of these numbers."""
+    """Sign vectors, (stop − start)×n of ±1: an enumeration of all, or the random ones with these indices."""
     numbers = torch.arange(start, stop)
     if n <= EXACT_UP_TO:
         chosen = (numbers[:, None] >> torch.arange(n)) & 1
@@ -38,7 +38,7 @@ def signs(start: int, stop: int, n: int, *, seed: int) -> Tensor:
 def suprema(sums: Tensor, total: Tensor, *, norm: Norm, eps: float) -> tuple[Tensor, Tensor]:
     """Clean and attacked supremum over the class with Θ = 1, for each row u of `sums` and s of `total`.
 
-    The attacked one is the mean of those for σ and −σ, which are as likely: |u| is the same, s turns.
+    The attacked supremum is the mean of those for σ and −σ, which are equally likely: |u| is the same, s changes sign.
     """
     size, q, shift = sums.double().abs(), DUAL[norm], eps * total.double()[:, None]
     both = [torch.linalg.vector_norm((size + moved).clamp_min(0), q, dim=1) for moved in (-shift, shift)]
@@ -46,12 +46,12 @@ def suprema(sums: Tensor, total: Tensor, *, norm: Norm, eps: float) -> tuple[Ten
 
 
 def extra(norm: Norm, *, eps: float, bound: float, d: int, n: int) -> float:
-    """ε Θ d^(1−1/p) / √n: what Lemma 1 of paper 3 lets the adversary add."""
+    """ε Θ d^(1−1/p) / √n: the adversary's term in the bound of Lemma 1 of paper 3."""
     return eps * bound * d ** (1 / DUAL[norm]) / math.sqrt(n)
 
 
 def closed_bounds(columns: np.ndarray, norm: Norm, *, n: int, bound: float) -> tuple[float, float]:
-    """Between which the clean complexity on n images lies, from the l2 norm of each coordinate over them.
+    """Lower and upper bound of the clean complexity on n images, from the l2 norm of each coordinate over the images.
 
     l2 and linf by Khintchine's inequality (its best constant 1/√2 below); l1 by Massart's lemma above, and below by
     Khintchine's on the largest coordinate.

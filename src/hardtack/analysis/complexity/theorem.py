@@ -1,9 +1,9 @@
-"""Of paper 3's Theorem 1, what can be computed of a network: norms of its blocks' weights, and the adversary's term.
+"""The computable terms of Theorem 1 of paper 3: norms of the weights of each block, and the adversary's term.
 
 The theorem bounds the robust error of one attention and one MLP, W₁ φ(A₁ x), by terms with s₁ ≥ ‖A₁‖, s₂ ≥ ‖W₁‖ and
-b₁ ≥ ‖A₁‖₁, b₂ ≥ ‖w₁,ₖ‖₁. Its A₁ is softmax(…)V, which depends on the image and is no weight; here the matrices of
-query, key and value stand for it. Not computed: the margin indicators Eᵢ, which need a semidefinite program for each
-image and class, and γ, which is anybody's to choose; without Eᵢ the terms bound nothing.
+b₁ ≥ ‖A₁‖₁, b₂ ≥ ‖w₁,ₖ‖₁. Its A₁ is softmax(…)V, which depends on the image and is not a weight; the matrices of query,
+key and value are used instead. Two parts are not computed: the margin indicators Eᵢ, which need a semidefinite program
+for each image and class, and γ, a free parameter. Without Eᵢ the terms are not a bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEFT_OUT = (
 def block_norms(model: nn.Module, *, eps: float, n: int) -> list[dict[str, Any]]:
     """For every block with an attention and an MLP: s₁, b₁ of query, key and value; s₂, b₂ of the MLP; 2 ε b₁b₂/√n.
 
-    Of several matrices the largest norm counts.
+    Where there are several matrices, the largest norm is used.
     """
     weights = list(weight_tensors(model))
     kinds = components(model, [name for name, _ in weights])
@@ -51,10 +51,10 @@ def _in(name: str, block: str) -> bool:
 
 
 def _l1_norm(weight: Tensor) -> float:
-    """As an operator on l1: the largest sum of a column."""
+    """The operator norm on l1: the largest column sum of magnitudes."""
     return float(weight.flatten(1).abs().sum(dim=0).max())
 
 
 def _column_sum(weight: Tensor) -> float:
-    """The largest l1 norm of what one output is made from."""
+    """The largest l1 norm of a row (the weights of one output)."""
     return float(weight.flatten(1).abs().sum(dim=1).max())

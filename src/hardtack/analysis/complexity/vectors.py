@@ -1,6 +1,6 @@
-"""The vectors a linear class looks at, in several dimensions: pixels of smaller and smaller images, or coordinates.
+"""The input vectors of a linear class in several dimensions: pixels of resized images, or subsets of coordinates.
 
-A view turns a batch of images, or of features, into rows of its dimension.
+A view turns a batch of images or features into vectors of its dimension.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Views = dict[int, Callable[[Tensor], Tensor]]  # by dimension
 
 
 def resized(shape: tuple[int, ...], sides: tuple[int, ...]) -> Views:
-    """Images of these heights (and widths in proportion), by averaging areas; all halvings unless told."""
+    """Views that resize images to these heights (widths in proportion) by area averaging; by default all halvings."""
     channels, height, width = shape
     sides = sides or _halvings(height)
     if max(sides) > height:
@@ -32,7 +32,7 @@ def resized(shape: tuple[int, ...], sides: tuple[int, ...]) -> Views:
 
 
 def chosen(d: int, counts: tuple[int, ...], *, seed: int, device: torch.device) -> Views:
-    """As many coordinates, the same random ones first; all halvings of the dimension unless told."""
+    """Views of the first coordinates in one random order; by default all halvings of the dimension."""
     counts = counts or _halvings(d)
     if max(counts) > d:
         raise UserError(f"there are {d} coordinates, found {max(counts)}")
@@ -41,7 +41,7 @@ def chosen(d: int, counts: tuple[int, ...], *, seed: int, device: torch.device) 
 
 
 def features(model: nn.Module, images: ImageCache) -> ImageCache:
-    """What enters the last layer, in the place of the images."""
+    """The inputs of the last layer instead of the images."""
     names = head(model)
     layers = [(place, module) for place, module in model.named_modules() if f"{place}.weight" in names]
     layers = [(place, module) for place, module in layers if isinstance(module, nn.Linear | nn.modules.conv._ConvNd)]
@@ -52,17 +52,17 @@ def features(model: nn.Module, images: ImageCache) -> ImageCache:
     place, layer = layers[-1]
 
     def read() -> Iterator[Batch]:
-        seen: list[Tensor] = []
-        with layer.register_forward_pre_hook(lambda module, given: seen.append(given[0].detach().flatten(1))):
+        inputs: list[Tensor] = []
+        with layer.register_forward_pre_hook(lambda module, args: inputs.append(args[0].detach().flatten(1))):
             for x, y, index in images:
-                seen.clear()
+                inputs.clear()
                 with torch.no_grad():
                     model(x)
-                if sum(map(len, seen)) != len(x):
+                if sum(map(len, inputs)) != len(x):
                     raise UserError(
                         f"the last layer of this model, {place}, must be called exactly once for an image, but is not"
                     )
-                yield torch.cat(seen), y, index
+                yield torch.cat(inputs), y, index
 
     return ImageCache(read(), images.device, images.size)
 
@@ -76,7 +76,7 @@ def _picked(x: Tensor, where: Tensor) -> Tensor:
 
 
 def _halvings(size: int) -> tuple[int, ...]:
-    found = [size]
-    while found[-1] > 1:
-        found.append(found[-1] // 2)
-    return tuple(reversed(found))
+    sizes = [size]
+    while sizes[-1] > 1:
+        sizes.append(sizes[-1] // 2)
+    return tuple(reversed(sizes))

@@ -57,8 +57,8 @@ class Curvature(OverImages):
             raise UserError(f"{self.top} eigenvalues need more than {self.top} products, found most={self.most}")
         if self.threat is None and self.attack:
             raise UserError("an attack needs its threat: curvature.threat=linf:8/255")
-        made = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
-        object.__setattr__(self, "attack", made)
+        attack = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
+        object.__setattr__(self, "attack", attack)
 
     def begin(self, context: AnalysisContext) -> RowWork:
         return _Curvature(self, context)
@@ -77,8 +77,8 @@ class _Curvature:
         self.hessian = Hessian(copy.deepcopy(context.model), self.losses.crafted(context.model))
 
     def rows(self, start: int, stop: int) -> Arrays:
-        found = [self._eigenvalues() if row == 0 else self._probe(row) for row in range(start, stop)]
-        return {name: np.stack([row[name] for row in found]) for name in found[0]}
+        measured = [self._eigenvalues() if row == 0 else self._probe(row) for row in range(start, stop)]
+        return {name: np.stack([row[name] for row in measured]) for name in measured[0]}
 
     def _eigenvalues(self) -> Arrays:
         wanted = self.settings
@@ -95,15 +95,15 @@ class _Curvature:
 
     def _row(self, *, spectrum: Eigenvalues | None = None, trace: float = math.nan) -> Arrays:
         """Rows are of one shape: what a row does not have is no number."""
-        found = {name: np.full(self.settings.top + 1, np.nan) for name in ("eigenvalues", "errors")}
+        arrays = {name: np.full(self.settings.top + 1, np.nan) for name in ("eigenvalues", "errors")}
         if spectrum is not None:
             for name, values, last in (
                 ("eigenvalues", spectrum.values, spectrum.lowest),
                 ("errors", spectrum.errors, spectrum.lowest_error),
             ):
-                found[name][: len(values)], found[name][-1] = values, last
+                arrays[name][: len(values)], arrays[name][-1] = values, last
         done = [spectrum.products, int(spectrum.converged)] if spectrum is not None else [1, 1]
-        return {**found, "trace": np.array(trace), "products": np.array(done)}
+        return {**arrays, "trace": np.array(trace), "products": np.array(done)}
 
     def _random(self, *words: int) -> Tensor:
         weights = zip(self.names, self.hessian.weights, strict=True)

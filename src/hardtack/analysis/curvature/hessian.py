@@ -85,10 +85,10 @@ class _LanczosState:
         """As it was left, or as it begins."""
         state = cls([first / first.norm()], [], [])
         while folder is not None and (file := folder / f"lanczos-{len(state.basis)}.npz").exists():
-            found = read_arrays(file)
-            state.basis.append(torch.from_numpy(found["vector"]).to(first))
-            state.diagonal, state.beside = found["diagonal"].tolist(), found["beside"].tolist()
-            state.restarts = int(found["restarts"])
+            arrays = read_arrays(file)
+            state.basis.append(torch.from_numpy(arrays["vector"]).to(first))
+            state.diagonal, state.beside = arrays["diagonal"].tolist(), arrays["beside"].tolist()
+            state.restarts = int(arrays["restarts"])
         return state
 
     def write(self, folder: Path | None) -> None:
@@ -103,8 +103,8 @@ def _orthogonal(vector: Tensor, basis: Sequence[Tensor]) -> Tensor:
     """What of the vector is new; twice, because once leaves rounding errors that grow."""
     vector = vector.clone()
     for _ in range(2):
-        for known in basis:
-            vector.sub_(known, alpha=float(known @ vector))
+        for earlier in basis:
+            vector.sub_(earlier, alpha=float(earlier @ vector))
     return vector
 
 
@@ -116,10 +116,10 @@ def _ritz(
     errors = np.zeros_like(values) if products == of else np.abs(beside[-1] * vectors[-1])
     wanted = min(top, of)
     scale = np.abs(values).max()
-    found = len(values) >= wanted and bool((errors[-wanted:] <= tolerance * scale).all())
+    converged = len(values) >= wanted and bool((errors[-wanted:] <= tolerance * scale).all())
     return Eigenvalues(
         values=values[::-1][:wanted], errors=errors[::-1][:wanted], lowest=float(values[0]),
-        lowest_error=float(errors[0]), products=products, converged=found,
+        lowest_error=float(errors[0]), products=products, converged=converged,
     )  # fmt: skip
 
 

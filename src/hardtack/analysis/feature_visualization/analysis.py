@@ -34,7 +34,7 @@ FIFTEEN = Threat("l2", Fraction(15))
 
 def _words(value: Any) -> Any:
     """Classes are words even where they look like numbers; some have a comma in them, so that none parts them."""
-    return [str(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    return [str(word) for word in (value if isinstance(value, list | tuple) else [value])]
 
 
 Classes = Annotated[tuple[str, ...], BeforeValidator(_words), Field(min_length=1)]
@@ -106,23 +106,23 @@ class _Rows:
         with torch.no_grad():
             before = self._driven_at(x, goal)
         if self.block:
-            seen = self.attack.search(self.driven, x, goal, step=_towards_the_unit).x_adv
+            x_adv = self.attack.search(self.driven, x, goal, step=_towards_the_unit).x_adv
         else:
-            seen = self.attack.search(self.driven, x, y, target=goal).x_adv
+            x_adv = self.attack.search(self.driven, x, y, target=goal).x_adv
         with torch.no_grad():
-            after, predicted = self._driven_at(seen, goal), self.context.model(seen).argmax(dim=1)
+            after, predicted = self._driven_at(x_adv, goal), self.context.model(x_adv).argmax(dim=1)
         if not (before.isfinite() & after.isfinite()).all():
             raise UserError(
                 "the model returns NaN or infinity on the images that gradient ascent made: there is nothing to show"
             )
-        change = seen - x
+        change = x_adv - x
         largest = change.flatten(1).abs().amax(dim=1).clamp_min(1e-12)[:, None, None, None]
-        found = {
+        arrays = {
             "index": index, "label": y, "goal": goal, "before": before, "after": after, "predicted": predicted,
-            "size": self.attack.threat.size(change), "start": as_picture(x), "vision": as_picture(seen),
+            "size": self.attack.threat.size(change), "start": as_picture(x), "vision": as_picture(x_adv),
             "change": as_picture(0.5 + change / largest / 2),
         }  # fmt: skip
-        return {name: value.detach().cpu().numpy() for name, value in found.items()}
+        return {name: value.detach().cpu().numpy() for name, value in arrays.items()}
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         threat = str(self.attack.threat)
@@ -155,35 +155,35 @@ class _Rows:
 
     def _driven_at(self, x: Tensor, goal: Tensor) -> Tensor:
         """The probability of the class, or the activation of the unit."""
-        found = self.driven(x).float()
-        return (found if self.block else found.softmax(dim=1)).gather(1, goal[:, None])[:, 0]
+        outputs = self.driven(x).float()
+        return (outputs if self.block else outputs.softmax(dim=1)).gather(1, goal[:, None])[:, 0]
 
     def _goals(self) -> list[int]:
         if self.block:
             wanted = list(self.settings.channels or range(min(self.settings.n, self.outputs)))
-            if beyond := [one for one in wanted if one >= self.outputs]:
+            if beyond := [goal for goal in wanted if goal >= self.outputs]:
                 raise UserError(f"{self.block} has channels 0 to {self.outputs - 1}, found {beyond[0]}")
             return wanted
         if self.outputs < 2:
             raise UserError("a model with one output has no classes to visualize; give block=NAME")
         if self.settings.classes is None:
             return list(range(self.outputs))
-        return [self._number(one) for one in self.settings.classes]
+        return [self._number(goal) for goal in self.settings.classes]
 
     def _number(self, name: str) -> int:
-        known = list(self.context.classes)
-        if name in known:
-            return known.index(name)
+        classes = list(self.context.classes)
+        if name in classes:
+            return classes.index(name)
         if name.isdecimal() and int(name) < self.outputs:
             return int(name)
-        hint = did_you_mean(name, known) or f"; classes are numbered from 0 to {self.outputs - 1}"
+        hint = did_you_mean(name, classes) or f"; classes are numbered from 0 to {self.outputs - 1}"
         raise UserError(f"there is no class '{name}'{hint}")
 
     def _name(self, goal: int) -> str:
         if self.block:
             return f"channel {goal}"
-        known = self.context.classes
-        return str(known[goal]) if goal < len(known) else str(goal)
+        classes = self.context.classes
+        return str(classes[goal]) if goal < len(classes) else str(goal)
 
 
 class _Units(nn.Module):

@@ -101,13 +101,13 @@ class _Growth:
             arrays[f"size_{name}"] = torch.stack(sizes, dim=1).double().cpu().numpy()
             arrays[f"pixels_{name}"] = (other - x).flatten(1).norm(dim=1).double().cpu().numpy()
         for name, bare in (("block", False), ("residual", True)):
-            found = [self._sigma(piece, bare, x, index) for piece in self.chain.steps]
-            arrays[f"sigma_{name}"] = np.stack([sigma for sigma, _ in found], 1)
-            arrays[f"converged_{name}"] = np.stack([converged for _, converged in found], 1)
+            spectra = [self._sigma(piece, bare, x, index) for piece in self.chain.steps]
+            arrays[f"sigma_{name}"] = np.stack([sigma for sigma, _ in spectra], 1)
+            arrays[f"converged_{name}"] = np.stack([converged for _, converged in spectra], 1)
         if self.settings.substeps:
             errors = euler_errors(self.context.model, self.chain, x, self.settings.substeps)
             arrays |= dict(
-                zip(("euler_error", "euler_drift"), (one.double().cpu().numpy() for one in errors), strict=True)
+                zip(("euler_error", "euler_drift"), (values.double().cpu().numpy() for values in errors), strict=True)
             )
         return arrays
 
@@ -126,8 +126,8 @@ class _Growth:
         if bare and not piece.bare:
             return np.full(len(x), np.nan), np.ones(len(x), bool)
         how = {"tolerance": self.settings.tolerance, "most": self.settings.most}
-        found = find_spectrum(lanczos, piece, x, index, (self.context.seed, str(bare)), bare=bare, **how)
-        return found.sigma[:, 0], found.converged
+        spectrum = find_spectrum(lanczos, piece, x, index, (self.context.seed, str(bare)), bare=bare, **how)
+        return spectrum.sigma[:, 0], spectrum.converged
 
     # ------------------------------------------------------------ what the rows say
 
@@ -212,9 +212,9 @@ def _euler_scores(arrays: Arrays, names: list[str]) -> list[Score]:
     if "euler_error" not in arrays:
         return []
     errors = arrays["euler_error"]
-    known = [number for number in range(len(names)) if np.isfinite(errors[:, number]).all()]
-    if not known:
+    defined = [number for number in range(len(names)) if np.isfinite(errors[:, number]).all()]
+    if not defined:
         return []
-    each = [mean_score("euler_error", errors[:, number], column=names[number]) for number in known]
+    each = [mean_score("euler_error", errors[:, number], column=names[number]) for number in defined]
     drift = mean_score("euler_drift", arrays["euler_drift"][:, -1])
-    return [mean_score("euler_error", errors[:, known].mean(axis=1)), *each, drift]
+    return [mean_score("euler_error", errors[:, defined].mean(axis=1)), *each, drift]

@@ -98,25 +98,27 @@ def _steps(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
 
 
 def _euler(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
-    known = [entry for entry in analysed if "euler_error" in entry.finding.arrays and entry.finding.of("euler_error")]
-    if not known:
+    measured = [
+        entry for entry in analysed if "euler_error" in entry.finding.arrays and entry.finding.of("euler_error")
+    ]
+    if not measured:
         return []
     series, rows = [], []
-    for entry in known:
+    for entry in measured:
         series.append(_curve(entry, entry.name, entry.finding.arrays["euler_error"], first=1))
         error, drift = entry.finding.of("euler_error"), entry.finding.of("euler_drift")
-        said = [f"{result.value:.3g}" if result else "—" for result in (error, drift)]
-        rows.append([entry.name, str(entry.finding.facts["depth"]), *said])
-    steps = known[0].finding.settings["substeps"]
-    caption = _said(known, f"‖{steps} Euler steps − one‖ / ‖F(x)‖ of each block")
+        values = [f"{result.value:.3g}" if result else "—" for result in (error, drift)]
+        rows.append([entry.name, str(entry.finding.facts["depth"]), *values])
+    steps = measured[0].finding.settings["substeps"]
+    caption = _said(measured, f"‖{steps} Euler steps − one‖ / ‖F(x)‖ of each block")
     tables = [numbers(["Run", "Blocks", "Mean error of a step", "Drift at the end"], rows)]
     charts = [
         _lines(
-            f"growth-euler-{place}", known, "Error of a block as one Euler step", "relative error", series, caption,
+            f"growth-euler-{place}", measured, "Error of a block as one Euler step", "relative error", series, caption,
             tables=tables, first=1,
         )
     ]  # fmt: skip
-    return charts + _against_depth(place, known, caption)
+    return charts + _against_depth(place, measured, caption)
 
 
 def _against_depth(place: int, analysed: Sequence[AnalysedRun], caption: str) -> list[dict[str, Any]]:

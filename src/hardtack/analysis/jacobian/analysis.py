@@ -1,4 +1,4 @@
-"""The analysis `jacobian`: how strongly each piece of a network can stretch a small change of what goes in."""
+"""The analysis `jacobian`: by how much each piece of a network can amplify a small change of its input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = ("block", "residual", "branch", "attention", "mlp", "convolution", "stre
 def _known(kinds: tuple[str, ...]) -> tuple[str, ...]:
     for kind in kinds:
         if kind not in KINDS:
-            raise UserError(f"no piece is called '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}")
+            raise UserError(f"there is no piece '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}")
     return kinds
 
 
@@ -46,14 +46,14 @@ Stretch = Annotated[tuple[int, int], SEVERAL]
 @analyses.register("jacobian", papers=("cauchy",))
 @dataclass(frozen=True, kw_only=True)
 class Spectra(OverImages):
-    """Largest singular values of the Jacobian of every block, or of other pieces, at each image's own features.
+    """Largest singular values of the Jacobian of every block, or of other pieces, at the features of each image.
 
-    `of` names the pieces: `block` (residual additions and all, as paper 4 measured), `residual` (the block less its
-    input, as its theory wants), `branch` (each branch alone; `attention`, `mlp` or `convolution`: only those),
+    `of` names the pieces: `block` (with its residual additions, as measured in paper 4), `residual` (block(x) − x, as
+    in its theory), `branch` (each branch alone; `attention`, `mlp` or `convolution`: only branches of that kind),
     `stretch` (blocks `stretch=FIRST,LAST`, numbered from 0), `features` (pixels to the last block) and `network`
-    (pixels to logits). `top`: how many singular values; `vectors` keeps theirs. `tolerance` is relative, `most` the
-    number of products with J and Jᵀ after which an image is given up. `bound` adds √(‖J‖₁‖J‖∞), which takes as many
-    backward passes as the piece has outputs, `rows` of them at a time.
+    (pixels to logits). `top`: the number of singular values; `vectors` stores their vectors too. `tolerance` is
+    relative; `most` is the largest number of products with J and Jᵀ per image. `bound` adds √(‖J‖₁‖J‖∞), which takes
+    one row of the Jacobian per output of the piece, computed `rows` at a time.
     """
 
     n: Annotated[int, Field(ge=1)] = 100
@@ -97,20 +97,20 @@ class _Spectra:
 
     @property
     def at_once(self) -> int:
-        if self.settings.bound:  # so that a finished image is kept; within one, `bound` keeps what it has
+        if self.settings.bound:  # every finished image is stored; within an image `bound` stores its partial sums
             return 1
         return self.settings.batch_size or images_at_once(self.context, self.pieces, self.layers, self.settings.most)
 
     @property
     def kinds(self) -> dict[str, list[tuple[Piece, bool]]]:
-        """What is measured, by name: pieces, and whether less the identity."""
-        found: dict[str, list[tuple[Piece, bool]]] = {}
+        """The pieces by the name of what is measured, each with whether the identity is subtracted."""
+        pieces: dict[str, list[tuple[Piece, bool]]] = {}
         for piece in self.pieces:
             if piece.kind != "block" or "block" in self.settings.of:
-                found.setdefault(piece.kind, []).append((piece, False))
+                pieces.setdefault(piece.kind, []).append((piece, False))
             if piece.bare and "residual" in self.settings.of:
-                found.setdefault(piece.bare, []).append((piece, True))
-        return found
+                pieces.setdefault(piece.bare, []).append((piece, True))
+        return pieces
 
     def rows(self, start: int, stop: int) -> Arrays:
         x, y, index = self.context.images(start, stop)
@@ -145,13 +145,13 @@ class _Spectra:
         )  # fmt: skip
 
     def _bounds(self, piece: Piece, x: Tensor, index: Tensor) -> np.ndarray:
-        """N×2: of the piece, and less the identity."""
-        found = []
+        """N×2: the bounds of the piece, and of the piece minus the identity."""
+        bounds = []
         for image, number in zip(x, index.tolist(), strict=True):
             name = f"bound-{number}-{zlib.crc32(f'{piece.kind}/{piece.name}'.encode())}.npz"
             file = self.context.scratch / name if self.context.scratch else None
-            found.append(bound(piece, image, at_once=self.settings.rows, file=file))
-        return np.array(found)
+            bounds.append(bound(piece, image, at_once=self.settings.rows, file=file))
+        return np.array(bounds)
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         scores: list[Score] = []
@@ -199,7 +199,7 @@ def _unsure(kind: str, arrays: Arrays, settings: Spectra) -> str:
 
 
 def _stacked(parts: list[np.ndarray]) -> np.ndarray:
-    """N×layers×top; a piece with fewer singular values than were asked for has nan in their place."""
+    """N×layers×top; missing singular values of small pieces are nan."""
     top = max(part.shape[1] for part in parts)
     padded = [np.pad(part, ((0, 0), (0, top - part.shape[1])), constant_values=np.nan) for part in parts]
     return np.stack(padded, 1)

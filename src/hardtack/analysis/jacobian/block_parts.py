@@ -1,8 +1,8 @@
-"""Pieces of a network as functions, each at the features that images have there.
+"""Pieces of a network as functions, evaluated at the features that the images have there.
 
-A piece is cut out while the network runs: at its start the feature is replaced by a leaf of the graph, at its end the
-pass is stopped. Whatever else a block is given (a grid, patch tokens) is thereby as it should be, and what lies between
-two blocks belongs to a stretch of them.
+A piece is extracted while the network runs. At its start the feature is replaced by a leaf of the autograd graph; at
+its end the forward pass is stopped. All other arguments of a block (a grid, patch tokens) keep their true values.
+Operations between two blocks are part of a stretch of blocks.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from hardtack.models.parts import short_name
 
 @dataclass(frozen=True)
 class BlockLayer:
-    """A block that ran. `carrier` is the argument that it carries on: a position, or a name."""
+    """A block that was called. `carrier` is the position or name of the argument that holds the feature."""
 
     block: Block
     carrier: int | str
-    inputs: tuple[int, ...]  # the shape of what goes in and comes out, for one image
+    inputs: tuple[int, ...]  # shapes of the input and output feature of one image
     outputs: tuple[int, ...]
-    joined: bool  # whether what goes in is exactly what came out of the layer before
+    joined: bool  # whether its input is exactly the output of the previous layer
 
     @property
     def name(self) -> str:
@@ -39,40 +39,40 @@ class BlockLayer:
 
     @property
     def square(self) -> bool:
-        """Whether its input can be taken away from its output."""
+        """Whether input and output have the same shape, so that their difference exists."""
         return self.inputs == self.outputs
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A function x ↦ y inside a network: `trace(images)` gives x, a leaf, and y, which has a graph back to it.
+    """A function x ↦ y inside a network: `trace(images)` returns x, a leaf, and y, which is computed from x.
 
-    `kind` is what the piece is called, `bare` what it is called less the identity, where that makes sense.
+    `kind` is the name of the kind of piece; `bare` is the name of the piece minus the identity ("" if not square).
     """
 
     name: str
     kind: str
-    inputs: int  # numbers in x and y, for one image
+    inputs: int  # number of values in x and in y, for one image
     outputs: int
     trace: Trace
     bare: str = ""
 
 
-# ---------------------------------------------------------------- which layers there are
+# ---------------------------------------------------------------- layers
 
 
 @torch.no_grad()
 def survey(model: nn.Module, images: Tensor) -> list[BlockLayer]:
-    """The blocks in the order in which they run on these images."""
+    """The blocks of the model in the order in which they are called."""
     if any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules()):
         raise UserError(
             "a compiled model cannot be split into blocks; analyze the model that was passed to torch.compile"
         )
-    found: list[BlockLayer] = []
+    layers: list[BlockLayer] = []
     last: list[Tensor] = []
 
     def look(block: Block, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        if any(layer.block is block for layer in found):  # a block that runs twice counts once
+        if any(layer.block is block for layer in layers):  # a block that is called twice counts once
             return
         out = first_of(output)
         carrier = _carrier(args, kwargs, out)
@@ -83,7 +83,7 @@ def survey(model: nn.Module, images: Tensor) -> list[BlockLayer]:
             )
         value = args[carrier] if isinstance(carrier, int) else kwargs[carrier]
         joined = bool(last) and last[0].shape == value.shape and torch.equal(last[0], value)
-        found.append(BlockLayer(block, carrier, _one(value, len(images)), _one(out, len(images)), joined))
+        layers.append(BlockLayer(block, carrier, _one(value, len(images)), _one(out, len(images)), joined))
         last[:] = [out.clone()]
 
     with contextlib.ExitStack() as hooks:
@@ -91,7 +91,7 @@ def survey(model: nn.Module, images: Tensor) -> list[BlockLayer]:
             hook = block.module.register_forward_hook(_bind(look, block), with_kwargs=True)
             hooks.callback(hook.remove)
         model(images)
-    return found
+    return layers
 
 
 def _bind(look: Callable[..., None], block: Block) -> Callable[..., None]:
@@ -99,7 +99,7 @@ def _bind(look: Callable[..., None], block: Block) -> Callable[..., None]:
 
 
 def _carrier(args: tuple[Any, ...], kwargs: dict[str, Any], output: Tensor) -> int | str | None:
-    """The argument that has the output's shape, else the first tensor: CaiT's last blocks are given patches, too."""
+    """The argument with the shape of the output, else the first tensor. (CaiT's last blocks also take the patches.)"""
     named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
     tensors = [(key, value) for key, value in named if isinstance(value, Tensor) and value.is_floating_point()]
     alike = (key for key, value in tensors if value.shape == output.shape)
@@ -111,7 +111,7 @@ def first_of(output: Any) -> Tensor:
 
 
 def _one(value: Tensor, images: int) -> tuple[int, ...]:
-    """Of one image, which MobileViT hands on as several rows."""
+    """The shape for one image, which may have several rows (MobileViT)."""
     if value.shape[0] == images:
         return tuple(value.shape[1:])
     if value.shape[0] % images:
@@ -121,11 +121,11 @@ def _one(value: Tensor, images: int) -> tuple[int, ...]:
     return (value.shape[0] // images, *value.shape[1:])
 
 
-# ---------------------------------------------------------------- cutting pieces out
+# ---------------------------------------------------------------- pieces
 
 
 def block_piece(model: nn.Module, layer: BlockLayer) -> Piece:
-    """A whole block, residual additions and all; `bare` of it is what it adds to its input."""
+    """A whole block with its residual additions. Its `bare` piece is block(x) − x."""
     return Piece(
         layer.name, "block", _size(layer.inputs), _size(layer.outputs),
         lambda images: cut(model, images, layer, layer), bare="residual" if layer.square else "",
@@ -133,7 +133,7 @@ def block_piece(model: nn.Module, layer: BlockLayer) -> Piece:
 
 
 def stretch_piece(model: nn.Module, layers: list[BlockLayer], first: int, last: int) -> Piece:
-    """From the input of one block to the output of another, with what lies between."""
+    """From the input of one block to the output of another, with everything between them."""
     start, stop = layers[first], layers[last]
     name = f"{start.name} … {stop.name}"
     return Piece(
@@ -142,7 +142,7 @@ def stretch_piece(model: nn.Module, layers: list[BlockLayer], first: int, last: 
 
 
 def between_piece(model: nn.Module, before: BlockLayer, after: BlockLayer) -> Piece:
-    """What happens to a feature between two blocks: a stage's embedding, a merging of patches."""
+    """The operations between two blocks, such as the embedding of a stage or patch merging."""
     return Piece(
         f"{before.name} → {after.name}", "between", _size(before.outputs), _size(after.inputs),
         lambda images: cut(model, images, before, after, after=True, before=True),
@@ -164,12 +164,12 @@ def features_piece(model: nn.Module, image: tuple[int, ...], layers: list[BlockL
 
 
 def branch_pieces(model: nn.Module, layer: BlockLayer) -> Iterator[Piece]:
-    """What each residual branch of a block adds, by itself, at the feature that reaches it."""
+    """Each residual branch of a block alone, at the feature that enters it."""
     branches = layer.block.branches
     kinds = [branch.kind for branch in branches]
     for number, branch in enumerate(branches):
         name = layer.name if kinds.count(branch.kind) == 1 else f"{layer.name} ({number + 1})"
-        inputs = layer.outputs if number else layer.inputs  # only a first branch changes the size of a feature
+        inputs = layer.outputs if number else layer.inputs  # only the first branch can change the size of the feature
         trace = _branch_trace(model, layer, branches[:number], branch)
         yield Piece(name, branch.kind, _size(inputs), _size(layer.outputs), trace)
 
@@ -189,12 +189,12 @@ def _branch_trace(model: nn.Module, layer: BlockLayer, before: tuple[Branch, ...
 
 @torch.no_grad()
 def feature_at(model: nn.Module, images: Tensor, layer: BlockLayer) -> Tensor:
-    """What goes into a layer."""
+    """The feature that enters a layer."""
     return cut(model, images, layer, layer)[0].detach()
 
 
 class _Arrived(Exception):
-    """The pass has come to the end of the piece."""
+    """The forward pass has reached the end of the piece."""
 
 
 def cut(
@@ -206,36 +206,36 @@ def cut(
     after: bool = False,
     before: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """x, a leaf in the place of what goes into `start` (None: the images), and what comes out of `stop` (the logits).
+    """x, a leaf that replaces the input of `start` (None: the images), and y, the output of `stop` (None: the logits).
 
-    `after`: x is what comes out of `start`; `before`: y is what goes into `stop`. Attention is computed the plain way,
-    the only one whose derivative has a derivative.
+    `after`: x is the output of `start`; `before`: y is the input of `stop`. Attention runs on PyTorch's math backend,
+    because fused attention has no second derivative.
     """
-    held: dict[str, Tensor] = {}
+    ends: dict[str, Tensor] = {}
 
     def leaf(value: Tensor) -> Tensor:
-        held["x"] = value.detach().requires_grad_()
-        return held["x"].clone()  # a leaf must not be written to, and some blocks work in place
+        ends["x"] = value.detach().requires_grad_()
+        return ends["x"].clone()  # a leaf must not be modified, and some blocks work in place
 
     def enter(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         assert start is not None
-        return replaced(args, kwargs, start.carrier, leaf) if "x" not in held else None
+        return replaced(args, kwargs, start.carrier, leaf) if "x" not in ends else None
 
     def follow(module: nn.Module, args: Any, output: Any) -> Any:
-        if "x" in held:
+        if "x" in ends:
             return None
-        made = leaf(first_of(output))
-        return type(output)([made, *output[1:]]) if isinstance(output, tuple | list) else made
+        replacement = leaf(first_of(output))
+        return type(output)([replacement, *output[1:]]) if isinstance(output, tuple | list) else replacement
 
     def arrive(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         assert stop is not None
-        if "x" in held:
-            held["y"] = args[stop.carrier] if isinstance(stop.carrier, int) else kwargs[stop.carrier]
+        if "x" in ends:
+            ends["y"] = args[stop.carrier] if isinstance(stop.carrier, int) else kwargs[stop.carrier]
             raise _Arrived
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
-        if "x" in held:
-            held["y"] = first_of(output)
+        if "x" in ends:
+            ends["y"] = first_of(output)
             raise _Arrived
 
     with contextlib.ExitStack() as stack:
@@ -253,14 +253,14 @@ def cut(
         try:
             out = first_of(model(images))
         except _Arrived:
-            out = held["y"]
-    return held["x"], out
+            out = ends["y"]
+    return ends["x"], out
 
 
 def replaced(
     args: tuple[Any, ...], kwargs: dict[str, Any], key: int | str, make: Callable[[Tensor], Tensor]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A block's arguments with another one in the place of what it carries on."""
+    """The arguments of a block with the feature replaced by `make(feature)`."""
     if isinstance(key, str):
         return args, {**kwargs, key: make(kwargs[key])}
     return (*args[:key], make(args[key]), *args[key + 1 :]), kwargs

@@ -1,4 +1,4 @@
-"""A network as a chain of steps, block after block, along which a perturbation can be followed."""
+"""A network as a chain of steps, one block after the other, through which a perturbation is tracked."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hardtack.analysis.jacobian.block_parts import BlockLayer, Piece, between_pi
 
 @dataclass(frozen=True)
 class Chain:
-    """`steps` lead from the input of the first block to the output of the last: blocks, and what lies between stages.
+    """`steps` lead from the input of the first block to the output of the last: blocks, and operations between stages.
 
-    `layers` are the blocks among them; `lost` is a block where the chain ends early, because what goes into it does not
-    come from the one before (CaiT's class token).
+    `layers` are the blocks. The chain ends early before the block `lost` if the input of that block does not come from
+    the previous one (CaiT's class token).
     """
 
     steps: tuple[Piece, ...]
@@ -40,12 +40,12 @@ def find_chain(model: nn.Module, images: Tensor) -> Chain:
 
 @torch.no_grad()
 def stations(model: nn.Module, chain: Chain, images: Tensor) -> list[Tensor]:
-    """The features before the first step and after every one, N×n each."""
-    found: list[Tensor] = []
+    """The features before the first step and after every step, N×n each."""
+    features: list[Tensor] = []
 
     def enter(layer: BlockLayer, first: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if first or not layer.joined:
-            found.append(
+            features.append(
                 _flat(args[layer.carrier] if isinstance(layer.carrier, int) else kwargs[layer.carrier], images)
             )
 
@@ -61,11 +61,11 @@ def stations(model: nn.Module, chain: Chain, images: Tensor) -> list[Tensor]:
             hooks.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
             hooks.callback(
                 module.register_forward_hook(
-                    lambda module, args, out: found.append(_flat(first_of(out), images))
+                    lambda module, args, out: features.append(_flat(first_of(out), images))
                 ).remove
             )
         model(images)
-    return found
+    return features
 
 
 def _flat(value: Tensor, images: Tensor) -> Tensor:

@@ -114,11 +114,11 @@ def _by_layer(rows: Sequence[str], analysed: Sequence[AnalysedRun], kind: str) -
 
 def _how(analysed: Sequence[AnalysedRun]) -> str:
     methods = {"lanczos": "Golub–Kahan", "power": "block power iteration", "dense": "exact"}
-    said = dict.fromkeys(
+    sentences = dict.fromkeys(
         methods[settings["method"]] + ("" if settings["method"] == "dense" else f" to {settings['tolerance']:g}")
         for settings in (entry.finding.settings for entry in analysed)
     )
-    return f"largest singular values, {wording.listed(list(said))}"
+    return f"largest singular values, {wording.listed(list(sentences))}"
 
 
 def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:

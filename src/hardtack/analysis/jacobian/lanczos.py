@@ -3,7 +3,7 @@
 From a random unit vector v₁, J is brought to J V = U B with orthonormal U, V and a bidiagonal B, one product with J
 and one with Jᵀ at a time. The singular values of B approach the largest of J from below. With B = P S Qᵀ each σᵢ has
 J(Vqᵢ) = σᵢ Upᵢ exactly and ‖Jᵀ(Upᵢ) − σᵢ Vqᵢ‖ = βⱼ|pᵢ(j)|, the residual r: a true singular value lies within r of σᵢ,
-and the error itself is about r²/gap. Every image has its own stop, so that it does not matter who shares its batch.
+and the error itself is about r²/gap. Every image has its own stopping criterion, so the batch does not change results.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 from hardtack.analysis.jacobian.products import Operator, Transposed
 from hardtack.base import randomness
 
-_NOTHING = 3e-6  # of the largest coefficient: below it a direction is rounding, not signal
+_NOTHING = 3e-6  # share of the largest coefficient below which a direction is rounding error
 
 
 @dataclass
 class SingularValues:
-    """Of every image: `sigma` N×top, `error` N×top (residuals over σ₁), `products` and `converged` N.
+    """For every image `sigma` and `error` (residuals divided by σ₁), N×top; `products` and `converged`, N.
 
-    `left` and `right`: N×top×outputs and N×top×inputs, where asked for.
+    The singular vectors `left` (N×top×outputs) and `right` (N×top×inputs) are None unless requested.
     """
 
     sigma: np.ndarray
@@ -43,7 +43,7 @@ class SingularValues:
 
 @dataclass
 class _State:
-    """The bases and coefficients of the images that are still in the batch; `rows` are their places in it at first."""
+    """Bases and coefficients of the images that are still iterated; `rows` are their positions in the whole batch."""
 
     rows: np.ndarray
     keys: Tensor
@@ -82,67 +82,70 @@ class _State:
 def lanczos(
     operator: Operator, keys: Tensor, *, top: int = 1, tolerance: float = 1e-3, most: int = 100, vectors: bool = False
 ) -> SingularValues:
-    """`keys` (N) begin each image's iteration; it ends when all residuals are at most `tolerance`·σ₁, or after `most`
-    products. The iteration starts on the smaller side, so that a map to ten logits is exact after twenty products. When
-    half of the images are done the others go on alone."""
+    """The `top` largest singular values. `keys` (N) are the random keys of the start vectors.
+
+    The iteration of an image ends when all residuals are at most `tolerance`·σ₁, or after `most` products. It starts on
+    the smaller side: a map to ten logits is exact after twenty products. When half of the images have converged, the
+    batch is reduced to the others.
+    """
     turned = operator.outputs < operator.inputs
     a: Operator = Transposed(operator) if turned else operator
     steps = max(1, min(most // 2, a.inputs))
     top = min(top, steps)
-    found = SingularValues.empty(a.count, top)
+    spectrum = SingularValues.empty(a.count, top)
     if vectors:
-        found.right, found.left = (np.zeros((a.count, top, size), np.float32) for size in (a.inputs, a.outputs))
+        spectrum.right, spectrum.left = (np.zeros((a.count, top, size), np.float32) for size in (a.inputs, a.outputs))
     state = _State.begin(a, keys, steps)
     for j in range(steps):
         state.step(a, j)
         if not _is_check(j + 1, steps, top):
             continue
-        _settle(found, state, j + 1, top, tolerance)
-        going = np.flatnonzero(~found.converged[state.rows])
+        _settle(spectrum, state, j + 1, top, tolerance)
+        going = np.flatnonzero(~spectrum.converged[state.rows])
         if not len(going):
             break
         if len(going) <= len(state.rows) // 2:
             kept = torch.as_tensor(going, device=a.device)
             a, state = a.only(kept), state.only(kept)
     if turned:
-        found.left, found.right = found.right, found.left
-    return found
+        spectrum.left, spectrum.right = spectrum.right, spectrum.left
+    return spectrum
 
 
 def _is_check(j: int, steps: int, top: int) -> bool:
-    """Looking costs a decomposition on the host: at every second step, later every fourth."""
+    """Whether to check convergence, which costs an SVD on the CPU: at every second step, later at every fourth."""
     return j >= top and (j == steps or j <= 4 or j % (2 if j <= 20 else 4) == 0)
 
 
-def _settle(found: SingularValues, state: _State, j: int, top: int, tolerance: float) -> None:
-    """Enter what B says of the images that have not stopped yet."""
-    here = np.flatnonzero(~found.converged[state.rows])
+def _settle(spectrum: SingularValues, state: _State, j: int, top: int, tolerance: float) -> None:
+    """Update the singular values and errors of the images that have not converged yet from their B."""
+    here = np.flatnonzero(~spectrum.converged[state.rows])
     rows = state.rows[here]
     a, b = (coefficient[:, :j].double().cpu().numpy()[here] for coefficient in (state.alpha, state.beta))
-    known = np.isfinite(a).all(1) & np.isfinite(b).all(1)
+    finite = np.isfinite(a).all(1) & np.isfinite(b).all(1)
     bidiagonal = np.zeros((len(rows), j, j))
     bidiagonal[:, np.arange(j), np.arange(j)] = a
     bidiagonal[:, np.arange(j - 1), np.arange(1, j)] = b[:, :-1]
-    p, sigma, q = np.linalg.svd(np.where(known[:, None, None], bidiagonal, 0.0))
+    p, sigma, q = np.linalg.svd(np.where(finite[:, None, None], bidiagonal, 0.0))
     largest = np.maximum(sigma[:, :1], np.finfo(float).tiny)
     error = b[:, -1:] * np.abs(p[:, -1, :top]) / largest
-    found.sigma[rows] = np.where(known[:, None], sigma[:, :top], np.nan)
-    found.error[rows] = np.where(known[:, None], error, np.inf)
-    found.products[rows] = 2 * j
-    found.converged[rows] = (error <= tolerance).all(1) & known
-    if found.left is not None and found.right is not None:
+    spectrum.sigma[rows] = np.where(finite[:, None], sigma[:, :top], np.nan)
+    spectrum.error[rows] = np.where(finite[:, None], error, np.inf)
+    spectrum.products[rows] = 2 * j
+    spectrum.converged[rows] = (error <= tolerance).all(1) & finite
+    if spectrum.left is not None and spectrum.right is not None:
         for row, place, of_left, of_right in zip(rows, here, p[:, :, :top], q[:, :top], strict=True):
-            found.left[row] = _combined(of_left.T, state.left[place, :j])
-            found.right[row] = _combined(of_right, state.right[place, :j])
+            spectrum.left[row] = _combined(of_left.T, state.left[place, :j])
+            spectrum.right[row] = _combined(of_right, state.right[place, :j])
 
 
 def _combined(weights: np.ndarray, basis: Tensor) -> np.ndarray:
-    """top×n of weights top×j and a basis j×n."""
+    """The linear combinations (top×n) of a basis (j×n) with weights (top×j)."""
     return (torch.as_tensor(weights, dtype=basis.dtype, device=basis.device) @ basis).cpu().numpy()
 
 
 def _next(vector: Tensor, basis: Tensor, scale: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """What of a vector is new, at length one, and how long it was. Where nothing is new, a random direction that is."""
+    """The part of a vector orthogonal to the basis, normalised, and its norm; a random direction if it is zero."""
     vector = _apart(vector, basis)
     length = vector.norm(dim=1)
     gone = length <= _NOTHING * scale
@@ -154,7 +157,7 @@ def _next(vector: Tensor, basis: Tensor, scale: Tensor, keys: Tensor) -> tuple[T
 
 
 def _apart(vector: Tensor, basis: Tensor) -> Tensor:
-    """The part of N×n that is orthogonal to each N×j×n; twice, for once leaves rounding."""
+    """The part of vectors (N×n) orthogonal to bases (N×j×n). It is projected twice to remove rounding errors."""
     for _ in range(2 if basis.shape[1] else 0):
         shares = torch.bmm(basis, vector[:, :, None])
         vector = vector - torch.bmm(basis.transpose(1, 2), shares)[:, :, 0]

@@ -1,7 +1,7 @@
-"""Products with a Jacobian that is never written down: J v and Jᵀu, one vector for each image of a batch.
+"""Products with a Jacobian without storing the matrix: J v and Jᵀu, one vector for each image of a batch.
 
-Jᵀu is a backward pass. It is linear in u, so that its own derivative in u is J: a second backward pass through the
-recorded first one gives J v, without running the network again (three times as fast as forward-mode differentiation).
+Jᵀu is a backward pass. It is linear in u, and its derivative with respect to u is J: a second backward pass through the
+graph of the first one gives J v without running the network again (three times as fast as forward-mode AD).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Trace = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Operator(Protocol):
-    """N linear maps, one for each image, from `inputs` to `outputs` numbers."""
+    """N linear maps, one for each image, from `inputs` to `outputs` values."""
 
     count: int
     inputs: int
@@ -34,15 +34,15 @@ class Operator(Protocol):
         ...
 
     def only(self, rows: Tensor) -> Operator:
-        """Those of these images alone."""
+        """The operator of only these images."""
         ...
 
 
 class Jacobian:
-    """The derivative of a piece at these images, less the identity if told.
+    """The derivative of a piece at these images; with `bare`, minus the identity.
 
-    `trace(images)` gives x, a leaf, and y (first axis: images, or several rows of each), where an image's y follows
-    from its own x alone.
+    `trace(images)` returns x, a leaf, and y. The first axis of both are the images, or several rows of each image. The
+    y of an image must depend on its own x only.
     """
 
     def __init__(self, trace: Trace, images: Tensor, *, name: str = "this piece", bare: bool = False) -> None:
@@ -77,7 +77,7 @@ class Jacobian:
         return Jacobian(self.trace, self.images[rows], name=self.name, bare=self.bare)
 
     def check(self) -> None:
-        """(J v)·u = v·(Jᵀu), or part of the network hides its second derivative: autograd then finds zero there."""
+        """Check (J v)·u = v·(Jᵀu). It fails where an operation has no second derivative and autograd returns zero."""
         v, u = (torch.linspace(-1, 1, size, device=self.device).cos().repeat(self.count, 1) for size in self._sizes)
         pushed = self.times(v)
         gap = (pushed * u).sum(dim=1) - (v * self.transposed(u)).sum(dim=1)
@@ -91,7 +91,7 @@ class Jacobian:
 
 
 class Transposed:
-    """The operator the other way round."""
+    """The transposed operator."""
 
     def __init__(self, operator: Operator) -> None:
         self.count, self.inputs, self.outputs = operator.count, operator.outputs, operator.inputs
@@ -103,7 +103,7 @@ class Transposed:
 
 
 class Matrices:
-    """Matrices that are there, N×outputs×inputs."""
+    """An operator of stored matrices, N×outputs×inputs."""
 
     def __init__(self, matrices: Tensor) -> None:
         self.matrices, self.device = matrices, matrices.device
@@ -120,7 +120,7 @@ class Matrices:
 
 
 class _named:
-    """What autograd cannot do is said with the name of the piece."""
+    """Turns errors of autograd into a UserError with the name of the piece."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -130,5 +130,5 @@ class _named:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         signs = ("differentiate twice", "not implemented", "does not require grad")
         if isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs):
-            said = str(error).splitlines()[0]
-            raise UserError(f"{self.name} has an operation without a second derivative: {said}") from None
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{self.name} has an operation without a second derivative: {reason}") from None

@@ -1,7 +1,7 @@
-"""The rows of one image's Jacobian, some at a time: the exact spectrum of small pieces, and the paper's bound.
+"""The rows of one image's Jacobian, a few at a time: the exact spectrum of small pieces, and the bound of paper 4.
 
-The image is repeated as often as rows are wanted at once. The copies do not know of each other, so that one backward
-pass with another unit vector in each of them gives as many rows.
+The image is repeated once for every row of a batch. The copies are independent, so that one backward pass with a
+different unit vector for each copy gives all rows of the batch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hardtack.analysis.jacobian.lanczos import SingularValues
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 
-MOST_NUMBERS = 1 << 26  # of a matrix that is decomposed as a whole: 8192 × 8192
-_WRITE_S = 20  # seconds of work that a kill may cost
+MOST_NUMBERS = 1 << 26  # values of a matrix that is decomposed as a whole: 8192 × 8192
+_WRITE_S = 20  # at most so many seconds of work are lost when the process is killed
 
 
 def jacobian_rows(piece: Piece, image: Tensor, *, begin: int = 0, at_once: int = 64) -> Iterator[tuple[int, Tensor]]:
-    """(the first row's number, rows × inputs), from row `begin` on; `image` is C×H×W."""
+    """Yield (index of the first row, rows×inputs), beginning at row `begin`; `image` is C×H×W."""
     at_once = min(at_once, piece.outputs)
     x, y = piece.trace(image.expand(at_once, *image.shape))
     for first in range(begin, piece.outputs, at_once):
@@ -38,7 +38,7 @@ def jacobian_rows(piece: Piece, image: Tensor, *, begin: int = 0, at_once: int =
 
 
 def dense_jacobian(piece: Piece, image: Tensor, *, bare: bool = False) -> Tensor:
-    """outputs × inputs, less the identity if told."""
+    """The Jacobian, outputs×inputs; with `bare`, minus the identity."""
     if piece.inputs * piece.outputs > MOST_NUMBERS:
         size = piece.inputs * piece.outputs * 4 / 2**30
         raise UserError(
@@ -52,33 +52,33 @@ def dense_jacobian(piece: Piece, image: Tensor, *, bare: bool = False) -> Tensor
 
 
 def dense(piece: Piece, images: Tensor, *, top: int = 1, bare: bool = False, vectors: bool = False) -> SingularValues:
-    """The exact spectrum, by decomposing every image's Jacobian."""
+    """The exact spectrum by an SVD of every image's Jacobian."""
     top = min(top, piece.inputs, piece.outputs)
-    found = SingularValues.empty(len(images), top)
-    found.error[:], found.converged[:], found.products[:] = 0.0, True, piece.outputs
+    spectrum = SingularValues.empty(len(images), top)
+    spectrum.error[:], spectrum.converged[:], spectrum.products[:] = 0.0, True, piece.outputs
     lefts, rights = [], []
     for row, image in enumerate(images):
         matrix = dense_jacobian(piece, image, bare=bare).double()
         if not vectors:
-            found.sigma[row] = torch.linalg.svdvals(matrix)[:top].cpu()
+            spectrum.sigma[row] = torch.linalg.svdvals(matrix)[:top].cpu()
             continue
         left, sigma, right = torch.linalg.svd(matrix, full_matrices=False)
-        found.sigma[row] = sigma[:top].cpu()
+        spectrum.sigma[row] = sigma[:top].cpu()
         lefts.append(left[:, :top].T.float().cpu().numpy())
         rights.append(right[:top].float().cpu().numpy())
     if vectors:
-        found.left, found.right = np.stack(lefts), np.stack(rights)
-    return found
+        spectrum.left, spectrum.right = np.stack(lefts), np.stack(rights)
+    return spectrum
 
 
 # ---------------------------------------------------------------- the bound
 
 
 def bound(piece: Piece, image: Tensor, *, at_once: int = 64, file: Path | None = None) -> tuple[float, float]:
-    """√(‖J‖₁ ‖J‖∞) ≥ σ_max, of the piece and of the piece less the identity (nan where it is not square).
+    """√(‖J‖₁ ‖J‖∞) ≥ σ_max, of the piece and of the piece minus the identity (nan if it is not square).
 
-    ‖J‖∞ is the largest sum of magnitudes of a row, ‖J‖₁ of a column. It takes as many backward passes as the piece has
-    outputs, so that what has been summed is kept in `file`, from which a killed one goes on.
+    ‖J‖∞ is the largest sum of magnitudes of a row, ‖J‖₁ that of a column. The bound takes one row of the Jacobian per
+    output of the piece. Partial sums are stored in `file`, so that a killed analysis can be resumed.
     """
     square = bool(piece.bare)
     columns = torch.zeros(2, piece.inputs, dtype=torch.float64, device=image.device)
@@ -101,5 +101,5 @@ def bound(piece: Piece, image: Tensor, *, at_once: int = 64, file: Path | None =
             state = {"columns": columns.cpu().numpy(), "largest": largest.cpu().numpy(), "next": np.array(done)}
             write_arrays(file, state, compressed=False)
             written = time.monotonic()
-    found = [math.sqrt(float(columns[variant].max() * largest[variant])) for variant in (0, 1)]
-    return found[0], found[1] if square else math.nan
+    bounds = [math.sqrt(float(columns[variant].max() * largest[variant])) for variant in (0, 1)]
+    return bounds[0], bounds[1] if square else math.nan

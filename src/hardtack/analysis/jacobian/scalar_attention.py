@@ -1,9 +1,9 @@
-"""The Jacobian of attention between tokens of one number each, in closed form, as paper 4 should have printed it.
+"""The Jacobian of attention between scalar tokens in closed form: a correction of equation 5 of paper 4.
 
     f(z) = P z,  P = softmax(a z zᵀ) by rows
     J    = P + a ( diag(z) P diag(z) − diag(μ∘z) P + diag(s²) ),  μ = P z,  s²ᵢ = Σₖ Pᵢₖ zₖ² − μᵢ²
 
-Equation 5 of the paper has P diag(z) diag(μ) in the middle, which weighs the columns of P where the rows are meant.
+Equation 5 of the paper has P diag(z) diag(μ) as the second term, which scales the columns of P instead of the rows.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from torch import Tensor
 
 
 def scalar_attention(z: Tensor, a: float) -> Tensor:
-    """f(z) of z (T)."""
+    """f(z) for z of length T."""
     return torch.softmax(a * torch.outer(z, z), dim=-1) @ z
 
 
 def scalar_attention_jacobian(z: Tensor, a: float) -> Tensor:
     """∂f/∂z, T×T.
 
-    Token i attends with weights Pᵢₖ ∝ exp(a zᵢ zₖ). Moving zⱼ moves the value that is attended to (P), the key
-    (a zᵢ Pᵢⱼ (zⱼ − μᵢ)) and, for j = i, the query (a s²ᵢ).
+    Token i attends with weights Pᵢₖ ∝ exp(a zᵢ zₖ). A change of zⱼ changes the value (term P), the key (term
+    a zᵢ Pᵢⱼ (zⱼ − μᵢ)) and, for j = i, the query (term a s²ᵢ).
     """
     p = torch.softmax(a * torch.outer(z, z), dim=-1)
     mu = p @ z

@@ -1,4 +1,4 @@
-"""Which pieces of a network a spectrum was asked of, whether they have one, and how many images fit at once."""
+"""The pieces of a network that the analysis measures, checks that they have a Jacobian, and the batch size."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def pieces_of(
         raise UserError("every block changes the size of its feature: there are no residual blocks; use of=block")
     if kinds := wanted & {"branch", "attention", "mlp", "convolution"}:
         branches = [piece for layer in layers for piece in branch_pieces(model, layer)]
-        taken = [one for one in branches if "branch" in kinds or kinds & set(one.kind.split("+"))]
+        taken = [branch for branch in branches if "branch" in kinds or kinds & set(branch.kind.split("+"))]
         if not taken:
-            known = ", ".join(dict.fromkeys(piece.kind for piece in branches))
-            raise UserError(
-                f"no block of {_named(context)} has a branch of kind {', '.join(sorted(kinds))}"
-                + (f"; known: {known}" if known else ": its blocks' branches are not known; of=block measures them")
+            available = ", ".join(dict.fromkeys(piece.kind for piece in branches))
+            hint = (
+                f"; known: {available}" if available else ": its blocks' branches are not known; of=block measures them"
             )
+            raise UserError(f"no block of {_named(context)} has a branch of kind {', '.join(sorted(kinds))}{hint}")
         yield from taken
     if "stretch" in wanted:
         yield stretch_piece(model, layers, *_stretch(stretch, len(layers)))
@@ -69,8 +69,8 @@ def pieces_of(
             yield network_piece(model, context.shape, model(images[:1]).shape[-1])
 
 
-def _stretch(given: tuple[int, int] | None, count: int) -> tuple[int, int]:
-    first, last = given or (0, count - 1)
+def _stretch(blocks: tuple[int, int] | None, count: int) -> tuple[int, int]:
+    first, last = blocks or (0, count - 1)
     if not 0 <= first <= last < count:
         raise UserError(f"stretch={first},{last} is not within blocks 0 to {count - 1}")
     return first, last
@@ -90,7 +90,7 @@ def require_small(pieces: list[Piece]) -> None:
 
 
 def require_apart(context: AnalysisContext, images: Tensor) -> None:
-    """A product with one vector for each image is each image's own only where they do not mix."""
+    """Refuse a model whose output for one image depends on the other images: products J v are computed per image."""
     if len(images) < 2:
         return
     x = images.detach().requires_grad_()
@@ -112,23 +112,23 @@ def find_spectrum(
     bare: bool,
     **how: Any,
 ) -> SingularValues:
-    """What `find` (lanczos, power) says of a piece at every image; `words`: the seed, and what else moves its start."""
+    """The spectrum of a piece at every image by `find` (lanczos, power). `words`: the seed and a text for the keys."""
     seed, word = words
     keys = randomness.make_keys(index, seed, zlib.crc32(f"{word}/{piece.name}".encode()))
     try:
-        found = find(Jacobian(piece.trace, x, name=piece.name, bare=bare), keys, **how)
+        spectrum = find(Jacobian(piece.trace, x, name=piece.name, bare=bare), keys, **how)
     except torch.OutOfMemoryError:
         raise UserError(
             f"{len(x)} images at once do not fit into memory; give batch_size={max(1, len(x) // 2)}"
         ) from None
-    wrong = index.cpu().numpy()[~np.isfinite(found.sigma[:, 0])]
+    wrong = index.cpu().numpy()[~np.isfinite(spectrum.sigma[:, 0])]
     if len(wrong):
-        raise UserError(f"the Jacobian of {piece.name} has values that are not finite, at image {wrong[0]} for one")
-    return found
+        raise UserError(f"the Jacobian of {piece.name} has values that are not finite, for example at image {wrong[0]}")
+    return spectrum
 
 
 def images_at_once(context: AnalysisContext, pieces: list[Piece], layers: list[BlockLayer], most: int) -> int:
-    """As many as fit: the bases of Lanczos, and the graph of a piece, which may be that of all layers."""
+    """How many images fit into memory, with the bases of Lanczos and the autograd graph of a piece."""
     largest = max(max(piece.inputs, piece.outputs) for piece in pieces)
     through = 60 * sum(torch.Size(layer.outputs).numel() for layer in layers)
     whole = any(piece.kind in ("stretch", "features", "network") for piece in pieces)

@@ -46,8 +46,8 @@ class Landscape(OverImages):
             raise UserError(f"points must be odd, so that the trained weights are one of them; found {self.points}")
         if self.threat is None and self.attack:
             raise UserError("an attack needs its threat: landscape.threat=linf:8/255")
-        made = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
-        object.__setattr__(self, "attack", made)
+        attack = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
+        object.__setattr__(self, "attack", attack)
 
     def begin(self, context: AnalysisContext) -> RowWork:
         if self.statistics == "estimated" and not batch_norms(context.model):
@@ -65,19 +65,21 @@ class _Landscape:
         self.losses = Losses(context, settings.attack or None, settings.batch_size)
         self.model = copy.deepcopy(context.model)
         drawn = [filter_direction(context.model, seed=context.seed, number=i) for i in range(settings.dims)]
-        self.lengths = [length(one) for one in drawn]
+        self.lengths = [length(direction) for direction in drawn]
         self.cosine = cosine(*drawn) if settings.dims == 2 else None
         names = list(drawn[0])
         self.trained = [context.model.get_parameter(name).detach() for name in names]
         self.moving = [self.model.get_parameter(name) for name in names]
-        self.directions = [[one[name] for name in names] for one in drawn]
+        self.directions = [[direction[name] for name in names] for direction in drawn]
         self.axis = np.linspace(-settings.reach, settings.reach, settings.points)
         self.length = settings.points**settings.dims
         self.crafted = self.losses.crafted(context.model) if settings.craft == "once" else None
 
     def rows(self, start: int, stop: int) -> Arrays:
-        found = [self._at(row) for row in range(start, stop)]
-        return {name: np.array([losses[place] for losses in found]) for place, name in enumerate(("loss", "accuracy"))}
+        measured = [self._at(row) for row in range(start, stop)]
+        return {
+            name: np.array([losses[place] for losses in measured]) for place, name in enumerate(("loss", "accuracy"))
+        }
 
     def _at(self, row: int) -> tuple[float, float]:
         losses, right = self._each(row)

@@ -21,16 +21,16 @@ Direction = dict[str, Tensor]  # by name of the parameter; those that do not mov
 
 def filter_direction(model: nn.Module, *, seed: int, number: int) -> Direction:
     """The numbered direction of this seed. A parameter's part depends on its name, not on what else the model has."""
-    found = {name: _part(name, weight, seed, number) for name, weight in model.named_parameters() if _moves(weight)}
-    if not found:
+    direction = {name: _part(name, weight, seed, number) for name, weight in model.named_parameters() if _moves(weight)}
+    if not direction:
         raise UserError("this model has no linear or convolutional layers: there are no weights to move")
-    return found
+    return direction
 
 
-def cosine(one: Direction, other: Direction) -> float:
+def cosine(direction: Direction, other: Direction) -> float:
     """Between two directions of one model."""
-    product = sum(float((one[name].double() * other[name].double()).sum()) for name in one)
-    return product / (length(one) * length(other))
+    product = sum(float((direction[name].double() * other[name].double()).sum()) for name in direction)
+    return product / (length(direction) * length(other))
 
 
 def length(direction: Direction) -> float:
@@ -52,5 +52,7 @@ def _moves(weight: Tensor) -> bool:
 def _part(name: str, weight: Tensor, seed: int, number: int) -> Tensor:
     drawn = gaussian(name, weight.shape, seed, number).to(weight.device)
     across = tuple(range(1, weight.ndim))
-    trained, random = (torch.linalg.vector_norm(one, dim=across, keepdim=True) for one in (weight.detach(), drawn))
+    trained, random = (
+        torch.linalg.vector_norm(tensor, dim=across, keepdim=True) for tensor in (weight.detach(), drawn)
+    )
     return (drawn * (trained / random.clamp_min(1e-30))).to(weight.dtype)

@@ -22,7 +22,7 @@ class Losses:
     """Cross-entropy of each image, clean or as an attack leaves it."""
 
     def __init__(self, context: AnalysisContext, attack: Any, batch_size: int | None) -> None:
-        self.images = context.held(batch_size)
+        self.images = context.cached_images(batch_size)
         self.attack, self.context = attack, context
         with torch.no_grad():
             for x, y, _ in self.images:

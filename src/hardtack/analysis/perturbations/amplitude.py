@@ -25,11 +25,15 @@ def amplitude(delta: Tensor, threat: Threat) -> dict[str, Tensor]:
     Values that black or white stopped short are not at the bound.
     """
     size = delta.abs()
-    found = {"mean": size.mean(dim=(2, 3)), "largest": size.amax(dim=(2, 3)), "l2": size.square().sum((1, 2, 3)).sqrt()}
-    found["counts"] = _counts(delta / bound(delta, threat).clamp_min(1e-30))
+    measured = {
+        "mean": size.mean(dim=(2, 3)),
+        "largest": size.amax(dim=(2, 3)),
+        "l2": size.square().sum((1, 2, 3)).sqrt(),
+    }
+    measured["counts"] = _counts(delta / bound(delta, threat).clamp_min(1e-30))
     if threat.norm == "linf":
-        found["at_bound"] = (size >= threat.radius - _ROUNDING).float().mean(dim=(2, 3))
-    return found
+        measured["at_bound"] = (size >= threat.radius - _ROUNDING).float().mean(dim=(2, 3))
+    return measured
 
 
 def _counts(share: Tensor) -> Tensor:

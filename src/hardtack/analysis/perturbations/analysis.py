@@ -75,17 +75,17 @@ class _Perturbations:
 
     def rows(self, start: int, stop: int) -> Arrays:
         x, y, index = self.context.images(start, stop)
-        made = [self._made(model, x, y, index) for model in self.makers.values()]
-        found = {name: torch.stack([one[name] for one in made], dim=1) for name in made[0]}
-        found |= {"index": index, "label": y, "rank_clean": self._ranks(x, y)[0]}
-        found |= {"spectrum_images": radial_power(x), "frequency_images": mean_frequency(x)}
+        per_maker = [self._made(model, x, y, index) for model in self.makers.values()]
+        measured = {name: torch.stack([arrays[name] for arrays in per_maker], dim=1) for name in per_maker[0]}
+        measured |= {"index": index, "label": y, "rank_clean": self._ranks(x, y)[0]}
+        measured |= {"spectrum_images": radial_power(x), "frequency_images": mean_frequency(x)}
         few = max(0, min(stop, self.settings.pictures) - start)  # of the first images only
-        kept = {"images": eight_bits(x[:few]), "pictures": found.pop("pictures")[:few]}
-        return {name: value.cpu().numpy() for name, value in {**found, **kept}.items()}
+        kept = {"images": eight_bits(x[:few]), "pictures": measured.pop("pictures")[:few]}
+        return {name: value.cpu().numpy() for name, value in {**measured, **kept}.items()}
 
     def conclude(self, arrays: Arrays) -> Conclusion:
-        found = conclude(arrays, self.settings, makers=list(self.makers), judges=self.judges, classes=self.classes)
-        return dataclasses.replace(found, arrays={"frequencies": rings(*self.context.shape[-2:]).numpy()})
+        conclusion = conclude(arrays, self.settings, makers=list(self.makers), judges=self.judges, classes=self.classes)
+        return dataclasses.replace(conclusion, arrays={"frequencies": rings(*self.context.shape[-2:]).numpy()})
 
     @torch.no_grad()
     def _check(self) -> int:
@@ -120,8 +120,8 @@ class _Perturbations:
     def _ranks(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Of each image (N×judges): how many classes each model finds likelier than the label, and its answer."""
         logits = [model(x).float() for model in self.judges.values()]
-        ranks = torch.stack([_rank(one, y) for one in logits], dim=1)
-        return ranks, torch.stack([one.argmax(dim=1) for one in logits], dim=1)
+        ranks = torch.stack([_rank(outputs, y) for outputs in logits], dim=1)
+        return ranks, torch.stack([outputs.argmax(dim=1) for outputs in logits], dim=1)
 
 
 def _rank(logits: Tensor, y: Tensor) -> Tensor:

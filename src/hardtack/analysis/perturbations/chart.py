@@ -58,8 +58,8 @@ def _about(analysed: Sequence[AnalysedRun], *more: str) -> str:
     attack = facts["attack"]
     steps = f" with {attack['steps']} steps" if attack.get("steps") else ""
     models = ", ".join(dict.fromkeys(str(entry.finding.about.get("model") or "") for entry in analysed))
-    made = f"{attack['name']}{steps}, {wording.threat_name(facts['threat'])}"
-    return described(analysed[0].finding, models, made, *more)
+    attacked = f"{attack['name']}{steps}, {wording.threat_name(facts['threat'])}"
+    return described(analysed[0].finding, models, attacked, *more)
 
 
 def _file(analysed: Sequence[AnalysedRun]) -> str:

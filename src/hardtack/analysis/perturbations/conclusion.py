@@ -70,6 +70,6 @@ def _notes(
             )
     useless = [k for k in settings.top if k >= classes]
     if useless:
-        said = " and ".join(f"top-{k}" for k in useless)
-        notes.append(f"with {classes} classes {said} is always right, and is left out")
+        left_out = " and ".join(f"top-{k}" for k in useless)
+        notes.append(f"with {classes} classes {left_out} is always right, and is left out")
     return notes

@@ -92,24 +92,24 @@ class _Saliency:
     def rows(self, start: int, stop: int) -> Arrays:
         x, y, index = self.context.images(start, stop)
         maps = self._saliency(x, y, index)
-        found = {"index": index, "label": y, "concentration": concentration(maps)}
+        measured = {"index": index, "label": y, "concentration": concentration(maps)}
         scores = self._patch_scores(x, maps)
-        found |= {f"patches_{name}": values for name, values in scores.items()}
+        measured |= {f"patches_{name}": values for name, values in scores.items()}
         for a, b in combinations(scores, 2):
             alike = overlap(self._chosen(scores[a]), self._chosen(scores[b]))
-            unknown = found["concentration"].isnan() & (a == "saliency")
-            found[f"overlap_{a}_{b}"] = alike.masked_fill(unknown, torch.nan)
-        return {name: _numpy(value) for name, value in found.items()}
+            unknown = measured["concentration"].isnan() & (a == "saliency")
+            measured[f"overlap_{a}_{b}"] = alike.masked_fill(unknown, torch.nan)
+        return {name: _numpy(value) for name, value in measured.items()}
 
     def conclude(self, arrays: Arrays) -> Conclusion:
-        known = [name for name in CHOICES if f"patches_{name}" in arrays]
+        choices = [name for name in CHOICES if f"patches_{name}" in arrays]
         chance = self.count / self.cells
         scores = _mean("saliency_concentration", arrays["concentration"])
-        for a, b in combinations(known, 2):
+        for a, b in combinations(choices, 2):
             scores += _mean("patch_overlap", arrays[f"overlap_{a}_{b}"], column=f"{a}, {b}")
         scores.append(Score(metric="patch_overlap", value=chance, n=0, column="chance"))
         facts = {
-            "patches": self.count, "of": self.cells, "patch_size": self.size, "chance": chance, "choices": known,
+            "patches": self.count, "of": self.cells, "patch_size": self.size, "chance": chance, "choices": choices,
             "attention": self.kind, "smooth": self.settings.smooth, "class": self.settings.of,
             "occluder": next(iter(self.settings.fingerprints()), None),
         }  # fmt: skip
@@ -145,14 +145,14 @@ class _Saliency:
 
     def _pictures(self) -> Arrays:
         """The first images with their saliency, between nothing and the image's most."""
-        count, found = min(self.settings.shown, self.length), {"shown_x": [], "shown_saliency": []}  # type: ignore[var-annotated]
+        count, batches = min(self.settings.shown, self.length), {"shown_x": [], "shown_saliency": []}  # type: ignore[var-annotated]
         for start in range(0, count, self.at_once):
             x, y, index = self.context.images(start, min(count, start + self.at_once))
             maps = self._saliency(x, y, index)
             most = maps.flatten(1).quantile(0.995, dim=1).clamp_min(1e-30)[:, None, None]
-            found["shown_x"].append((255 * x).round().to(torch.uint8).permute(0, 2, 3, 1))
-            found["shown_saliency"].append((255 * (maps / most).clamp(0, 1)).round().to(torch.uint8))
-        return {name: _numpy(torch.cat(parts)) for name, parts in found.items()} if count else {}
+            batches["shown_x"].append((255 * x).round().to(torch.uint8).permute(0, 2, 3, 1))
+            batches["shown_saliency"].append((255 * (maps / most).clamp(0, 1)).round().to(torch.uint8))
+        return {name: _numpy(torch.cat(parts)) for name, parts in batches.items()} if count else {}
 
 
 # ---------------------------------------------------------------- what is measured
@@ -193,19 +193,19 @@ def overlap(a: Tensor, b: Tensor) -> Tensor:
 
 def received(maps: list[Tensor], layers: list[AttentionLayer], shape: tuple[int, int]) -> Tensor:
     """Attention that each patch receives, mean over layers, heads and queries, on a grid of this shape."""
-    found = []
+    attention = []
     for weights, layer in zip(maps, layers, strict=True):
         if layer.place is None or layer.place.windows > 1:
             continue
         keys = layer.place.keys
-        seen = weights.mean(dim=(1, 2, 3))[:, keys.prefix :].reshape(-1, 1, keys.rows, keys.columns)
-        found.append(_resized(seen, shape)[:, 0])
-    return torch.stack([map_ / map_.sum(dim=(1, 2), keepdim=True) for map_ in found]).mean(dim=0)
+        mean_map = weights.mean(dim=(1, 2, 3))[:, keys.prefix :].reshape(-1, 1, keys.rows, keys.columns)
+        attention.append(_resized(mean_map, shape)[:, 0])
+    return torch.stack([map_ / map_.sum(dim=(1, 2), keepdim=True) for map_ in attention]).mean(dim=0)
 
 
-def _resized(seen: Tensor, shape: tuple[int, int]) -> Tensor:
-    coarser = seen.shape[-2] < shape[0] or seen.shape[-1] < shape[1]
-    return F.interpolate(seen, shape, mode="nearest") if coarser else F.adaptive_avg_pool2d(seen, shape)
+def _resized(maps: Tensor, shape: tuple[int, int]) -> Tensor:
+    coarser = maps.shape[-2] < shape[0] or maps.shape[-1] < shape[1]
+    return F.interpolate(maps, shape, mode="nearest") if coarser else F.adaptive_avg_pool2d(maps, shape)
 
 
 def _heard(model: nn.Module, x: Tensor) -> tuple[Kind | None, list[AttentionLayer], str]:
@@ -232,10 +232,10 @@ def _load(path: str | None, x: Tensor) -> Occluder | None:
 
 def _mean(metric: str, per_image: np.ndarray, *, column: str = "") -> list[Score]:
     """Over the images that have the number; where some have none, images cannot be paired with another run's."""
-    known = per_image[~np.isnan(per_image)]
-    if len(known) == len(per_image):
+    defined = per_image[~np.isnan(per_image)]
+    if len(defined) == len(per_image):
         return [mean_score(metric, per_image, column=column)]
-    return [dataclasses.replace(mean_score(metric, known, column=column), per_image=None)] if len(known) else []
+    return [dataclasses.replace(mean_score(metric, defined, column=column), per_image=None)] if len(defined) else []
 
 
 def _numpy(values: Tensor) -> np.ndarray:

@@ -74,8 +74,8 @@ def _pictures(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any
     if len(drawn) > 1:
         views = [_view(WORDS[name], [(entry, name, entry.name) for entry in drawn]) for name in choices]
     for entry in drawn:
-        known = [name for name in choices if name in entry.finding.facts["choices"]]
-        views.append(_view(entry.name, [(entry, name, WORDS[name]) for name in known]))
+        available = [name for name in choices if name in entry.finding.facts["choices"]]
+        views.append(_view(entry.name, [(entry, name, WORDS[name]) for name in available]))
     below = ["the share of saliency in a tenth of the pixels"]
     if len(choices) > 1:
         below.append("the share of the chosen patches that are among the most salient")
@@ -97,9 +97,9 @@ def _view(name: str, shown: Sequence[tuple[AnalysedRun, str, str]]) -> dict[str,
     rows = []
     for i in range(images):
         label = int(first.arrays["label"][i])
-        said = wording.class_name(str(classes[label] if label < len(classes) else label))
+        label_name = wording.class_name(str(classes[label] if label < len(classes) else label))
         cells = [picture(first.arrays["shown_x"][i]), *(_cell(entry.finding, choice, i) for entry, choice, _ in shown)]
-        rows.append(row(f"image {first.arrays['index'][i]}, {said}", cells))
+        rows.append(row(f"image {first.arrays['index'][i]}, {label_name}", cells))
     columns = [column("image"), *(column(head, entry.run) for entry, _, head in shown)]
     return {"name": name, "file": name, "columns": columns, "rows": rows}
 
@@ -113,10 +113,10 @@ def _cell(finding: Finding, choice: str, i: int) -> dict[str, Any] | None:
             heat_over(image, arrays["shown_saliency"][i] / 255), _share(arrays["concentration"][i], "in a tenth")
         )
     scores = arrays[f"patches_{choice}"][i]
-    said = _share(arrays[f"overlap_saliency_{choice}"][i], "salient")
+    share = _share(arrays[f"overlap_saliency_{choice}"][i], "salient")
     if choice == "attention":
-        return picture(heat_over(image, scores / (scores.max() or 1.0)), said)
-    return picture(covered(image, _highest(scores, finding.facts["patches"]), HIDDEN, strength=0.6), said)
+        return picture(heat_over(image, scores / (scores.max() or 1.0)), share)
+    return picture(covered(image, _highest(scores, finding.facts["patches"]), HIDDEN, strength=0.6), share)
 
 
 def _share(value: float, of: str) -> str:

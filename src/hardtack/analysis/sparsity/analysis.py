@@ -63,8 +63,8 @@ class _Sparsity:
         return len(self.weights)
 
     def rows(self, start: int, stop: int) -> Arrays:
-        found = [self._row(weight.detach().float()) for _, weight in self.weights[start:stop]]
-        return {name: np.stack([row[name] for row in found]) for name in found[0]}
+        measured = [self._row(weight.detach().float()) for _, weight in self.weights[start:stop]]
+        return {name: np.stack([row[name] for row in measured]) for name in measured[0]}
 
     def _row(self, weight: Tensor) -> Arrays:
         size, threshold = weight.abs(), self.settings.threshold

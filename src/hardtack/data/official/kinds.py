@@ -22,7 +22,7 @@ EXTRA_PERTURBATIONS = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class OfficialSet:
     """`images`: in one type and severity (-C), videos of one type (-P), or in all; `side`: of every image."""
 
     title: str
@@ -35,19 +35,19 @@ class Facts:
 _C, _P, _SHIFT = "TYPE/SEVERITY", "TYPE", ""
 
 KINDS = {
-    "cifar10c": Facts("CIFAR-10-C", _C, "https://zenodo.org/record/2535967", images=10_000, side=32),
-    "cifar100c": Facts("CIFAR-100-C", _C, "https://zenodo.org/record/3555552", images=10_000, side=32),
-    "imagenet_c": Facts("ImageNet-C", _C, "https://zenodo.org/record/2235448", images=50_000, side=224),
-    "tiny_imagenet_c": Facts("Tiny-ImageNet-C", _C, "https://zenodo.org/record/2536630", images=10_000, side=64),
-    "corrupted": Facts("corrupted images", _C),
-    "cifar10p": Facts("CIFAR-10-P", _P, "https://github.com/hendrycks/robustness", images=10_000, side=32),
-    "cifar100p": Facts("CIFAR-100-P", _P, "https://github.com/hendrycks/robustness", images=10_000, side=32),
-    "imagenet_p": Facts("ImageNet-P", _P, "https://zenodo.org/record/3565846", images=50_000, side=224),
-    "tiny_imagenet_p": Facts("Tiny-ImageNet-P", _P, "https://zenodo.org/record/2536630", images=10_000, side=64),
-    "imagenet_a": Facts("ImageNet-A", _SHIFT, "https://github.com/hendrycks/natural-adv-examples", images=7_500),
-    "imagenet_r": Facts("ImageNet-R", _SHIFT, "https://github.com/hendrycks/imagenet-r", images=30_000),
-    "imagenet_v2": Facts("ImageNet-V2", _SHIFT, "https://github.com/modestyachts/ImageNetV2", images=10_000),
-    "imagenet_sketch": Facts(
+    "cifar10c": OfficialSet("CIFAR-10-C", _C, "https://zenodo.org/record/2535967", images=10_000, side=32),
+    "cifar100c": OfficialSet("CIFAR-100-C", _C, "https://zenodo.org/record/3555552", images=10_000, side=32),
+    "imagenet_c": OfficialSet("ImageNet-C", _C, "https://zenodo.org/record/2235448", images=50_000, side=224),
+    "tiny_imagenet_c": OfficialSet("Tiny-ImageNet-C", _C, "https://zenodo.org/record/2536630", images=10_000, side=64),
+    "corrupted": OfficialSet("corrupted images", _C),
+    "cifar10p": OfficialSet("CIFAR-10-P", _P, "https://github.com/hendrycks/robustness", images=10_000, side=32),
+    "cifar100p": OfficialSet("CIFAR-100-P", _P, "https://github.com/hendrycks/robustness", images=10_000, side=32),
+    "imagenet_p": OfficialSet("ImageNet-P", _P, "https://zenodo.org/record/3565846", images=50_000, side=224),
+    "tiny_imagenet_p": OfficialSet("Tiny-ImageNet-P", _P, "https://zenodo.org/record/2536630", images=10_000, side=64),
+    "imagenet_a": OfficialSet("ImageNet-A", _SHIFT, "https://github.com/hendrycks/natural-adv-examples", images=7_500),
+    "imagenet_r": OfficialSet("ImageNet-R", _SHIFT, "https://github.com/hendrycks/imagenet-r", images=30_000),
+    "imagenet_v2": OfficialSet("ImageNet-V2", _SHIFT, "https://github.com/modestyachts/ImageNetV2", images=10_000),
+    "imagenet_sketch": OfficialSet(
         "ImageNet-Sketch", _SHIFT, "https://github.com/HaohanWang/ImageNet-Sketch", images=50_889
     ),
 }  # fmt: skip

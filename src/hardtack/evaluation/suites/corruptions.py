@@ -87,10 +87,10 @@ def corruption_views(
 
 
 def _shown(x: Tensor, index: Tensor, how: dict[str, Any], frost: Path | None, jpeg: int | None) -> Tensor:
-    seen = corrupt(
+    corrupted = corrupt(
         x, index, how["type"], how["severity"], constants=how["constants"], seed=how["seed"], frost=frost
     )  # fmt: skip
-    return seen if jpeg is None else compress(seen, jpeg)
+    return corrupted if jpeg is None else compress(corrupted, jpeg)
 
 
 def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...]) -> list[ImageView]:
@@ -118,10 +118,12 @@ def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...
 
 def _how_made(files: OfficialC) -> dict[str, Any]:
     """Whose constants, and of a regenerated set also the rest that its marker says."""
-    made = files.made
-    known: dict[str, Any] = {"constants": "imagenet" if files.kind == "imagenet_c" else "cifar"}
-    known |= {key: value for key, value in made.items() if key in ("constants", "seed", "frost")}
-    return known | ({"jpeg": made["jpeg"]} if made.get("layout") == "folder" and made.get("jpeg") else {})
+    settings = files.made
+    described: dict[str, Any] = {"constants": "imagenet" if files.kind == "imagenet_c" else "cifar"}
+    described |= {key: value for key, value in settings.items() if key in ("constants", "seed", "frost")}
+    return described | (
+        {"jpeg": settings["jpeg"]} if settings.get("layout") == "folder" and settings.get("jpeg") else {}
+    )
 
 
 @dataclass(frozen=True)
@@ -192,14 +194,14 @@ def corruption_results(measurement: Measurement) -> list[Result]:
         right = columns[f"correct@{view.name}"]
         low, high = wilson(int(right.sum()), len(right))
         certainty = columns[f"certainty@{view.name}"]
-        told = {
+        extra = {
             "confidence": float(columns[f"confidence@{view.name}"].mean()),
             "calibration_error": calibration_error(certainty, right),
         }
         results.append(
             Result(
                 metric="corrupted_accuracy", value=float(right.mean()), low=low, high=high, attack=view.name,
-                attack_settings=view.settings, **{**shared, "extra": {**shared["extra"], **told}},
+                attack_settings=view.settings, **{**shared, "extra": {**shared["extra"], **extra}},
             )
         )  # fmt: skip
     return results + _sums(views, columns, shared)
@@ -249,8 +251,8 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
 
 def _words(types: Sequence[str], severities: Sequence[int], how: Mapping[str, Any]) -> str:
     """`15 common types × 5 severities, frost drawn, JPEG 85`, or which types where they are few."""
-    known = {COMMON: "15 common types", WITHOUT_NOISE: "12 common types without noise"}
-    named = known.get(tuple(types)) or (", ".join(types) if len(types) <= 3 else f"{len(types)} types")
+    groups = {COMMON: "15 common types", WITHOUT_NOISE: "12 common types without noise"}
+    named = groups.get(tuple(types)) or (", ".join(types) if len(types) <= 3 else f"{len(types)} types")
     depth = "5 severities" if list(severities) == [1, 2, 3, 4, 5] else f"severity {', '.join(map(str, severities))}"
     drawn = "frost" in types and "procedural" in str(how.get("overlays", how.get("frost", "")))
     special = ["frost drawn"] * drawn + ([f"JPEG {how['jpeg']}"] if "jpeg" in how else [])

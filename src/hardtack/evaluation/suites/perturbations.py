@@ -113,16 +113,16 @@ class StoredFlipView(View):
         count, last = self.files.count(self.name), int(index.max())
         if last >= count:
             raise UserError(f"{self.name} has {count} videos, the data has an image numbered {last}")
-        seen: list[tuple[Tensor, Tensor]] = []
-        held: list[Tensor] = []
+        scored: list[tuple[Tensor, Tensor]] = []
+        frames: list[Tensor] = []
         for video, label in zip(self._videos(index.tolist()), y.tolist(), strict=True):
             self._check(video, label, x)
-            held.append(video.frames)
-            if sum(map(len, held)) >= verifier.batch_size:
-                seen += self._judged(verifier, held, x.device)
-                held = []
-        seen += self._judged(verifier, held, x.device)
-        flips, distance = zip(*seen, strict=True)
+            frames.append(video.frames)
+            if sum(map(len, frames)) >= verifier.batch_size:
+                scored += self._judged(verifier, frames, x.device)
+                frames = []
+        scored += self._judged(verifier, frames, x.device)
+        flips, distance = zip(*scored, strict=True)
         return _columns(self.name, torch.cat(flips), torch.cat(distance))
 
     def _videos(self, rows: list[int]) -> Iterator[Video]:
@@ -147,7 +147,10 @@ class StoredFlipView(View):
         if not videos:
             return []
         ranked = best(finite_logits(verifier, torch.cat(videos).to(device).float() / 255, self.name))
-        return [flips_and_distance(one[:, None], self.name) for one in ranked.split([len(video) for video in videos])]
+        return [
+            flips_and_distance(video_ranks[:, None], self.name)
+            for video_ranks in ranked.split([len(video) for video in videos])
+        ]
 
 
 def best(logits: Tensor) -> Tensor:
@@ -163,8 +166,8 @@ def flips_and_distance(ranked: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """
     later, before = ranked[1:], ranked[:1] if against(name) == "first" else ranked[:-1]
     flips = (later[..., 0] != before[..., 0]).sum(dim=0)
-    found = before[..., :, None] == later[..., None, :]
-    place = torch.where(found.any(dim=-1), found.to(torch.uint8).argmax(dim=-1), TOP)
+    matches = before[..., :, None] == later[..., None, :]
+    place = torch.where(matches.any(dim=-1), matches.to(torch.uint8).argmax(dim=-1), TOP)
     moved = (place - torch.arange(ranked.shape[-1], device=ranked.device)).abs().sum(dim=(0, -1))
     return flips.cpu().double() / len(later), moved.cpu().double() / len(later)
 
@@ -197,9 +200,9 @@ def official_sequences(path: str, types: tuple[str, ...]) -> list[View]:
 
 
 def _chosen(words: tuple[str, ...], ten: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
-    known = (*ten, *(name for name in extra if name not in ten))
-    groups = {"common": ten, "noise": [name for name in ten if "noise" in name], "all": known}
-    return chosen_types(words, known=known, groups=groups, noun="perturbation")
+    names = (*ten, *(name for name in extra if name not in ten))
+    groups = {"common": ten, "noise": [name for name in ten if "noise" in name], "all": names}
+    return chosen_types(words, known=names, groups=groups, noun="perturbation")
 
 
 def _family(kind: str) -> str:

@@ -71,7 +71,7 @@ def _validation(runs: Sequence[Run], by: str) -> dict[str, Any]:
             name = f"{run.label}, {field}"
             series.append(_series(number, name, points, dash=field == "robust", warned=marked))
         rows += _best_and_last(run)
-    caption = "solid: clean · dashed: robust" + (" · ▲ warned" if any(one["warned"] for one in series) else "")
+    caption = "solid: clean · dashed: robust" + (" · ▲ warned" if any(curve["warned"] for curve in series) else "")
     table = numbers(["Run", "Best epoch", "clean", "robust", "Last epoch", "clean", "robust"], rows)
     return _chart("validation", "Validation accuracy", series, by, kind="percent", caption=caption, table=table)
 
@@ -81,16 +81,16 @@ def _best_and_last(run: Run) -> list[list[str]]:
     if not epochs:
         return []
     best, last = max(epochs, key=lambda epoch: epoch.score), epochs[-1]
-    cells = [[f"{one.epoch:g}", wording.number(one.clean), wording.number(one.robust)] for one in (best, last)]
+    cells = [[f"{entry.epoch:g}", wording.number(entry.clean), wording.number(entry.robust)] for entry in (best, last)]
     return [[run.label, *cells[0], *cells[1]]]
 
 
 def _seen_and_held_out(runs: Sequence[Run]) -> dict[str, Any]:
     series = []
     for number, run in enumerate(runs):
-        both = [one for one in epochs_of(run) if one.robust is not None and one.seen_robust is not None]
+        both = [epoch for epoch in epochs_of(run) if epoch.robust is not None and epoch.seen_robust is not None]
         for dash, word in enumerate(("training", "validation")):
-            points = [[one.epoch, float((one.robust if dash else one.seen_robust) or 0)] for one in both]
+            points = [[epoch.epoch, float((epoch.robust if dash else epoch.seen_robust) or 0)] for epoch in both]
             if points:
                 series.append(_series(number, f"{run.label}, {word}", points, dash=bool(dash)))
     caption = (
@@ -117,8 +117,12 @@ def _gap(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _gaps(epochs: Sequence[Epoch], word: str) -> Points:
-    pairs = [(one.epoch, getattr(one, f"seen_{word}"), getattr(one, word)) for one in epochs]
-    return [[epoch, seen - held_out] for epoch, seen, held_out in pairs if seen is not None and held_out is not None]
+    pairs = [(entry.epoch, getattr(entry, f"seen_{word}"), getattr(entry, word)) for entry in epochs]
+    return [
+        [epoch, on_training - held_out]
+        for epoch, on_training, held_out in pairs
+        if on_training is not None and held_out is not None
+    ]
 
 
 def _points_of(gaps: Points) -> str:
@@ -139,7 +143,7 @@ def _parts(runs: Sequence[Run]) -> dict[str, str]:
 def _logged(field: str, title: str, runs: Sequence[Run], by: str, *, small: bool = True) -> dict[str, Any]:
     series = [_series(number, run.label, _points(lines_of(run, "train"), by, field)) for number, run in enumerate(runs)]
     kind: Scale = "percent" if field.endswith(("accuracy", "share")) else "number"
-    shown = [one | {"marks": one["marks"] and not small} for one in series if one["points"]]
+    shown = [line | {"marks": line["marks"] and not small} for line in series if line["points"]]
     return _chart(field, title, shown, by, kind=kind, small=small)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from hardtack.report.figures.sheet import WIDTH
-from hardtack.report.mask_snapshots import MaskSnapshots, covered
+from hardtack.report.mask_snapshots import RunMasks, covered
 
 ROWS = 6
 HIDDEN = (213, 94, 0)
 
 
-def mask_snapshots_figure(run_masks: MaskSnapshots) -> Figure:
+def mask_snapshots_figure(run_masks: RunMasks) -> Figure:
     rows, columns = min(ROWS, len(run_masks.images)), len(run_masks.epochs)
     tile = min(1.0, WIDTH / columns)
     figure = Figure(figsize=(tile * columns, tile * rows + 0.25), layout="constrained")
