@@ -1,4 +1,4 @@
-"""Data of fewer classes than the model has: ImageNet-A shows 200 of ImageNet's 1000, and only these may be answered."""
+"""Data with fewer classes than the model: ImageNet-A has 200 of ImageNet's 1000, and only these can be predicted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hardtack.data import Dataset
 
 
 class ClassSubset(nn.Module):
-    """A model whose answer has to be one of `classes` (int64, ascending): logits N×len(classes)."""
+    """A model restricted to `classes` (int64, ascending): it returns only their logits, N×len(classes)."""
 
     classes: Tensor
 
@@ -29,7 +29,7 @@ class ClassSubset(nn.Module):
 
 
 def class_subset(model: nn.Module, data: Any) -> tuple[nn.Module, Any]:
-    """Model and data with one set of classes; both as they are where the data shows all of its own."""
+    """Model and data restricted to the classes that occur in the data; unchanged if all classes occur."""
     chosen = data.class_subset if isinstance(data, Dataset) else None
     if chosen is None:
         return model, data

@@ -1,7 +1,7 @@
-"""When a number must be refused, and when it must carry a warning.
+"""Checks of models, inputs and attacks: which measurements are refused, and which results carry a flag.
 
-A refusal is a UserError before any number is made; a flag is stored and printed with the number. Red means
-that the number should not be believed as it stands, yellow that it needs a second look.
+A refusal is a UserError before anything is measured. A flag is stored and printed with the result. Red means that the
+result should not be trusted, yellow that it needs a closer look.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def flag(level: str, code: str, message: str) -> Flag:
 
 
 def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> None:
-    """Images N×3×H×W in [0,1], one label in range for each."""
+    """Refuse anything but images N×3×H×W in [0,1] with one valid label each."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise UserError(f"images and labels must be tensors, found {type(x).__name__} and {type(y).__name__}")
     if x.ndim == 4 and len(x) == 0:
@@ -47,9 +47,9 @@ def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> Non
 
 
 def check_logits(logits: Tensor, y: Tensor, *, votes: int = 1) -> None:
-    """Finite logits, not probabilities, for at least as many classes as there are labels.
+    """Refuse anything but finite logits (no probabilities) with a logit for every label.
 
-    With `votes` they are logarithms of mean probabilities, which may be −inf.
+    With several `votes` they are logarithms of mean probabilities, which may be −inf.
     """
     if votes > 1:
         logits = logits.clamp_min(-1e4)
@@ -68,7 +68,7 @@ def check_logits(logits: Tensor, y: Tensor, *, votes: int = 1) -> None:
 
 @torch.no_grad()
 def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor, *, random_expected: bool = False) -> list[Flag]:
-    """Flags for outputs that change by themselves or with the other images of the batch, and for inner optimisation."""
+    """Flags for outputs that are random, depend on the other images of the batch, or need gradients to compute."""
     scale = logits.abs().amax().clamp_min(1e-12)
     flags = []
     with _gradients_counted() as calls:
@@ -78,14 +78,16 @@ def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor, *, random_expec
         flags.append(flag("red", "dynamic", message + "; accuracy under attack may be far too high"))
     if (again - logits).abs().amax() / scale > 1e-4:
         if not random_expected:
-            message = "two passes over the same images differ; the number is one draw"
-            hint = "; accuracy under attack is averaged over draws by suite=autoattack version=rand"
+            message = "two passes over the same images give different logits; the result is a single random draw"
+            hint = "; suite=autoattack version=rand averages the accuracy under attack over several draws"
             flags.append(flag("red", "random_outputs", message + hint))
     elif len(x) > 1:
         probe = x[: min(4, len(x))]
         alone = torch.cat([model(image[None]).float() for image in probe])
         if (alone - logits[: len(probe)]).abs().amax() / scale > 1e-3:
-            message = "logits of an image depend on the others of its batch; the number depends on the batch size"
+            message = (
+                "the logits of an image depend on the other images of its batch; the result depends on the batch size"
+            )
             flags.append(flag("red", "batch_dependent", message))
     if (logits - logits[:1]).abs().amax() <= 1e-6 * scale and len(x) > 1 and (x - x[:1]).abs().amax() > 0:
         flags.append(flag("red", "constant_outputs", "the logits do not depend on the image"))
@@ -94,40 +96,40 @@ def check_behaviour(model: nn.Module, x: Tensor, logits: Tensor, *, random_expec
 
 @contextlib.contextmanager
 def _gradients_counted() -> Iterator[list[int]]:
-    """How often gradients are asked for inside the block, by whatever door of torch.autograd."""
-    calls, doors = [0], {name: getattr(torch.autograd, name) for name in ("grad", "backward")}
+    """Count the calls of torch.autograd.grad and torch.autograd.backward inside the block."""
+    calls, functions = [0], {name: getattr(torch.autograd, name) for name in ("grad", "backward")}
 
-    def counting(door: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(*args: Any, **named: Any) -> Any:
+    def counting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **named: Any) -> Any:
             calls[0] += 1
-            return door(*args, **named)
+            return function(*args, **named)
 
-        return ask
+        return counted
 
-    for name, door in doors.items():
-        setattr(torch.autograd, name, counting(door))
+    for name, function in functions.items():
+        setattr(torch.autograd, name, counting(function))
     try:
         yield calls
     finally:
-        for name, door in doors.items():
-            setattr(torch.autograd, name, door)
+        for name, function in functions.items():
+            setattr(torch.autograd, name, function)
 
 
 def search_flags(columns: Mapping[str, np.ndarray], *, random: bool = False) -> list[Flag]:
-    """Flags from what the attack saw on each image (the verdict columns of `suite`).
+    """Flags from the verdict columns of the attacks.
 
-    A `random` model contradicts itself: what it took back is no fault of the attack or of the precision.
+    A `random` model may not confirm a success that was real; this is not a fault of the attack or of the precision.
     """
     flags, attacked = [], columns["attacked"]
     survivors = attacked & columns["robust"]
     zero = columns["zero_gradient"].sum() / max(attacked.sum(), 1)
     if zero > 0.01:
-        message = f"the gradient is zero or NaN on {zero:.0%} of the attacked images: masked or saturated"
+        message = f"the gradient is zero or NaN on {zero:.0%} of the attacked images: it is masked or saturated"
         flags.append(flag("red", "zero_gradient", message + "; try attack.loss=margin or a gradient-free attack"))
     broken = columns["not_finite"].sum() / max(attacked.sum(), 1)
     if broken > 0:
         message = (
-            f"NaN or infinite logits on the way to {broken:.1%} of the attacked images: they were not attacked well"
+            f"NaN or infinite logits during the attack on {broken:.1%} of the images: these were not attacked properly"
         )
         flags.append(flag("red", "not_finite", message))
     unverified = columns["unverified"].sum() / max(attacked.sum(), 1)
@@ -136,17 +138,19 @@ def search_flags(columns: Mapping[str, np.ndarray], *, random: bool = False) -> 
         flags.append(flag("yellow", "unverified", message + "; try runtime.precision=fp32"))
     silent = int(columns["silent_success"].sum())
     if silent and not random:
-        message = f"on {silent} surviving images the model was fooled on the way, but the attack returned another image"
+        message = (
+            f"on {silent} images the attack found a misclassified point, but returned another, correctly classified one"
+        )
         flags.append(flag("red", "silent_success", message + ": the attack keeps the wrong iterate"))
     flat = (columns["flat_loss"] & survivors).sum() / max(survivors.sum(), 1)
     if flat > 0.1:
-        message = f"on {flat:.0%} of the surviving images the loss never rose above its start"
+        message = f"on {flat:.0%} of the images that remain correct the loss never rose above its initial value"
         flags.append(flag("yellow", "flat_loss", message + ": the attack may be failing"))
     return flags
 
 
 def other_classes(expected: int | None, outputs: int) -> list[Flag]:
-    """Labels are compared by number: 10 classes of data against 1000 of a model mean what their order says."""
+    """A flag if data and model have different numbers of classes, because labels are compared by number."""
     if expected is None or expected == outputs:
         return []
     message = f"the data has {expected} classes and the model {outputs}; labels were compared by their numbers"
@@ -158,7 +162,7 @@ NEW_HEAD = flag("red", "untrained", "the model's head is new: its weights were t
 
 
 def class_names(trained: Sequence[str] | None, evaluated: Sequence[str]) -> list[Flag]:
-    """A run's classes against those of the data it is measured on, name by name."""
+    """A flag if the class names of the run differ from those of the data."""
     if trained is None or list(trained) == list(evaluated):
         return []
     pairs = [f"{a} → {b}" for a, b in zip(trained, evaluated, strict=False) if a != b]
@@ -167,7 +171,7 @@ def class_names(trained: Sequence[str] | None, evaluated: Sequence[str]) -> list
 
 
 def fallbacks(num_classes: int, stages: Sequence[Any]) -> list[Flag]:
-    """What attacks do instead of what they were asked for, because there are too few classes."""
+    """Flags for attacks that change their loss or their targets because the model has too few classes."""
     notes = []
     for stage in stages:
         attack = stage.attack
@@ -178,12 +182,12 @@ def fallbacks(num_classes: int, stages: Sequence[Any]) -> list[Flag]:
             kind = "the targeted dlr loss" if targets else "dlr"
             notes.append(f"{kind} needs {needed} classes, the model has {num_classes}: margin was used")
         if targets > num_classes - 1:
-            notes.append(f"{targets} target classes were asked for, there are {num_classes - 1} wrong ones")
+            notes.append(f"the attack has {targets} target classes, but there are only {num_classes - 1} wrong classes")
     return [flag("yellow", "few_classes", note) for note in dict.fromkeys(notes)]
 
 
 def black_box_flags(broken_by: Mapping[str, int], trials: Mapping[str, Sequence[str]], n: int) -> list[Flag]:
-    """Square succeeding after white-box attacks have failed: their gradients led astray. `trials`: stages by threat."""
+    """A flag if Square breaks images after gradient attacks have failed. `trials`: the stages of each threat."""
     broken = sum(broken_by.get(f"square {threat}", 0) for threat, stages in trials.items() if _square_follows(stages))
     if broken <= 0.002 * n:
         return []
@@ -200,7 +204,7 @@ def _square_follows(stages: Sequence[str]) -> bool:
 def look_first(
     model: nn.Module, x: Tensor, y: Tensor, runtime: Runtime, *, classes: int | None, random_expected: bool
 ) -> tuple[Tensor, list[Flag]]:
-    """Refusals and flags from a few images, and their logits; `classes` is how many the data has, where it says."""
+    """Checks on a few images, and their logits; `classes` is the number of classes of the data, if known."""
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
     with preserve_state(model), runtime.arithmetic("fp32"), torch.no_grad():
         clean = model(x).float()

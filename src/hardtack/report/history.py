@@ -1,4 +1,4 @@
-"""What a run wrote down while it was trained, read for people: judged epochs, what was seen in them, warnings."""
+"""The training log of a run, prepared for the report: validated epochs, accuracies on training images, warnings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARNINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Epoch:
-    """Accuracies on the validation split, and on the training images seen in the epoch before it was judged."""
+    """Accuracies on the validation split, and on the training images of the epoch before the validation (`seen_…`)."""
 
     epoch: float
     score: float
@@ -28,7 +28,7 @@ class Epoch:
 
 
 def epochs_of(run: Run) -> list[Epoch]:
-    """The judged epochs in their order; lines that lack their place or every accuracy are passed over."""
+    """The validated epochs in order. Lines without an epoch or without any accuracy are skipped."""
     training = {key: _seen(run, key) for key in ("accuracy", "robust_accuracy")}
     epochs = []
     for line in lines_of(run, "validation"):
@@ -49,7 +49,7 @@ def epochs_of(run: Run) -> list[Epoch]:
 
 
 def said_warnings(run: Run) -> list[tuple[dict[str, Any], str]]:
-    """The lines of kind "warning", each with the words for it."""
+    """The lines of kind "warning", each with its text for the reader."""
     lines = [line for line in lines_of(run, "warning") if isinstance(line.get("warning"), str)]
     return [(line, WARNINGS.get(line["warning"], line["warning"].replace("_", " "))) for line in lines]
 
@@ -63,7 +63,7 @@ def is_number(value: Any) -> bool:
 
 
 def _seen(run: Run, field: str) -> dict[int, float]:
-    """Epoch → the mean over its steps; a line stands for the steps since the line before."""
+    """Epoch → the mean over its steps. A line represents the steps since the previous line."""
     sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     before = 0.0
     for line in lines_of(run, "train"):

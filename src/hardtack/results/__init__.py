@@ -1,4 +1,4 @@
-"""What we know and how: records of measured numbers, the run folders they live in, and their tables."""
+"""Records of measured numbers, the run folders that store them, and tables of comparable results."""
 
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.results.distinguish import distinguish

@@ -95,7 +95,7 @@ def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
 
 
 def _key(result: Result) -> tuple[object, ...]:
-    """What must agree. Clean accuracy does not depend on the suite that measured it, and is compared once."""
+    """The key that must be equal. Clean accuracy does not depend on the suite that measured it: it is compared once."""
     if result.metric == CLEAN and not result.protocol:
         return CLEAN, result.data, result.n, result.data_description
     return *comparable(result), result.extra.get("column")
@@ -123,7 +123,7 @@ def _nothing(runs: list[Run], metric: str | None) -> str:
 
 
 def _labels(results: list[Result]) -> list[str]:
-    """What each number is about; where several agree in that, the settings that distinguish them are added."""
+    """A description of each number; if several are equal, the settings that distinguish them are added."""
     labels = [_label(result) for result in results]
     same_label: dict[str, list[int]] = {}
     for place, label in enumerate(labels):

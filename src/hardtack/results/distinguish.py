@@ -1,4 +1,4 @@
-"""What tells settings apart, in the words that set them."""
+"""The settings in which several configurations differ, as text for labels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from hardtack.base.config import flat
 
 
 def distinguish(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """For each of them as few as tell it from the others: `disturb=corrupt`. None was left open, and is not said.
+    """For each configuration a short text such as `disturb=corrupt` that distinguishes it from the others.
 
-    A setting is taken where it parts some that those before it leave alike: of two attacks the name, not all they have.
+    A setting is included only if it distinguishes configurations that agree in all settings included before it: for two
+    attacks the name is enough. Settings with the value None are not printed.
     """
     flattened = [flat(entry) for entry in settings]
     taken: list[str] = []
@@ -29,7 +30,7 @@ def _kinds(flattened: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
 
 
 def _said(value: Any) -> str:
-    """As it is written on the command line: `[3,5]`, `[block,residual]`."""
+    """The value as written on the command line: `[3,5]`, `[block,residual]`."""
     if isinstance(value, list):
         return f"[{','.join(map(_said, value))}]"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What an analysis left in a run folder: `analysis/<id>.json` says what it is, `analysis/<id>.npz` holds its arrays."""
+"""Findings: what an analysis stores in a run folder, `analysis/<id>.json` with arrays in `analysis/<id>.npz`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hardtack.results.record import Result
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """An analysis of one model: `results` with intervals, `arrays` by name, `facts` and `notes` in words.
+    """The finding of an analysis of one model: `results` with intervals, `arrays` by name, `facts`, and `notes`.
 
-    `about` has what a caption says: run, model, checkpoint, data, n, seconds, created, device.
+    `about` has the values for captions: run, model, checkpoint, data, n, seconds, created, device.
     """
 
     id: str
@@ -36,7 +36,7 @@ class Finding:
     results: tuple[Result, ...] = field(default=(), repr=False)
 
     def of(self, metric: str, column: str = "") -> Result | None:
-        """The result of this metric, and of this layer or class where there are several."""
+        """The result of this metric; `column` is the layer or class if the metric has several results."""
         matches = (
             result for result in self.results if result.metric == metric and result.extra.get("column", "") == column
         )
@@ -66,27 +66,27 @@ def _spoken(result: Result) -> str:
 
 
 def finding_path(run_dir: str | Path, id: str) -> Path:
-    """The record of a finished analysis; its arrays are beside it."""
+    """The path of the record of a finished analysis; the file of its arrays is beside it."""
     return Path(run_dir) / "analysis" / f"{id}.json"
 
 
 def write_finding(run_dir: str | Path, id: str, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Path:
-    """Write a finished analysis. The record comes last: its presence says that the analysis is complete."""
+    """Write a finished analysis. The record is written last: its presence means that the analysis is complete."""
     path = finding_path(run_dir, id)
     write_arrays(path.with_suffix(".npz"), arrays)
     return write_text(path, json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def finding_files(run_dir: str | Path) -> list[Path]:
-    """The records of finished analyses."""
+    """The paths of the records of all finished analyses."""
     return sorted(Path(run_dir).glob("analysis/*.json"))
 
 
 def read_finding(path: Path, results: Sequence[Result]) -> Finding:
-    """One of them; `results` are the run's, of which it takes its own."""
+    """Read one finding; `results` are all results of the run, from which it selects its own."""
     arrays = path.with_suffix(".npz")
     if not zipfile.is_zipfile(arrays):
-        raise UserError(f"{arrays} is missing or damaged: repeat the analysis to have it again")
+        raise UserError(f"{arrays} is missing or damaged: run the analysis again")
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         return Finding(
@@ -100,11 +100,11 @@ def read_finding(path: Path, results: Sequence[Result]) -> Finding:
             results=tuple(result for result in results if result.evaluation == path.stem),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no record of an analysis ({error}): repeat it to have it again") from None
+        raise UserError(f"{path} is not a valid record of an analysis ({error}): run the analysis again") from None
 
 
 class _Stored(Mapping[str, np.ndarray]):
-    """Arrays of a file, read when the first is asked for: a page of many runs needs few of them."""
+    """The arrays of a file, which is read on the first access: a report of many runs needs only a few of them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,6 +1,6 @@
-"""Results side by side, but only where that is fair: tables of comparable numbers, and curves over eps.
+"""Tables of comparable results, and curves over eps. Only results that were measured in the same way share a table.
 
-Plain values, from which the page, the card and the figures are all drawn.
+These are plain values, from which the page, the card and the figures are drawn.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CLEAN = "clean_accuracy"
 ONE_VIEW = "corrupted_accuracy"
 AREA = "robustness_area"
 PROTOCOL = "protocol"
-ANALYSIS = "analysis"  # the suite of numbers that explain; each analysis has charts of its own
-REPORTED = "reported"  # the source of numbers that were read somewhere, not measured here
+ANALYSIS = "analysis"  # the suite of results of analyses, which have their own charts
+REPORTED = "reported"  # the source of numbers that were imported, not measured here
 SWEEPS = ("sweep", "curve")
 
 
@@ -67,17 +67,17 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A metric of one run against eps, ascending; starts at the clean accuracy where that was measured."""
+    """A metric of one run against eps, in ascending order. It starts with the clean accuracy if that was measured."""
 
     run: str
     checkpoint: str | None
     points: list[Point]
-    area: Result | None = None  # the mean over all radii, where it was measured
+    area: Result | None = None  # the mean over all radii, if it was measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurveSet:
-    """Curves that may share one chart."""
+    """Comparable curves, which share one chart."""
 
     norm: str
     metric: str
@@ -90,7 +90,7 @@ class CurveSet:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolRow:
-    """What one checkpoint of one run came to, by column; a column that could not be measured is absent."""
+    """The results of one checkpoint of one run, by column. A column that could not be measured is absent."""
 
     run: str
     checkpoint: str | None
@@ -99,7 +99,7 @@ class ProtocolRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ProtocolTable:
-    """A paper's table as its protocol orders it: `columns` in their places, rows as the runs come."""
+    """The table of a protocol: `columns` in the order of the protocol, rows in the order of the runs."""
 
     protocol: str
     data: str
@@ -112,9 +112,9 @@ class ProtocolTable:
 def leaderboard(runs: Sequence[Run]) -> list[Table]:
     """Tables of comparable results in the order of their metrics, the fullest first, those only reported last.
 
-    Rows stand by their first column, then by clean accuracy, best first.
-    Sweeps are curves and appear in `curves`, protocols in `protocol_tables`. Clean accuracies stand beside the
-    attacked ones of the same checkpoint on the same images; those without any get a table of their own.
+    Rows are sorted by their first column, then by clean accuracy, best first. Sweeps are in `curves`, protocols in
+    `protocol_tables`. A clean accuracy is shown in the row of the same checkpoint on the same images; clean accuracies
+    without attacked ones have their own table.
     """
     groups: dict[tuple[Any, ...], dict[tuple[Any, ...], Row]] = defaultdict(dict)
     shown: set[tuple[Any, ...]] = set()
@@ -127,7 +127,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
             rows = groups[same_table(result)]
             clean = _clean_beside(result, run.results)
             key = _row_key(run, result)
-            cells = {**(rows[key].cells if key in rows else {}), result.threat: result}  # the newest wins
+            cells = {**(rows[key].cells if key in rows else {}), result.threat: result}  # the newest result is used
             rows[key] = Row(run=run.label, checkpoint=result.checkpoint, clean=clean, cells=cells)
             shown.add((*key, result.data, result.n, result.data_description))
     tables = [_table(list(rows.values())) for rows in groups.values()]
@@ -136,7 +136,7 @@ def leaderboard(runs: Sequence[Run]) -> list[Table]:
 
 
 def protocol_tables(runs: Sequence[Run]) -> list[ProtocolTable]:
-    """One table per protocol, version and set of images; rows share one where every column of both compares."""
+    """One table per protocol, version and set of images. Rows share a table if all of their columns are comparable."""
     tables: dict[str, list[dict[tuple[Any, ...], ProtocolRow]]] = defaultdict(list)
     for run in runs:
         by_row: dict[tuple[Any, ...], list[Result]] = defaultdict(list)
@@ -154,9 +154,9 @@ def protocol_tables(runs: Sequence[Run]) -> list[ProtocolTable]:
 
 
 def _fits(cells: dict[str, Result], rows: Iterable[ProtocolRow]) -> bool:
-    """Whether a row may stand below others: every column on the same images and measured the same way.
+    """Whether a row belongs to a table: every shared column has the same images and was measured in the same way.
 
-    Only the precision of the search may differ: its verdicts are all of fp32.
+    Only the precision of the search may differ, because all verdicts are confirmed in fp32.
     """
 
     def about(result: Result) -> tuple[Any, ...]:
@@ -202,7 +202,7 @@ def distinct_flags(results: Iterable[Result]) -> list[dict[str, Any]]:
 
 
 def source_of(result: Result) -> str:
-    """Where a number or its images come from: official or regenerated files, or reported by others."""
+    """The source of a number or its images: official or regenerated files, or reported by others."""
     return str(result.extra.get("source", ""))
 
 
@@ -310,7 +310,7 @@ def _protocol_table(rows: list[ProtocolRow]) -> ProtocolTable:
 
 
 def _common(results: list[Result]) -> Result:
-    """The first result with only what all of them share: step sizes may follow eps along a sweep."""
+    """The first result, reduced to the settings that all of them share (step sizes may depend on eps in a sweep)."""
     first = results[0]
     settings = {
         key: value

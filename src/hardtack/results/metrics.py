@@ -153,13 +153,13 @@ def mean_corrupted_accuracy(result: Result, columns: Columns) -> Any:
 
 @metrics.register("mean_corruption_error", title="mCE", order=3)
 def mean_corruption_error(result: Result, columns: Columns) -> Any:
-    """Errors in units of AlexNet's, averaged over types."""
+    """Errors relative to AlexNet's, averaged over types."""
     return _in_units(result, columns)
 
 
 @metrics.register("relative_corruption_error", title="Relative mCE", order=4)
 def relative_corruption_error(result: Result, columns: Columns) -> Any:
-    """What corruptions add to the clean error, in units of what they add to AlexNet's."""
+    """The increase of the error under corruptions, relative to AlexNet's increase."""
     return _in_units(result, columns)
 
 
@@ -169,7 +169,7 @@ def _mean_of(columns: Columns, start: str) -> np.ndarray:
 
 
 def _in_units(result: Result, columns: Columns) -> np.ndarray:
-    """Errors in units of another model's, type by type; with `clean` among the units, what is added to that error."""
+    """Errors relative to those of another model, type by type; with `clean` in `units`, of the increase."""
     units = dict(result.extra["units"])
     other = units.pop("clean", None)
     own = 0.0 if other is None else 1 - columns["clean_correct"].astype(float)
@@ -194,7 +194,7 @@ def mean_flip_probability(result: Result, columns: Columns) -> Any:
 
 @metrics.register("mean_flip_rate", title="mFR", order=6)
 def mean_flip_rate(result: Result, columns: Columns) -> Any:
-    """Flip probabilities in units of AlexNet's, averaged over types."""
+    """Flip probabilities relative to AlexNet's, averaged over types."""
     units = result.extra["units"]
     return np.mean([columns[f"flips@{name}"] / unit for name, unit in units.items()], axis=0)
 

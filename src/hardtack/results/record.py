@@ -1,6 +1,6 @@
-"""A Result: one number with its interval, the protocol that made it, and where it came from.
+"""A Result: one number with its interval, how it was measured, and its provenance.
 
-Plain numbers and text only, so that a line of `results.jsonl` can be read in ten years without hardtack.
+It has only plain numbers and text, so that a line of `results.jsonl` can be read without hardtack.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "paired",
 
 LEVELS = ("red", "yellow")
 
-# Settings that change how an attack is run but not what it measures, or that `threat` already says.
+# Settings that do not change what an attack measures, or that `threat` already contains.
 INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "compile", "eps", "threat"})
 
 
@@ -27,7 +27,7 @@ INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "
 class Result:
     """One number. `value`, `low` and `high` of an accuracy are fractions in [0, 1].
 
-    One that others measured has `extra["source"] == "reported"`, and n = 0 where it is not said how many images.
+    A number reported by others has `extra["source"] == "reported"`, and n = 0 if the number of images is not known.
     A flag is `{"level": "red" | "yellow", "code": …, "message": …}`; a bare string becomes a yellow one.
     """
 
@@ -60,7 +60,7 @@ class Result:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Frozen values are set through object: this makes every record equal to its own JSON.
+        # Values are converted so that every record equals the record read from its own JSON.
         for name in ("attack_settings", "versions", "extra"):
             object.__setattr__(self, name, _plain(getattr(self, name)))
         object.__setattr__(self, "flags", tuple(_flag(flag) for flag in self.flags))
@@ -94,15 +94,15 @@ def from_json(line: str) -> Result:
 
 
 def comparable(result: Result) -> tuple[Any, ...]:
-    """Two results may stand in one column exactly when their keys are equal.
+    """The key of comparable results: two results may share a column exactly if their keys are equal.
 
-    `extra["source"]` ("official" or "regenerated" files, or "reported") is part of the key: these never mix.
+    `extra["source"]` ("official" or "regenerated" files, or "reported") is part of the key.
     """
     return (*same_table(result), result.threat)
 
 
 def same_table(result: Result) -> tuple[Any, ...]:
-    """`comparable` without the threat: the columns of one table differ in nothing else."""
+    """`comparable` without the threat: the columns of one table differ only in the threat."""
     settings = _essential(result.attack_settings)
     return (
         result.metric,
@@ -130,7 +130,7 @@ def _is_required(item: dataclasses.Field[Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Lists for tuples, Python numbers for numpy's, text for the rest: what JSON would give back."""
+    """The value as JSON would return it: lists for tuples, Python numbers for numpy's, text for other types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -138,7 +138,7 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        # JSON has no infinity; as text it survives, and comparing it still works.
+        # JSON has no infinity: it is stored as text, which can still be compared.
         return float(value) if math.isfinite(value) else str(value)
     if hasattr(value, "tolist"):
         return _plain(value.tolist())

@@ -78,7 +78,7 @@ def _reported(file: Path, norm: str | None) -> list[Result]:
     shared: dict[str, Any] = {
         "n": 0, "interval": "", "suite": REPORTED, "data": data, "evaluation": f"{REPORTED}-{data}-{board}",
         "run": file.stem, "model": str(info.get("architecture") or ""), "flags": flags,
-        "checkpoint": f"{data} {board}",  # files of one name on two leaderboards are of two models
+        "checkpoint": f"{data} {board}",  # files with one name on two leaderboards belong to two models
         "extra": {"source": REPORTED, "paper": facts},
     }  # fmt: skip
     results = [Result(metric="clean_accuracy", value=_share(file, info, "clean_acc"), **shared)]
@@ -112,7 +112,7 @@ def _board(file: Path, norm: str | None) -> str:
 
 
 def _listed_data(file: Path, info: dict[str, Any]) -> str:
-    """The folder is believed before the file: some files were copied from another leaderboard and still name it."""
+    """The data set, from the folder first: some files were copied from another leaderboard and still name that one."""
     folder = file.resolve().parent.parent.name
     return folder if folder in IMAGES else str(info.get("dataset") or _missing(file, "dataset"))
 

@@ -30,7 +30,7 @@ TIERS = ("exact", "verified")  # their verdicts agree with the official implemen
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """Facts that RobustBench asks for and the user gives; `threat` and `checkpoint` select among several results."""
+    """Information for RobustBench from the user; `threat` and `checkpoint` select one of several results."""
 
     name: str = ""  # the paper's title
     authors: str = ""

@@ -23,7 +23,7 @@ GALLERY_ARRAYS = ("x", "x_adv", "index", "label", "clean_prediction", "adversari
 
 @dataclass(frozen=True, kw_only=True)
 class Gallery:
-    """k images and what an attack made of them.
+    """k images and their adversarial examples.
 
     `x` (k×H×W×3 uint8), `x_adv` (k×H×W×3 float32 in [0, 1]); the rest have shape (k,). `size` is in the
     threat's norm, pixels in [0, 1].
@@ -39,8 +39,8 @@ class Gallery:
     adversarial_prediction: np.ndarray
     size: np.ndarray
     classes: tuple[str, ...] = ()
-    attack: str = ""  # in words, as its results have it
-    limits: str = ""  # what may change, where the threat alone does not say it
+    attack: str = ""  # as text, as in its results
+    limits: str = ""  # limits of the perturbation beside the threat
     checkpoint: str = ""
 
     def class_name(self, number: int) -> str:
@@ -49,7 +49,7 @@ class Gallery:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything a run folder says. `label` is its name, made unique among the runs read together."""
+    """The contents of a run folder. `label` is its name, made unique among the runs that are read together."""
 
     path: Path
     label: str
@@ -76,7 +76,7 @@ def read_run(path: str | Path) -> Run:
 
 
 def _labels(folders: list[Path]) -> list[str]:
-    """Folder names; where two runs share one, as much of the path as tells them apart."""
+    """Folder names; runs with equal names have as much of the path as distinguishes them."""
     parts = [folder.resolve().parts for folder in folders]
     labels = [part[-1] for part in parts]
     for length in range(2, max(len(part) for part in parts) + 1):
@@ -89,7 +89,7 @@ def _labels(folders: list[Path]) -> list[str]:
 
 
 def _read_run(folder: Path, label: str) -> Run:
-    """What can be read of a run; what cannot is a problem to report, and must not cost the other runs theirs."""
+    """Read a run. A file that cannot be read is reported as a problem and does not stop the other runs."""
     problems: list[str] = []
 
     def attempt(read: Callable[..., Any], *arguments: Any, otherwise: Any) -> Any:

@@ -24,7 +24,7 @@ SEARCH_DEPTH = 3
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One writer at a time: two evaluations of one run may end in the same second."""
+    """A lock for writers: two evaluations of one run may end at the same time."""
     try:
         import fcntl
     except ImportError:  # Windows: the rename is still atomic, only a simultaneous writer could be lost
@@ -40,7 +40,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def append_result(run_dir: str | Path, result: Result) -> None:
-    """Add a result to the run; one with the same evaluation, metric and threat is replaced in its place."""
+    """Add a result to the run. A result with the same evaluation, metric and threat is replaced."""
     append_results(run_dir, [result])
 
 
@@ -90,7 +90,7 @@ def _read_lines(path: Path, parse: Callable[[str], Any]) -> list[Any]:
                 warnings.warn(f"{path}:{number}: the last line is half-written (a crash?) and was skipped")
                 continue
             reason = " ".join(str(error).split())
-            raise UserError(f"{path}:{number} is corrupt ({reason}); mend or remove that line") from None
+            raise UserError(f"{path}:{number} is corrupt ({reason}); repair or remove that line") from None
     return values
 
 
@@ -128,7 +128,7 @@ def read_verdicts(path: str | Path) -> Columns:
 
 
 def is_run(folder: str | Path) -> bool:
-    """Whether a folder holds any of the files a run begins with."""
+    """Whether a folder contains any of the files that mark a run."""
     return any((Path(folder) / name).is_file() for name in RUN_FILES)
 
 

@@ -1,4 +1,4 @@
-"""Threats as text: results and the report read them without the room that makes them."""
+"""Threats as text, so that results and the report can read them without importing `hardtack.threats`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Cauchy picture: growth of perturbations, what the spectra allow, and the error of Euler's step."""
+"""Growth of perturbations, its limits from the spectra, and the error of the Euler step."""
 
 import numpy as np
 import pytest
@@ -138,7 +138,7 @@ def test_images_that_the_attack_leaves_as_they_are_are_counted():
     assert not any("did not change" in note for note in analyze(linear()).notes)
 
 
-def test_what_is_no_chain_is_refused():
+def test_networks_that_are_not_chains_are_refused():
     model = wrap(nn.Sequential(nn.Flatten(), nn.Linear(48, 3)))
     with pytest.raises(UserError, match="no blocks are known in Sequential"):
         analyze((model, linear()[1]))

@@ -115,12 +115,12 @@ def test_nothing_depends_on_the_batch(vit, settings):
         assert np.allclose(values, many.arrays[name], rtol=1e-3, atol=1 if "shown" in name else 1e-5), name
 
 
-def test_class_attention_serves_where_there_is_no_other():
+def test_class_attention_is_used_if_there_is_no_token_attention():
     xcit = ht.load_model("timm:xcit_nano_12_p8_224", num_classes=10, image_size=32, seed=0)
     assert look(xcit, images(2)).facts["attention"] == "class"
 
 
-def test_what_cannot_be_is_refused(vit, tmp_path):
+def test_invalid_settings_and_models_are_refused(vit, tmp_path):
     with pytest.raises(UserError, match="leave out share"):
         Saliency(occluder="x", share=0.2)
     with pytest.raises(UserError, match="share must lie above 0"):

@@ -97,7 +97,7 @@ def test_passes_are_those_of_the_official_lists():
     assert measured.verdicts["backwards"].tolist() == [101 + 9 * 101 + 9 * 100] * 2
 
 
-def test_an_image_that_falls_at_once_costs_next_to_nothing():
+def test_an_image_that_is_broken_at_once_costs_few_passes():
     model = Rows(rough=3)
     measured = measure(model, suite="autoattack", tier="exact", threat="linf:0.2", batch_size=3)
     assert measured.robust_accuracy == 0 and measured.verdicts["forwards"].max() <= 20
@@ -128,7 +128,7 @@ def test_a_threat_named_twice_is_one():
     assert [r.metric for r in twice.results] == ["clean_accuracy", "robust_accuracy"]
 
 
-def test_a_list_of_attacks_is_the_union_of_their_kills():
+def test_a_list_of_attacks_breaks_the_union_of_their_images():
     model = Rows()
     alone = [measure(model, attacks=(one,)).robust for one in LIST]
     assert (measure(model).robust == np.logical_and.reduce(alone)).all()
@@ -137,7 +137,7 @@ def test_a_list_of_attacks_is_the_union_of_their_kills():
 
 
 @pytest.mark.parametrize("suite", ["attacks", "curve"])
-def test_an_attack_with_another_threat_cannot_speak_for_this_one(suite):
+def test_an_attack_with_another_threat_is_refused(suite):
     """Its images lie in its own ball; under the name of the smaller one they would be false verdicts."""
     wide = APGD(threat="linf:0.3") if suite == "attacks" else ht.attacks.MinimumNorm(threat="l2:3")
     given = {"attacks": (wide,)} if suite == "attacks" else {"attack": wide}
@@ -145,7 +145,7 @@ def test_an_attack_with_another_threat_cannot_speak_for_this_one(suite):
         measure(Rows(), suite=suite, threat="linf:0.01", **given)
 
 
-def test_attacks_of_the_users_own_go_through_the_same_judge():
+def test_attacks_of_the_user_are_verified_too():
     @dataclasses.dataclass(frozen=True)
     class Lying:
         threat: Threat = Threat("linf", "0.03")  # noqa: RUF009
@@ -167,7 +167,7 @@ def linear_pair(count=40):
 
 
 @pytest.mark.parametrize("norm, eps", [("linf", 0.01), ("l2", 0.12), ("l1", 0.4)])
-def test_a_curve_is_what_single_radii_would_have_said(norm, eps):
+def test_a_curve_agrees_with_single_radii(norm, eps):
     model, data = linear_pair()
     curve = measure(model, data, suite="curve", threat=f"{norm}:{eps}", sweep=["0", "1/2", "1", "2"])
     assert [threat for threat, _ in curve.curve] == [str(Threat(norm, str(eps)).scaled(f)) for f in (0, 0.5, 1, 2)]
@@ -232,7 +232,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("job, change", JOBS.values(), ids=JOBS)
-def test_killed_at_any_moment_it_ends_with_the_same_verdicts(tmp_path, notes_at_every_look, short, job, change):
+def test_a_killed_evaluation_ends_with_the_same_verdicts(tmp_path, notes_at_every_look, short, job, change):
     settings, data = {"batch_size": 7, "examples": 12, **job}, row_pair(Rows(), 12)
     whole = Mortal()
     expected = measure(whole, data, folder=tmp_path / "whole", **settings)
@@ -248,7 +248,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_verdicts(tmp_path, notes_at_
         assert last.calls < whole.calls / 2, "what was noted down was made again"
 
 
-def test_killed_again_and_again(tmp_path, notes_at_every_look, short):
+def test_an_evaluation_that_is_killed_repeatedly_ends_with_the_same_verdicts(tmp_path, notes_at_every_look, short):
     """Every attempt gets a little further; what one noted of an earlier stage must not be taken for the next."""
     settings, data = {"batch_size": 7, "examples": 12, "union": ["l2:0.1"]}, row_pair(Rows(), 12)
     expected = measure(Mortal(), data, folder=tmp_path / "whole", **settings)
@@ -263,7 +263,7 @@ def test_killed_again_and_again(tmp_path, notes_at_every_look, short):
 
 
 @pytest.mark.parametrize("size", [5, 24])
-def test_chunks_do_not_show_in_the_verdicts(tmp_path, size):
+def test_chunk_size_does_not_change_the_verdicts(tmp_path, size):
     model = Rows()
     expected = measure(model, folder=tmp_path / "a", examples=24, union=["l2:0.1"])
     found = measure(model, folder=tmp_path / "b", examples=24, union=["l2:0.1"], chunk_size=size, batch_size=7)
@@ -290,7 +290,7 @@ def quantised(levels=8):
 
 
 @pytest.mark.parametrize("tier", ["exact", "fast"])
-def test_quantised_inputs_hide_their_gradients_and_square_finds_what_they_hide(short, tier):
+def test_quantised_inputs_mask_gradients_and_square_breaks_them(short, tier):
     measured = measure(quantised(), suite="autoattack", tier=tier, threat="linf:0.1")
     assert codes(measured)["zero_gradient"] == codes(measured)["masked_gradients"] == "red"
     by = [name.split()[0] for name in measured.verdicts["broken_by"] if name]
@@ -352,7 +352,7 @@ def test_logits_that_depend_on_the_batch_are_flagged():
     assert codes(measure(model, row_pair(Rows())))["batch_dependent"] == "red"
 
 
-def test_nan_on_the_way_is_flagged_and_counts_for_nothing(short):
+def test_nan_during_the_attack_is_flagged_and_is_no_success(short):
     """Right on the eight-bit grid, NaN beside it."""
 
     def off(x):
@@ -414,14 +414,14 @@ def test_a_loss_that_no_attack_can_raise_is_flagged():
 
 
 @pytest.mark.parametrize("tier", ["exact", "verified", "fast"])
-def test_an_honest_model_carries_no_flag(short, tier):
+def test_an_ordinary_model_has_no_flag_under_autoattack(short, tier):
     assert codes(measure(Rows(classes=12), suite="autoattack", tier=tier)) == {}
 
 
-def test_what_few_classes_replaced_is_said(short):
+def test_replacements_because_of_few_classes_are_flagged(short):
     found = measure(Rows(classes=3), suite="autoattack", tier="exact")
     notes = [flag["message"] for flag in found.flags if flag["code"] == "few_classes"]
-    assert any("margin was used" in note for note in notes) and any("2 wrong ones" in note for note in notes)
+    assert any("margin was used" in note for note in notes) and any("2 wrong classes" in note for note in notes)
 
 
 # ---------------------------------------------------------------- the record
@@ -482,18 +482,18 @@ def test_too_little_memory_halves_the_batch(attacks, monkeypatch):
     assert (found.verdicts["broken_at_step"] == expected.verdicts["broken_at_step"]).all()
 
 
-def test_a_search_without_gradients_is_not_blamed_for_a_flat_loss():
+def test_a_search_without_gradients_raises_no_flat_loss_flag():
     measured = measure(Rows(classes=4), suite="attacks", attacks=({"name": "square", "steps": 5},), threat="linf:0.001")
     assert measured.robust.any() and "flat_loss" not in [flag["code"] for flag in measured.flags]
 
 
-def test_rounds_say_that_there_are_too_few_classes():
+def test_rounds_with_too_few_classes_are_flagged():
     few, many = (measure(Rows(classes=c), suite="autoattack", tier="fast", threat="linf:0.001") for c in (3, 12))
     assert "few_classes" in [flag["code"] for flag in few.flags]
     assert "few_classes" not in [flag["code"] for flag in many.flags]
 
 
-def test_what_is_printed_says_who_attacked_what():
+def test_printed_results_name_attacks_and_threats():
     text = str(measure(Rows(classes=4), suite="attacks", attacks=("apgd_ce",), threat="linf:0.01"))
     assert text.startswith("apgd_ce on ") and "(attacks-" in text.split("\n")[0]
 

@@ -1,4 +1,4 @@
-"""What is planned is what is spent, to the pass."""
+"""The number of passes in a plan is exactly the number that the evaluation needs."""
 
 import dataclasses
 
@@ -67,7 +67,7 @@ def listed(*attacks):
 # ---------------------------------------------------------------- to the pass
 
 
-def test_the_exact_tier_spends_what_is_planned():
+def test_the_exact_tier_needs_the_planned_passes():
     stages = autoattack(THREAT, tier="exact")
     plan = {stage.name: (stage.attempts, *stage.most) for stage in passes(stages, CLASSES)}
     assert plan == {
@@ -122,7 +122,7 @@ def test_the_fast_tier_spends_no_more_than_its_rounds():
     assert (verdicts["forwards"] == always).all() and model.backwards == 2 * always
 
 
-def test_an_image_that_falls_at_once_costs_one_look():
+def test_an_image_that_is_broken_at_once_costs_one_check():
     (stage,) = passes(listed(APGD(threat=THREAT)), CLASSES, every=2)
     assert stage.least == Cost(2, 2)
     weak = Linear(classes=CLASSES, side=4)
@@ -162,7 +162,7 @@ def test_a_plan_brackets_what_is_spent():
     assert plan.most.forwards == 40 * (3 + 101 + 21) and plan.most.backwards == 40 * 101
 
 
-def test_the_model_is_left_alone():
+def test_planning_does_not_change_the_model():
     model = Counting(side=8)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.random.get_rng_state()
@@ -171,7 +171,7 @@ def test_the_model_is_left_alone():
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_nothing_right_and_nothing_known_are_no_crash():
+def test_plans_without_correct_images_or_known_costs():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Picky:
         threat: ht.Threat

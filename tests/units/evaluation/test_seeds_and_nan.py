@@ -1,4 +1,4 @@
-"""Numbers say which seed made them, and a model that answers NaN is never called robust in silence."""
+"""Results record their seed, and NaN logits raise a flag."""
 
 import numpy as np
 import torch
@@ -45,14 +45,14 @@ def measure(module, x=X, **settings):
     return evaluate(model, (x, y), threat="linf:0.01", quiet=True, **settings)
 
 
-def test_the_runtimes_seed_moves_the_attack_and_is_recorded():
+def test_the_seed_of_the_runtime_changes_the_attack_and_is_recorded():
     found = {seed: measure(Linear(), runtime=Runtime(device="cpu", seed=seed), attack={"steps": 1}) for seed in (0, 7)}
     assert not np.array_equal(found[0].examples["x_adv"], found[7].examples["x_adv"])
     assert found[7].results[-1].seed == 7
     assert measure(Linear(), attack={"seed": 5}).results[-1].seed == 5
 
 
-def test_nan_logits_on_the_way_raise_a_red_flag():
+def test_nan_logits_during_the_attack_raise_a_red_flag():
     grid = (X * 255).round() / 255
     measured = measure(NanOffTheImage(), x=grid)
     assert "not_finite" in codes(measured) and measured.verdicts["not_finite"].all()

@@ -95,7 +95,7 @@ def test_only_what_was_right_can_be_robust_and_examples_obey_the_threat(model, t
     assert all(by is None for by in verdicts["broken_by"][~fallen])
 
 
-def test_a_sweep_only_falls_and_passes_through_the_single_threat(model):
+def test_a_sweep_is_monotonic_and_agrees_with_the_single_threat(model):
     data = pair()
     sweep = measure(model, data, suite="sweep", threat="linf:0.02")
     threats, values = zip(*sweep.curve, strict=True)
@@ -124,7 +124,7 @@ def test_a_sweep_takes_its_own_multiples(model):
 
 
 @pytest.mark.parametrize("multiples", [["x"], ["1/0"], ["-1"], []])
-def test_a_sweep_of_nonsense_is_refused(model, multiples):
+def test_an_invalid_sweep_is_refused(model, multiples):
     with pytest.raises(UserError):
         measure(model, pair(), suite="sweep", sweep=multiples)
 
@@ -134,7 +134,7 @@ def test_a_sweep_needs_a_radius(model):
         measure(model, pair(), suite="sweep", sweep=["0"])
 
 
-def test_fgsm_is_one_step_and_pgd_twenty_unless_told(model):
+def test_fgsm_has_one_step_and_pgd_twenty_by_default(model):
     calls = []
     model.register_forward_hook(lambda *_: calls.append(1))
 
@@ -152,7 +152,7 @@ def test_fgsm_is_one_step_and_pgd_twenty_unless_told(model):
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])
-def test_a_search_that_keeps_its_last_point_is_judged_by_that_point(model, keep):
+def test_a_search_that_keeps_its_last_point_is_verified_at_that_point(model, keep):
     """`keep: last` reports no successes of its own; the images must fall all the same."""
     data = pair()
     measured = measure(model, data, threat="linf:0.02", attack={"keep": keep})
@@ -352,7 +352,7 @@ def test_an_attack_that_must_reach_a_class_needs_one(model):
         measure(model, pair(), suite="attacks", attacks=[{"name": "square", "reach": True}])
 
 
-def test_square_before_gradient_attacks_says_nothing_of_gradients(model):
+def test_square_before_gradient_attacks_raises_no_flag_about_gradients(model):
     attacks = [{"name": "square", "steps": 200}, {"name": "apgd_ce", "steps": 3}]
     measured = measure(model, pair(), suite="attacks", attacks=attacks, threat="linf:0.05", union=["l2:1"])
     assert any(by is not None and by.startswith("square") for by in measured.verdicts["broken_by"])

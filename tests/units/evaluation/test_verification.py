@@ -1,4 +1,4 @@
-"""`hardtack verify` believes nothing: what was tampered with, lost or never kept is named, and so is the exit code."""
+"""`hardtack verify` names everything that was changed, lost or never stored, and its exit code says so."""
 
 import shutil
 
@@ -57,7 +57,7 @@ def test_an_honest_run_is_verified(run, capsys):
     assert code == 0 and f"{run[1]}: verified: {run[2]} of {run[2]} broken images confirmed, 16 clean" in text
 
 
-def test_rounding_to_eight_bits_is_told(run, capsys):
+def test_rounding_to_eight_bits_is_reported(run, capsys):
     code, text = verify(run[0], "bits=8", capsys=capsys)
     assert code == 0 and f"of {run[2]} are still misclassified" in text
     assert verify(run[0], "bits=7", capsys=capsys)[0] == 2
@@ -103,14 +103,14 @@ def test_a_damaged_file_is_named(run, capsys):
     assert code == 1 and path.name in text and "fault of hardtack" not in text
 
 
-def test_a_deleted_file_is_missed(run, capsys):
+def test_a_deleted_file_is_reported(run, capsys):
     lost = len(read_arrays(kept(run)[0])["index"])
     kept(run)[0].unlink()
     code, text = verify(run[0], capsys=capsys)
     assert code == 1 and f"{lost} broken images are not on disk" in text
 
 
-def test_verdicts_that_are_gone_are_named(run, capsys):
+def test_missing_verdicts_are_reported(run, capsys):
     (run[0] / "verdicts" / f"{run[1]}.parquet").unlink()
     code, text = verify(run[0], capsys=capsys)
     assert code == 1 and "no verdict file" in text and "NOT VERIFIED" in text
@@ -178,7 +178,7 @@ def test_every_suite_can_be_verified(run, capsys):
 @pytest.mark.parametrize(
     "word, told", [("evaluation=pgd-123", "holds no evaluation 'pgd-123'"), ("bits=x", "bits can only be 8")]
 )
-def test_words_that_make_no_sense(run, capsys, word, told):
+def test_invalid_settings_of_verify(run, capsys, word, told):
     code, text = verify(run[0], word, capsys=capsys)
     assert code == 2 and told in text
 
@@ -208,7 +208,7 @@ def test_every_threat_of_a_union_has_its_own_image(run, capsys):
     assert only_l2.any() and code == 1
 
 
-def test_an_attack_on_patches_is_held_to_its_patches(run, capsys):
+def test_an_attack_on_patches_may_change_only_its_patches(run, capsys):
     words = ["suite=pgd", "attack=occlusion", "attack.share=0.5", "attack.patch_size=2", "attack.tries=20"]
     assert main(["evaluate", str(run[0]), *words]) == 0
     measured = next(one for one in read_results(run[0]) if "occlusion" in (one.attack or "")).evaluation

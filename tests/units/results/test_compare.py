@@ -1,4 +1,4 @@
-"""Two runs on the same images: differences with their intervals, and what luck would make of them."""
+"""Two runs on the same images: differences, their intervals, and p-values."""
 
 import dataclasses
 import shutil
@@ -43,7 +43,7 @@ def test_a_difference_is_that_of_the_numbers_and_its_p_value_that_of_the_paired_
     assert not any(about.startswith("corrupted accuracy") for about in abouts)  # single views on request only
 
 
-def test_what_a_protocol_has_a_column_for_stands_once(runs, tmp_path):
+def test_a_number_that_is_a_column_of_a_protocol_is_listed_once(runs, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(runs / name, tmp_path / name)
         known = next(r for r in read_results(tmp_path / name) if r.metric == "robust_accuracy")
@@ -64,7 +64,7 @@ def test_what_a_protocol_has_a_column_for_stands_once(runs, tmp_path):
     assert sum("robust accuracy" in about for about in abouts) == 2
 
 
-def test_two_settings_of_one_analysis_are_told_apart(tmp_path):
+def test_two_settings_of_one_analysis_are_distinguished(tmp_path):
     """Attention under two disturbances, and visions: a share of those that reached their class."""
     data = ht.load_data("digits", "test").first(4)
     for name, seed in (("a", 0), ("b", 1)):
@@ -82,7 +82,7 @@ def test_two_settings_of_one_analysis_are_told_apart(tmp_path):
     assert success.share and "%" in str(success)
 
 
-def test_settings_are_told_apart_by_as_few_as_can():
+def test_settings_are_distinguished_by_as_few_as_possible():
     pgd = {"name": "pgd", "steps": 5, "start": "random", "threat": "linf:0.1"}
     given = [
         {"a": 1, "threat": "linf:0.1", "attack": pgd, "of": ["x", "y"]},
@@ -110,7 +110,7 @@ def test_a_run_does_not_differ_from_itself(runs):
         assert one.value == one.low == one.high == 0 and one.p_value == 1
 
 
-def test_signs_sign_flip_test_at_random_agree_with_an_exact_count():
+def test_the_sign_flip_test_agrees_with_an_exact_count():
     difference = np.array([0.5, 0.5, 0.5, 0.5])
     assert sign_flip_test(difference) == pytest.approx(2 / 16, abs=0.03)  # all signs alike: two of sixteen
     assert sign_flip_test(np.zeros(5)) == 1.0

@@ -1,4 +1,4 @@
-"""Only results measured the same way stand side by side."""
+"""Only results that were measured in the same way share a table."""
 
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_rows_are_sorted_by_robust_accuracy_with_clean_beside():
     ]
 
 
-def test_equal_numbers_stand_in_the_order_of_clean_accuracy():
+def test_equal_numbers_are_sorted_by_clean_accuracy():
     runs = [run("a", clean(0.7), measured(0.5)), run("b", clean(0.9), measured(0.5)), run("c", measured(0.5))]
     (table,) = leaderboard(runs)
     assert [row.run for row in table.rows] == ["b", "a", "c"]
@@ -137,7 +137,7 @@ def test_threats_read_as_text():
             parse_threat(wrong)
 
 
-def test_runs_of_the_same_name_are_told_apart(tmp_path):
+def test_runs_with_equal_names_get_different_labels(tmp_path):
     for parent in ("one", "two"):
         (tmp_path / parent / "x").mkdir(parents=True)
         (tmp_path / parent / "x" / "config.yaml").write_text("name: x")

@@ -113,6 +113,6 @@ def test_results_made_differently_are_not_comparable(changes):
     assert comparable(result()) != comparable(result(**changes))
 
 
-def test_who_and_when_do_not_matter_for_comparison():
+def test_run_and_time_do_not_matter_for_comparison():
     other = result(run="b", seed=3, created="2026-01-01", value=0.2, attack_settings={"steps": 20, "seed": 1})
     assert comparable(result()) == comparable(other)

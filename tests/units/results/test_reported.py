@@ -101,7 +101,7 @@ def test_two_leaderboards_of_one_model_stay_apart(home):
     assert {one.data: one.value for one in found} == {"cifar10": 0.8948, "imagenet": 0.72}
 
 
-def test_what_robustbench_doubts_is_flagged(home):
+def test_numbers_that_robustbench_marks_as_unreliable_are_flagged(home):
     write(home, "Linf/A.json", unreliable=True)
     assert main(["import", "Linf"]) == 0
     assert {flag["code"] for one in read_results("runs/reported/A") for flag in one.flags} == {"unreliable"}
@@ -122,7 +122,7 @@ def test_reported_and_measured_numbers_never_share_a_table(home, n):
     assert {table.source for table in tables} == {"", "reported"}
 
 
-def test_the_report_says_so(home):
+def test_the_report_marks_reported_numbers(home):
     write(home, "Linf/A.json")
     assert main(["import", "Linf", "output=runs"]) == 0
     append_results("runs/B", measured())

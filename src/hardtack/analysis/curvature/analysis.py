@@ -1,8 +1,8 @@
-"""How sharply the loss bends at the trained weights: the Hessian's largest eigenvalues, its trace, and sharpness.
+"""Curvature of the loss at the trained weights: the largest eigenvalues of the Hessian, its trace, and sharpness.
 
-Sharpness is what SAM minimises (Foret et al. 2021): how far the loss rises within `rho` of the weights, by one step
-along the gradient, and by several that stay in the ball. An attacked loss is that of the images as the attack leaves
-them at the trained weights; they stay while the weights move.
+Sharpness is what SAM minimises (Foret et al. 2021): the rise of the loss within distance `rho` of the weights, found by
+one step along the gradient, or by several projected steps. The loss under attack is that of images attacked at the
+trained weights; these images stay fixed while the weights change.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
 from hardtack.threats import Threat
 
-_START, _PROBE = 1, 2  # what random vectors are for
+_START, _PROBE = 1, 2  # streams of random numbers
 
 
 @analyses.register("curvature", papers=("arg",))
 @dataclass(frozen=True, kw_only=True)
 class Curvature(OverImages):
-    """Largest eigenvalues of the loss's Hessian in the weights, its trace, and sharpness as SAM sees it.
+    """Largest eigenvalues of the Hessian of the loss in the weights, its trace, and SAM's sharpness.
 
-    The `top` largest eigenvalues to a relative `tolerance`, by at most `most` Hessian-vector products; the trace from
-    `probes` of them (none: it is left out). Sharpness within `rho` by one step and by `ascent` steps. With a `threat`
-    the loss is that under attack (`attack`: its name and settings; PGD with 10 steps unless told).
+    The `top` largest eigenvalues have a relative `tolerance` and take at most `most` Hessian-vector products. The trace
+    is estimated from `probes` products (0: no trace). Sharpness within `rho` is measured with one step and with
+    `ascent` steps. With a `threat` the loss is that under attack (`attack`: name and settings; default PGD, 10 steps).
     """
 
     n: Annotated[int, Field(ge=1)] = 200
@@ -65,7 +65,7 @@ class Curvature(OverImages):
 
 
 class _Curvature:
-    """The first row are the eigenvalues, each of the others is a probe of the trace."""
+    """The first row has the eigenvalues; each further row is one probe of the trace."""
 
     at_once = 1
 
@@ -89,12 +89,12 @@ class _Curvature:
         return self._row(spectrum=spectrum)
 
     def _probe(self, row: int) -> Arrays:
-        """v·Hv with v of random signs has the trace for its mean (Hutchinson 1990)."""
+        """v·Hv with random signs v; its expectation is the trace (Hutchinson 1990)."""
         signs = self._random(_PROBE, row).sign()
         return self._row(trace=float(signs @ self.hessian.product(signs)))
 
     def _row(self, *, spectrum: Eigenvalues | None = None, trace: float = math.nan) -> Arrays:
-        """Rows are of one shape: what a row does not have is no number."""
+        """All rows have the same arrays; values that a row does not have are NaN."""
         arrays = {name: np.full(self.settings.top + 1, np.nan) for name in ("eigenvalues", "errors")}
         if spectrum is not None:
             for name, values, last in (
@@ -111,7 +111,7 @@ class _Curvature:
         return torch.cat(drawn).to(self.context.device)
 
     def sharpness(self) -> dict[str, np.ndarray]:
-        """How far each image's loss rises: one step of length rho along the gradient; the worst of several."""
+        """The rise of each image's loss: after one step of length rho along the gradient; the largest of several."""
         rho, steps = self.settings.rho, self.settings.ascent
         here = self._each(None)
         place = rho * _unit(self.hessian.gradient())

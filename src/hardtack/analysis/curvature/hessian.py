@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a matrix that is only known by its products: Lanczos, and the Hessian's products."""
+"""The largest eigenvalues of a symmetric matrix from products with vectors (Lanczos), and products with the Hessian."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 
 Product = Callable[[Tensor], Tensor]
-_MOST_KEPT = 1 << 31  # bytes of vectors that may lie on the disk while Lanczos is at work
+_MOST_KEPT = 1 << 31  # bytes of vectors that Lanczos may store on disk
 
 
 @dataclass(frozen=True, kw_only=True)
 class Eigenvalues:
-    """Eigenvalues, the largest first, and the lowest; each is within its error of a true one."""
+    """The largest eigenvalues in descending order, and the lowest. A true eigenvalue lies within the error of each."""
 
     values: np.ndarray
     errors: np.ndarray
@@ -44,10 +44,11 @@ def lanczos(
 ) -> Eigenvalues:
     """The `top` largest eigenvalues of a symmetric matrix, from at most `most` products with it.
 
-    `start(i)` gives random vectors: the first to begin with, others should the products lead nowhere new before enough
-    eigenvalues are found. (One that occurs several times, exactly, may be found once.) All vectors are kept orthogonal
-    to each other; a Ritz value's error is the norm of its residual, and all is done when those of the `top` are below
-    `tolerance` times the largest |eigenvalue|. What it has so far is kept in `folder`, if there is one.
+    `start(i)` returns random vectors: number 0 is the start vector; further ones are used for restarts, if the Krylov
+    space is exhausted before enough eigenvalues have converged. (A multiple eigenvalue may be found only once.)
+    All vectors are kept orthogonal to each other. The error of a Ritz value is the norm of its residual; the iteration
+    ends when the errors of the `top` values are below `tolerance` times the largest |eigenvalue|. With `folder` the
+    state is stored there, so that a killed computation can be resumed.
     """
     first = start(0)
     size = len(first)
@@ -63,7 +64,9 @@ def lanczos(
         spectrum = _ritz(state.diagonal, state.beside, top, tolerance, products, of=size)
         if spectrum.converged or products == size:
             break
-        if state.beside[-1] <= 1e-6 * max(map(abs, [*state.diagonal, *state.beside])):  # nothing new from here
+        if state.beside[-1] <= 1e-6 * max(
+            map(abs, [*state.diagonal, *state.beside])
+        ):  # the Krylov space is exhausted: restart
             state.restarts += 1
             rest, state.beside[-1] = _orthogonal(start(state.restarts), state.basis), 0.0
         state.basis.append(rest / rest.norm())
@@ -73,7 +76,7 @@ def lanczos(
 
 @dataclass
 class _LanczosState:
-    """What Lanczos has so far: orthonormal vectors, and the matrix between them, which has three diagonals."""
+    """The state of Lanczos: orthonormal vectors and a tridiagonal matrix."""
 
     basis: list[Tensor]
     diagonal: list[float]
@@ -82,7 +85,7 @@ class _LanczosState:
 
     @classmethod
     def read(cls, folder: Path | None, first: Tensor) -> _LanczosState:
-        """As it was left, or as it begins."""
+        """The stored state, or the initial one."""
         state = cls([first / first.norm()], [], [])
         while folder is not None and (file := folder / f"lanczos-{len(state.basis)}.npz").exists():
             arrays = read_arrays(file)
@@ -100,7 +103,7 @@ class _LanczosState:
 
 
 def _orthogonal(vector: Tensor, basis: Sequence[Tensor]) -> Tensor:
-    """What of the vector is new; twice, because once leaves rounding errors that grow."""
+    """The part of the vector orthogonal to the basis. It is projected twice, because rounding errors would grow."""
     vector = vector.clone()
     for _ in range(2):
         for earlier in basis:
@@ -124,9 +127,9 @@ def _ritz(
 
 
 class Hessian:
-    """Gradient and Hessian of the mean loss over images with respect to all weights, which are one long vector here.
+    """Gradient and Hessian of the mean loss over images with respect to all weights, as one vector.
 
-    `model` must be a copy: its weights want gradients from now on.
+    `model` must be a copy, because its weights are set to require gradients.
     """
 
     def __init__(self, model: nn.Module, images: ImageCache) -> None:
@@ -144,7 +147,7 @@ class Hessian:
         return total
 
     def _loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """The part that these images have in the mean loss over all."""
+        """The contribution of these images to the mean loss over all images."""
         loss = F.cross_entropy(self.model(x).float(), y, reduction="sum") / len(self.images)
         if not loss.requires_grad:
             raise UserError(
@@ -153,7 +156,7 @@ class Hessian:
         return loss
 
     def product(self, vector: Tensor) -> Tensor:
-        """Hessian times vector: the gradient, differentiated along it."""
+        """The Hessian times a vector: the derivative of the gradient in its direction."""
         along = [part.view_as(w) for part, w in zip(vector.split(self.sizes), self.weights, strict=True)]
         total = torch.zeros_like(vector)
         for x, y, _ in self.images:
@@ -171,7 +174,7 @@ class Hessian:
 
     @contextlib.contextmanager
     def displaced(self, vector: Tensor) -> Iterator[None]:
-        """Inside, the vector is added to the weights; afterwards they are what they were, to the bit."""
+        """A context in which the vector is added to the weights; afterwards the weights are restored exactly."""
         before = [weight.detach().clone() for weight in self.weights]
         with torch.no_grad():
             for weight, part in zip(self.weights, vector.split(self.sizes), strict=True):
@@ -186,7 +189,7 @@ class Hessian:
 
 @contextlib.contextmanager
 def twice_differentiable() -> Iterator[None]:
-    """Fused attention has no second derivative; written out it has one."""
+    """Use PyTorch's math backend for attention, because fused attention has no second derivative."""
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield

@@ -1,1 +1,1 @@
-"""Images on which the model is sure of a class, or on which a unit is most active."""
+"""Images that maximise the probability of a class or the activation of a unit."""

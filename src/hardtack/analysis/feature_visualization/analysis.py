@@ -1,8 +1,8 @@
-"""What a model sees in noise: images on which it is sure of a class, or on which one of its units is most active.
+"""Images that maximise the probability of a class, or the activation of a unit, by gradient ascent from noise.
 
-Class gradients are Debenedetti's ("Adversarially robust vision transformers", 2022): targeted PGD of 100 steps from
-noise towards a class, within a radius of 15, which makes sense in l2 alone. What comes out of a robust model resembles
-the class; of one that is not it stays noise. Units are driven in the same way, by their mean activation.
+The method for classes is that of Debenedetti ("Adversarially robust vision transformers", 2022): 100 steps of targeted
+PGD from noise, within an l2 radius of 15. For a robust model the result resembles the class; for a model that is not
+robust it remains noise. For units the same search maximises their mean activation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FIFTEEN = Threat("l2", Fraction(15))
 
 
 def _words(value: Any) -> Any:
-    """Classes are words even where they look like numbers; some have a comma in them, so that none parts them."""
+    """Class names as a list of strings. They are not split at commas, because some names contain one."""
     return [str(word) for word in (value if isinstance(value, list | tuple) else [value])]
 
 
@@ -44,15 +44,15 @@ Channels = Annotated[tuple[Annotated[int, Field(ge=0)], ...], SEVERAL, Field(min
 @analyses.register("feature_visualization", papers=("xcit",))
 @dataclass(frozen=True, kw_only=True)
 class FeatureVisualization(OverImages):
-    """Images made from noise, or from images, on which the model is sure of a class or a unit is most active.
+    """Images that maximise the probability of a class or the activation of a unit, from noise or from images.
 
-    n         how many
+    n         the number of images
     start     noise (uniform; one image for each class or unit), or image: the first n images of the data
-    classes   towards which: names or numbers (None: from noise the first n, from an image another one at random)
-    block     instead of classes, units of this block: its name, or its number from 0
-    channels  of the block (None: the first n)
-    threat    how far from the start; l2:15 is the thesis's at 224 pixels, and at 32 spans most of the box
-    steps     of gradient ascent, together 1.5 times the radius long
+    classes   target classes: names or numbers (None: from noise the first n; from an image another class at random)
+    block     visualize units of this block instead of classes: its name, or its number from 0
+    channels  the channels of the block (None: the first n)
+    threat    the largest distance from the start; the thesis has l2:15 for 224 pixels, which is large for 32 pixels
+    steps     steps of gradient ascent; their total length is 1.5 times the radius
     """
 
     n: Annotated[int, Field(ge=1)] = 10
@@ -77,11 +77,11 @@ class FeatureVisualization(OverImages):
 @analyses.register("visions", help="the name of feature_visualization in version 0.1.0, under which it has its old ids")
 @dataclass(frozen=True, kw_only=True)
 class Visions(FeatureVisualization):
-    """`feature_visualization` under its name of version 0.1.0: run folders keep the ids that they have."""
+    """`feature_visualization` under its name in version 0.1.0, so that ids in existing run folders stay valid."""
 
 
 class _Rows:
-    """A row for each picture."""
+    """A row for each visualized class or unit."""
 
     def __init__(self, settings: FeatureVisualization, context: AnalysisContext) -> None:
         self.settings, self.context = settings, context
@@ -140,11 +140,13 @@ class _Rows:
         return Conclusion(scores=scores, facts=facts, notes=[note] if stayed else [])
 
     def _starts(self, start: int, stop: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """x, labels, numbers and goals of these rows."""
+        """Start images, labels, indices and goals of these rows."""
         device, seed = self.context.device, self.context.seed
         if self.settings.start == "noise":
             goal = torch.tensor(self.goals[start:stop], device=device)
-            keys = randomness.make_keys(goal, seed)  # a class has the same noise, whichever others are asked for
+            keys = randomness.make_keys(
+                goal, seed
+            )  # the noise of a class does not depend on which other classes are visualized
             return randomness.uniform(keys, self.context.shape), goal, goal, goal
         x, y, index = self.context.images(start, stop)
         if self.settings.classes is None and not self.block:
@@ -187,7 +189,7 @@ class _Rows:
 
 
 class _Units(nn.Module):
-    """A model whose outputs are the mean activations of a block's channels over the patches of the image: N×D."""
+    """A model that returns the mean activations of a block's channels over the patches of the image: N×D."""
 
     def __init__(self, model: nn.Module, x: Tensor, block: str | int) -> None:
         super().__init__()
@@ -200,7 +202,7 @@ class _Units(nn.Module):
         self.place = _find(block, names)
         self.name, self.prefix = names[self.place], taps.prefixes[self.place]
         if taps.features[self.place].shape[1] <= self.prefix:
-            self.prefix = 0  # class attention blocks hold nothing but the class token
+            self.prefix = 0  # class attention blocks have only the class token
 
     def forward(self, x: Tensor) -> Tensor:
         with tap(self.model, attention=False) as taps:
@@ -220,7 +222,7 @@ def _find(block: str | int, names: list[str]) -> int:
 
 
 def _towards_the_unit(*args: Any, **settings: Any) -> Step:
-    """A step that climbs the goal's output itself instead of a loss of all outputs."""
+    """A step that increases the output of the goal itself, not a loss of all outputs."""
     return ascent_step(*args, **{**settings, "loss": _output})
 
 

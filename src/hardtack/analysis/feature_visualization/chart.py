@@ -1,4 +1,4 @@
-"""What models see: images on which they are sure of a class, or a unit is most active."""
+"""Pictures of the images that maximise the probability of a class or the activation of a unit."""
 
 from __future__ import annotations
 

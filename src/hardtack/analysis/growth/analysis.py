@@ -1,7 +1,7 @@
-"""The Cauchy picture: how far perturbations grow on their way through a network, and how far they could.
+"""Growth of perturbations from block to block, and the upper limits given by the blocks' Jacobians.
 
-Paper 4 likens a residual network to the equation x′ = F(x, t), whose perturbations grow at most by exp ∫‖J_F‖dt. Of
-the network itself, x ↦ x + F(x) block by block, the limit to first order is the product of the blocks' own σ_max; it is
+Paper 4 compares a residual network with the equation x′ = F(x, t), whose perturbations grow at most by exp ∫‖J_F‖dt.
+For the network itself, x ↦ x + F(x) block by block, the first-order limit is the product of σ_max of the blocks. It is
 at most Π(1 + σ_max(J_F)), which is at most exp Σσ_max(J_F).
 """
 
@@ -41,12 +41,12 @@ _TINY = 1e-12
 @analyses.register("growth", papers=("cauchy",))
 @dataclass(frozen=True, kw_only=True)
 class Growth(OverImages):
-    """Growth of adversarial, random and corruption perturbations layer by layer, beside what the spectra allow.
+    """Growth of adversarial, random and corruption perturbations layer by layer, with the limits from the spectra.
 
-    `threat` and `attack` make the adversarial perturbation (PGD of 20 steps unless told); the random one is Gaussian
-    and as long in l2, image by image, before black and white cut it; the third is the corruption `type` at `severity`.
-    `tolerance` and `most` are of σ_max, as for `jacobian`. `substeps`: into how many parts a block's Euler step is cut
-    to see its error (0: not).
+    `threat` and `attack` define the adversarial perturbation (default: PGD with 20 steps). The random perturbation is
+    Gaussian and has the same l2 norm for each image, before it is clipped to [0,1]. The third is the corruption `type`
+    at `severity`. `tolerance` and `most` apply to σ_max, as for `jacobian`. `substeps`: the number of smaller Euler
+    steps with which a block is compared (0: no comparison).
     """
 
     n: Annotated[int, Field(ge=1)] = 50
@@ -112,7 +112,7 @@ class _Growth:
         return arrays
 
     def _perturbed(self, x: Tensor, y: Tensor, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The images, disturbed in each of the three ways."""
+        """The images under each of the three perturbations."""
         context, settings = self.context, self.settings
         attacked = moved(self.attack, context.model, x, y, index, context.seed)
         direction = randomness.normal(randomness.make_keys(index, context.seed), tuple(x.shape[1:]), stream=5)
@@ -122,14 +122,14 @@ class _Growth:
         return attacked, (x + length.view(-1, 1, 1, 1) * direction).clamp(0, 1), corrupted
 
     def _sigma(self, piece: Piece, bare: bool, x: Tensor, index: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        """σ_max of a step at every image, and whether it is sure; of one without a residual, nan."""
+        """σ_max of a step at every image, and whether it converged; nan for a step without a residual."""
         if bare and not piece.bare:
             return np.full(len(x), np.nan), np.ones(len(x), bool)
         how = {"tolerance": self.settings.tolerance, "most": self.settings.most}
         spectrum = find_spectrum(lanczos, piece, x, index, (self.context.seed, str(bare)), bare=bare, **how)
         return spectrum.sigma[:, 0], spectrum.converged
 
-    # ------------------------------------------------------------ what the rows say
+    # ------------------------------------------------------------ conclusion
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         grown = {name: log_growth(arrays[f"size_{name}"]) for name in PERTURBED} | limits(arrays)
@@ -151,7 +151,7 @@ class _Growth:
             "blocks": [layer.name for layer in self.chain.layers],
             "depth": len(self.chain.layers),
             "most_amplifying": names[int(amplified.mean(axis=0).argmax())],
-            "used": float(np.mean(amplified / arrays["sigma_block"])),  # of what each step could do at most
+            "used": float(np.mean(amplified / arrays["sigma_block"])),  # share of the largest possible growth
             "above_limit": float(np.mean(grown["adversarial"][:, -1] > grown["first order"][:, -1])),
         }
         return Conclusion(
@@ -187,16 +187,16 @@ def _chain(context: AnalysisContext, images: Tensor) -> Chain:
 
 
 def log_growth(sizes: np.ndarray) -> np.ndarray:
-    """log₁₀ ‖Δx_k‖/‖Δx_0‖ at every station, N×(steps+1), from the sizes of a perturbation there."""
+    """log₁₀ ‖Δx_k‖/‖Δx_0‖ before the first and after every step, N×(steps+1), from the norms of a perturbation."""
     sizes = sizes.clip(_TINY)
     return np.log10(sizes / sizes[:, :1])
 
 
 def limits(arrays: Arrays) -> dict[str, np.ndarray]:
-    """log₁₀ of what the spectra allow, N×(steps+1): three limits, each at most as large as the next.
+    """log₁₀ of the limits from the spectra, N×(steps+1): three limits, each at most as large as the next.
 
-    `first order`: Π σ_max(I + J_F); `one plus`: Π (1 + σ_max(J_F)); `exponential`: exp Σ σ_max(J_F), the paper's. A
-    step without a residual counts with its own σ_max in each.
+    `first order`: Π σ_max(I + J_F); `one plus`: Π (1 + σ_max(J_F)); `exponential`: exp Σ σ_max(J_F), that of the
+    paper. A step without a residual contributes its own σ_max to each limit.
     """
     own, residual = arrays["sigma_block"], arrays["sigma_residual"]
     plain = np.log(own.clip(_TINY))

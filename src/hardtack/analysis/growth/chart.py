@@ -1,4 +1,4 @@
-"""The Cauchy picture: perturbations on their way through the networks, what the spectra allow, and Euler's error."""
+"""Charts of the growth of perturbations from block to block, of its limits, and of the error of the Euler steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss around the trained weights: along a line or over a plane of random directions, on the same scale for all."""
+"""The loss around the trained weights along one or two filter-normalised random directions."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from hardtack.threats import Threat
 class Landscape(OverImages):
     """Loss around the trained weights, in filter-normalised random directions: a line or a surface.
 
-    `dims` 1 or 2, a grid of `points` to a side from −`reach` to +`reach`, where 1 is a step as long as the weights
-    themselves. With a `threat` the loss is that under attack (`attack`: its name and settings; PGD with 10 steps unless
-    told), which is made anew `craft=everywhere` on the grid, or `once`, against the trained weights. `statistics` of
-    batch norm stay as `trained`, or are `estimated` anew at each point.
+    `dims` is 1 or 2. The grid has `points` per side from −`reach` to +`reach`; a step of length 1 has the norm of the
+    weights. With a `threat` the loss is that under attack (`attack`: name and settings; default PGD with 10 steps). The
+    attack is computed at every point (`craft=everywhere`) or only at the trained weights (`craft=once`). `statistics`
+    of batch norm stay as `trained`, or are `estimated` at each point.
     """
 
     n: Annotated[int, Field(ge=1)] = 200
@@ -94,7 +94,7 @@ class _Landscape:
 
     @torch.no_grad()
     def _move(self, row: int) -> None:
-        """Sets the weights to those of this point."""
+        """Set the weights to those of this point."""
         places = [float(self.axis[i]) for i in np.unravel_index(row, (self.settings.points,) * self.settings.dims)]
         moved = self.trained
         for place, direction in zip(places, self.directions, strict=True):

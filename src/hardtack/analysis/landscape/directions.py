@@ -1,8 +1,8 @@
-"""Random directions in the space of weights that are as long as the weights themselves, filter by filter.
+"""Random directions in weight space with the norm of the weights, filter by filter.
 
 Li et al. 2018: each filter (a kernel, or the row of a matrix) of a Gaussian direction is rescaled to the norm of the
-trained filter. Networks whose layers are only scaled against each other, which compute the same, then have the same
-landscape. Biases, norms and other scales do not move.
+trained filter. Networks that compute the same function and differ only in the scale of their layers then have the same
+landscape. Biases, normalisation weights and other scales do not change.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from hardtack.base import randomness
 from hardtack.base.errors import UserError
 from hardtack.models.parts import short_name
 
-Direction = dict[str, Tensor]  # by name of the parameter; those that do not move are left out
+Direction = dict[str, Tensor]  # by parameter name; parameters that do not change are left out
 
 
 def filter_direction(model: nn.Module, *, seed: int, number: int) -> Direction:
-    """The numbered direction of this seed. A parameter's part depends on its name, not on what else the model has."""
+    """Direction `number` of this seed. The values for a parameter depend on its name, not on the other parameters."""
     direction = {name: _part(name, weight, seed, number) for name, weight in model.named_parameters() if _moves(weight)}
     if not direction:
         raise UserError("this model has no linear or convolutional layers: there are no weights to move")
@@ -28,7 +28,7 @@ def filter_direction(model: nn.Module, *, seed: int, number: int) -> Direction:
 
 
 def cosine(direction: Direction, other: Direction) -> float:
-    """Between two directions of one model."""
+    """The cosine of the angle between two directions of one model."""
     product = sum(float((direction[name].double() * other[name].double()).sum()) for name in direction)
     return product / (length(direction) * length(other))
 
@@ -38,14 +38,14 @@ def length(direction: Direction) -> float:
 
 
 def gaussian(name: str, shape: torch.Size, *words: int) -> Tensor:
-    """Standard normal numbers (float32, on the CPU) that follow from the name of a parameter and the words."""
+    """Standard normal numbers (float32, on the CPU), determined by the parameter's name and the words."""
     digest = hashlib.sha256(short_name(name).encode()).digest()
     keys = randomness.make_keys(torch.tensor([int.from_bytes(digest[:7], "big")]), *words)
     return randomness.normal(keys, tuple(shape))[0]
 
 
 def _moves(weight: Tensor) -> bool:
-    """A filter of a single weight is a scale, whatever its shape."""
+    """Whether the direction changes this parameter. A filter of a single weight is a scale and does not change."""
     return weight.ndim > 1 and weight[0].numel() > 1 and weight.is_floating_point()
 
 

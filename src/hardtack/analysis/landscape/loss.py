@@ -1,4 +1,4 @@
-"""The loss of a model on the context's images, clean or attacked: what landscapes and curvatures are those of."""
+"""The loss of a model on the images, clean or attacked, for the analyses landscape and curvature."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hardtack.analysis.image_cache import Batch, ImageCache
 from hardtack.evaluation.sanity import check_logits
 from hardtack.models.parts import NORMS
 
-_ESTIMATED_WITH = 100  # images at once when statistics are estimated: they would depend on any other batch size
+_ESTIMATED_WITH = 100  # fixed batch size for estimating statistics, because they depend on it
 
 
 class Losses:
-    """Cross-entropy of each image, clean or as an attack leaves it."""
+    """Cross-entropy of each image, clean or attacked."""
 
     def __init__(self, context: AnalysisContext, attack: Any, batch_size: int | None) -> None:
         self.images = context.cached_images(batch_size)
@@ -29,12 +29,12 @@ class Losses:
                 check_logits(context.model(x).float(), y)
 
     def attacked(self, model: nn.Module) -> Iterator[Batch]:
-        """The images as the attack leaves them against this model; clean ones without an attack."""
+        """The images attacked on this model; without an attack the clean images."""
         for x, y, index in self.images:
             yield x if self.attack is None else moved(self.attack, model, x, y, index, self.context.seed), y, index
 
     def crafted(self, model: nn.Module) -> ImageCache:
-        """The same, kept."""
+        """The attacked images of all batches, kept in memory."""
         if self.attack is None:
             return self.images
         return ImageCache(self.attacked(model), self.images.device, self.images.size)
@@ -44,7 +44,7 @@ class Losses:
 
     @torch.no_grad()
     def each(self, model: nn.Module, batches: Iterable[Batch]) -> tuple[Tensor, Tensor]:
-        """Loss of each image (float64; infinite where it is no number), and whether it is classified right."""
+        """The loss of each image (float64; NaN becomes infinity), and whether it is classified correctly."""
         losses, right = [], []
         for x, y, _ in batches:
             logits = model(x).float().double()
@@ -54,18 +54,18 @@ class Losses:
 
 
 def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._NormBase]:
-    """Those that keep statistics of the images they were trained on."""
+    """The batch norm layers with running statistics."""
     kept = (module for module in model.modules() if isinstance(module, NORMS))
     return [norm for norm in kept if isinstance(norm, nn.modules.batchnorm._NormBase) and norm.track_running_stats]
 
 
 @torch.no_grad()
 def estimate_statistics(model: nn.Module, images: ImageCache) -> None:
-    """Gives the batch norms of the model the statistics that they would have gathered on these images."""
+    """Set the running statistics of the model's batch norms to those of these images."""
     norms = batch_norms(model)
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over the batches
+        norm.momentum = None  # the cumulative mean over the batches
         norm.train()
     for part in _regrouped((x for x, _, _ in images), _ESTIMATED_WITH):
         model(part)
@@ -74,7 +74,7 @@ def estimate_statistics(model: nn.Module, images: ImageCache) -> None:
 
 
 def _regrouped(parts: Iterable[Tensor], size: int) -> Iterator[Tensor]:
-    """The same rows, `size` at a time; the last may be fewer."""
+    """The same rows in batches of `size`; the last batch may be smaller."""
     waiting: list[Tensor] = []
     for part in parts:
         waiting.append(part)

@@ -7,22 +7,24 @@ from torch import Tensor
 
 from hardtack.threats import Threat
 
-BINS = 41  # of δ/ε from −1 to 1; odd, so that no change has a bin of its own
-_ROUNDING = 1e-6  # x + eps − x in fp32
+BINS = 41  # bins of δ/ε from −1 to 1; an odd number, so that 0 is the centre of a bin
+_ROUNDING = 1e-6  # rounding error of x + eps − x in fp32
 
 
 def bound(delta: Tensor, threat: Threat) -> Tensor:
-    """What a value of delta is measured by (N×1×1×1): ε in linf; l2 and l1 bound no single value, so there its peak."""
+    """The unit of the values of delta (N×1×1×1): ε in linf; for l2 and l1 the largest |δ| of each image."""
     if threat.norm == "linf":
         return torch.full_like(delta[:, :1, :1, :1], threat.radius)
     return delta.abs().amax(dim=(1, 2, 3), keepdim=True)
 
 
 def amplitude(delta: Tensor, threat: Threat) -> dict[str, Tensor]:
-    """Of delta (N×C×H×W): mean and largest |δ| of each channel (N×C), its l2 size (N), how many values of each channel
-    lie in each of the bins of δ/ε (N×C×bins), and in linf the share that lies at the bound (N×C).
+    """Statistics of delta (N×C×H×W).
 
-    Values that black or white stopped short are not at the bound.
+    mean, largest   of |δ| in each channel, N×C
+    l2              the l2 norm, N
+    counts          values of each channel in each bin of δ/ε, N×C×bins
+    at_bound        in linf, the share of values at ±ε, N×C; values that were clipped to [0,1] earlier do not count
     """
     size = delta.abs()
     measured = {
@@ -37,7 +39,7 @@ def amplitude(delta: Tensor, threat: Threat) -> dict[str, Tensor]:
 
 
 def _counts(share: Tensor) -> Tensor:
-    """N×C×bins of N×C×H×W in [−1, 1]."""
+    """Histograms, N×C×bins, of values N×C×H×W in [−1, 1]."""
     place = ((share + 1) / 2 * BINS).long().clamp(0, BINS - 1).flatten(2)
     counts = torch.zeros(*place.shape[:2], BINS, dtype=torch.int64, device=share.device)
     return counts.scatter_add_(2, place, torch.ones_like(place))

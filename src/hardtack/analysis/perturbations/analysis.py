@@ -1,4 +1,4 @@
-"""The analysis: perturbations of a model and of others, looked at, measured, and shown to each of the models."""
+"""The analysis `perturbations`: perturbations for a model and for other models, measured and tested on each model."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ THESIS = Threat.parse("linf:4/255")
 class Perturbations(OverImages):
     """Adversarial perturbations: pictures, amplitude, frequencies, what other models see in them, and transfer.
 
-    `threat` and `attack` (its name and settings; unless told PGD with 100 steps of 1.5 ε/100) make them. `others` are
-    models beside this one: run folders, weights files, names of published models. Each judges the moved images and the
-    perturbation alone; with `makers=all` each makes perturbations too. `top` are the k of top-k accuracy on the
-    perturbation alone. Pictures of the first `pictures` images are kept.
+    `threat` and `attack` (name and settings; default PGD with 100 steps of 1.5 ε/100) define the perturbations.
+    `others` are further models: run folders, weights files, names of published models. Each of them classifies the
+    perturbed images and the perturbation alone; with `makers=all` the attack also runs on each of them. `top` are the
+    values of k for top-k accuracy on the perturbation alone. Pictures of the first `pictures` images are stored.
     """
 
     threat: Threat = THESIS
@@ -56,7 +56,7 @@ class Perturbations(OverImages):
             raise UserError(f"'{ITSELF}' is the name of the analysed model: give the other model another name")
 
     def fingerprints(self) -> tuple[str, ...]:
-        """Of the others' weights."""
+        """Digests of the weights of the other models."""
         return tuple(other.fingerprint() for other in self.others)
 
     def begin(self, context: AnalysisContext) -> RowWork:
@@ -79,7 +79,7 @@ class _Perturbations:
         measured = {name: torch.stack([arrays[name] for arrays in per_maker], dim=1) for name in per_maker[0]}
         measured |= {"index": index, "label": y, "rank_clean": self._ranks(x, y)[0]}
         measured |= {"spectrum_images": radial_power(x), "frequency_images": mean_frequency(x)}
-        few = max(0, min(stop, self.settings.pictures) - start)  # of the first images only
+        few = max(0, min(stop, self.settings.pictures) - start)  # only of the first images
         kept = {"images": eight_bits(x[:few]), "pictures": measured.pop("pictures")[:few]}
         return {name: value.cpu().numpy() for name, value in {**measured, **kept}.items()}
 
@@ -89,7 +89,7 @@ class _Perturbations:
 
     @torch.no_grad()
     def _check(self) -> int:
-        """How many classes there are; a model that gives no usable logits is refused."""
+        """The number of classes. A model without valid logits is refused."""
         x, y, _ = self.context.images(0, min(8, self.context.count))
         for name, model in self.judges.items():
             try:
@@ -99,7 +99,7 @@ class _Perturbations:
         return int(logits.shape[1])
 
     def _made(self, maker: nn.Module, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
-        """What one model's perturbations are like, and what all models make of them."""
+        """Measures of the perturbations for one model, and the predictions of all models on them."""
         threat = self.settings.threat
         x_adv, blind = attacked(self.settings.attack, maker, x, y, index, self.context.seed)
         delta = x_adv - x
@@ -118,14 +118,14 @@ class _Perturbations:
 
     @torch.no_grad()
     def _ranks(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each image (N×judges): how many classes each model finds likelier than the label, and its answer."""
+        """Rank of the label (the number of classes with a higher logit) and prediction of each model: N×models each."""
         logits = [model(x).float() for model in self.judges.values()]
         ranks = torch.stack([_rank(outputs, y) for outputs in logits], dim=1)
         return ranks, torch.stack([outputs.argmax(dim=1) for outputs in logits], dim=1)
 
 
 def _rank(logits: Tensor, y: Tensor) -> Tensor:
-    """0 where the label is the answer. Of equal logits the first counts as larger; without finite logits all do."""
+    """The rank of the label, 0 if it is predicted. Of equal logits the first ranks higher; NaN gives the last rank."""
     mine, place = logits.gather(1, y[:, None]), torch.arange(logits.shape[1], device=y.device)
     ahead = (logits > mine) | ((logits == mine) & (place < y[:, None]))
     return torch.where(logits.isfinite().all(dim=1), ahead.sum(dim=1), logits.shape[1])

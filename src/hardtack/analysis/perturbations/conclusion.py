@@ -1,4 +1,4 @@
-"""What all images say: accuracies with intervals, amplitudes and frequencies, made by each model and judged by each."""
+"""The conclusion over all images: accuracies with intervals, amplitudes and frequencies, for every pair of models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hardtack.analysis.other_models import Resized
 from hardtack.base.config import plain
 
 ITSELF = "itself"
-SIGNS = ("", ", reversed")  # x_adv − x, as the thesis says, and x − x_adv, as its code has it
+SIGNS = ("", ", reversed")  # x_adv − x, as in the text of the thesis, and x − x_adv, as in its code
 
 
 def conclude(

@@ -1,4 +1,4 @@
-"""A perturbation as an image that can be looked at and classified."""
+"""A perturbation as an image that can be displayed and classified."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hardtack.threats import Threat
 
 
 def picture(delta: Tensor, threat: Threat) -> Tensor:
-    """(δ + ε) / 2ε in eight bits (N×C×H×W, uint8): no change is mid-grey, the bound black or white.
+    """(δ + ε) / 2ε in eight bits (N×C×H×W, uint8): 0 is mid-grey, −ε is black and +ε is white.
 
-    l2 and l1 bound no single value: there ε is the largest |δ| of each image.
+    For l2 and l1, which do not bound single values, ε is the largest |δ| of each image.
     """
     most = bound(delta, threat)
     share = torch.where(most > 0, (delta + most) / (2 * most), 0.5)

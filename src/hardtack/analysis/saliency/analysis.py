@@ -1,8 +1,8 @@
-"""Which pixels the answer hangs on, and whether attention and a trained occluder point at the same patches.
+"""Which pixels influence the logit most, and whether attention and a trained occluder choose the same patches.
 
-Saliency is the gradient of the class's logit with respect to the image, in size (Simonyan et al. 2014); smooth, it is
-the mean over noisy copies (Smilkov et al. 2017). An occluder is RSPC's: which patches it hides is compared with the
-patches that the answer hangs on and with those that are attended to.
+Saliency is the magnitude of the gradient of the class's logit with respect to the image (Simonyan et al. 2014), or its
+mean over noisy copies (Smilkov et al. 2017). The occluder is that of RSPC: the patches that it hides are compared with
+the most salient patches and with those that receive most attention.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ CHOICES = {"saliency": "saliency", "attention": "attention", "occluder": "the oc
 @analyses.register("saliency", papers=("rspc",))
 @dataclass(frozen=True, kw_only=True)
 class Saliency(OverImages):
-    """Which pixels the answer hangs on, and how far attention and a trained occluder choose the same patches.
+    """Which pixels influence the logit most, and how far attention and a trained occluder choose the same patches.
 
-    of          the class whose logit is followed: label, or predicted
-    smooth      noisy copies that the gradient is averaged over; 0: the image alone
+    of          the class whose logit is differentiated: label, or predicted
+    smooth      the number of noisy copies over which the gradient is averaged; 0: the image alone
     sigma       standard deviation of their noise
-    share       of the patches that are compared (None: 0.1)
-    patch_size  in pixels (None: the model's own where it states one, else the usual one)
-    occluder    a file or run with a trained occluder, which brings its own share and patch size
-    shown       of how many images maps are kept
+    share       the share of the patches that are compared (None: 0.1)
+    patch_size  in pixels (None: that of the model if it has one, else the usual one)
+    occluder    a file or run with a trained occluder, which has its own share and patch size
+    shown       the number of images whose maps are stored
     """
 
     of: Literal["label", "predicted"] = "label"
@@ -129,14 +129,14 @@ class _Saliency:
         return torch.stack([saliency(self.context.model, copy, y) for copy in copies]).mean(dim=0)
 
     def _patch_scores(self, x: Tensor, maps: Tensor) -> dict[str, Tensor]:
-        """N×rows×columns for each who points: the higher, the more."""
+        """Scores of the patches (N×rows×columns) by saliency, attention and the occluder. High scores are chosen."""
         scores = {"saliency": per_patch(maps[:, None], self.size)}
         if self.layers:
             heard = listen(self.context.model, x, self.kind, self.layers)  # type: ignore[arg-type]
             scores["attention"] = received(heard, self.layers, grid(x, self.size))
         if self.occluder is not None:
             with torch.no_grad():
-                side = self.occluder.side  # what scores low is hidden
+                side = self.occluder.side  # the occluder hides patches with low scores
                 scores["occluder"] = -self.occluder.to(x.device).scores(x).reshape(-1, side, side)
         return scores
 
@@ -144,7 +144,7 @@ class _Saliency:
         return pick(scores, self.count)
 
     def _pictures(self) -> Arrays:
-        """The first images with their saliency, between nothing and the image's most."""
+        """The first images with their saliency, scaled by the 99.5 % quantile of each image."""
         count, batches = min(self.settings.shown, self.length), {"shown_x": [], "shown_saliency": []}  # type: ignore[var-annotated]
         for start in range(0, count, self.at_once):
             x, y, index = self.context.images(start, min(count, start + self.at_once))
@@ -155,11 +155,11 @@ class _Saliency:
         return {name: _numpy(torch.cat(parts)) for name, parts in batches.items()} if count else {}
 
 
-# ---------------------------------------------------------------- what is measured
+# ---------------------------------------------------------------- measures
 
 
 def saliency(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """|∂ logit of y / ∂ x|, of the channels the largest: N×H×W."""
+    """|∂ logit of y / ∂ x|, the maximum over channels: N×H×W."""
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         logit = model(x).gather(1, y[:, None]).sum()
@@ -170,16 +170,16 @@ def saliency(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def noisy(x: Tensor, index: Tensor, *, count: int, sigma: float, seed: int) -> Iterator[Tensor]:
-    """`count` copies with Gaussian noise of their own, which may leave [0,1]; for `sigma` 0 the images themselves."""
+    """`count` copies with independent Gaussian noise, not clipped to [0,1]; with `sigma` 0 the images themselves."""
     for number in range(count):
         keys = randomness.make_keys(index, seed, number)
         yield x + sigma * randomness.normal(keys, tuple(x.shape[1:]), stream=4) if sigma else x
 
 
 def concentration(maps: Tensor, share: float = 0.1) -> Tensor:
-    """How much of all saliency lies in the tenth of the pixels that has most of it: N. Spread evenly, it is a tenth.
+    """The share of all saliency in the tenth of the pixels with most saliency: N. It is 0.1 if all pixels are equal.
 
-    NaN for an image without a gradient.
+    It is NaN for an image whose gradient is zero.
     """
     flat = maps.flatten(1)
     most = flat.topk(max(1, round(share * flat.shape[1])), dim=1).values.sum(dim=1)
@@ -187,12 +187,12 @@ def concentration(maps: Tensor, share: float = 0.1) -> Tensor:
 
 
 def overlap(a: Tensor, b: Tensor) -> Tensor:
-    """The share of the chosen patches of `a` that `b` chooses too (bool, N×rows×columns): N."""
+    """The share of the patches chosen in `a` that are also chosen in `b` (bool, N×rows×columns): N."""
     return (a & b).flatten(1).sum(dim=1) / a.flatten(1).sum(dim=1).clamp_min(1)
 
 
 def received(maps: list[Tensor], layers: list[AttentionLayer], shape: tuple[int, int]) -> Tensor:
-    """Attention that each patch receives, mean over layers, heads and queries, on a grid of this shape."""
+    """The attention that each patch receives, mean over layers, heads and queries, on a grid of this shape."""
     attention = []
     for weights, layer in zip(maps, layers, strict=True):
         if layer.place is None or layer.place.windows > 1:
@@ -209,7 +209,7 @@ def _resized(maps: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def _heard(model: nn.Module, x: Tensor) -> tuple[Kind | None, list[AttentionLayer], str]:
-    """The attention that lies over the image: between tokens, else from the class token; and a word where none does."""
+    """The kind of attention over the whole image (between tokens, else class), its layers, and a note if none."""
     for kind in ("token", "class"):
         try:
             layers = find_layers(model, x, kind)
@@ -231,7 +231,7 @@ def _load(path: str | None, x: Tensor) -> Occluder | None:
 
 
 def _mean(metric: str, per_image: np.ndarray, *, column: str = "") -> list[Score]:
-    """Over the images that have the number; where some have none, images cannot be paired with another run's."""
+    """The mean over the images without NaN. If some are NaN, no per-image values are stored for paired comparisons."""
     defined = per_image[~np.isnan(per_image)]
     if len(defined) == len(per_image):
         return [mean_score(metric, per_image, column=column)]

@@ -1,4 +1,4 @@
-"""Which pixels the answer hangs on, which patches are attended to, and which an occluder hides."""
+"""Pictures of the salient pixels, of the patches that receive attention, and of those that an occluder hides."""
 
 from __future__ import annotations
 

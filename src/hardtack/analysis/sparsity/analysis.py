@@ -1,8 +1,8 @@
-"""How many of a network's weights hardly count, how its weights are distributed, and how large they are.
+"""Sparsity of a network: the share of small weights, and the distribution and norms of its weights.
 
-A weight hardly counts if it is below a hundredth of the largest: of the whole network (`global`), or of its own matrix
-or kernel (`own`). Each is counted for the whole network and for its components apart. Paper 3 draws the same as
-histograms and finds the most robust networks the sparsest.
+A weight is small if its magnitude is below a hundredth of the largest one: of the whole network (`global`), or of its
+own matrix or kernel (`own`). Both shares are computed for the whole network and for each kind of component. Paper 3
+draws the histograms and finds that the most robust networks are the sparsest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hardtack.base.registry import analyses
 from hardtack.models.parts import KINDS, short_name
 
 COMPONENTS = ("convolution", "qkv", "feed-forward", "other")
-_FINE = 1 << 16  # bins of |w| in which the range of the histograms is looked for
+_FINE = 1 << 16  # bins of |w| from which the range of the histograms is chosen
 
 
 @analyses.register("sparsity", papers=("arg",))
@@ -32,7 +32,7 @@ _FINE = 1 << 16  # bins of |w| in which the range of the histograms is looked fo
 class Sparsity(Analysis):
     """Share of weights below `threshold` times the largest, histograms and norms of weights, by component.
 
-    The histograms have `bins` bins over a range that holds all but a thousandth of the weights.
+    The histograms have `bins` bins over a range that contains at least 99.9 % of the weights.
     """
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.01
@@ -125,7 +125,7 @@ def weight_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def components(model: nn.Module, names: list[str]) -> list[str]:
-    """Of each weight: query, key and value of an attention, the MLP of a block, else a convolution, else other."""
+    """The component of each weight: qkv (attention), feed-forward (MLP of a block), convolution, or other."""
     kinds = {"qkv": "qkv", "mlp": "feed-forward", "conv": "convolution"}
     members = {component: KINDS[word](model) for word, component in kinds.items()}
     return [next((word for word, inside in members.items() if name in inside), "other") for name in names]
@@ -139,7 +139,7 @@ def spectral_norm(weight: Tensor) -> float:
 
 
 def _range(weights: list[Tensor], largest: float) -> float:
-    """1, 2 or 5 times a power of ten that all but a thousandth of the weights stay within."""
+    """The smallest 1, 2 or 5 times a power of ten that contains at least 99.9 % of the weights."""
     if largest == 0:
         return 1.0
     counts = sum(torch.histc(weight.detach().float().abs(), _FINE, 0, largest).cpu().double() for weight in weights)

@@ -1,6 +1,6 @@
-"""Curves of training: how well, at what loss and of which parts, how fast, and where it was warned about.
+"""Curves of training: accuracies, the loss and its terms, speed, and warnings.
 
-Every part of the loss has a small chart of its own: runs keep their colours, and parts of different size their scale.
+Every term of the loss has its own small chart with its own scale. A run has the same colour in all charts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Points = list[list[float]]
 Scale = Literal["percent", "points", "number"]
 
 SCORES = ("clean", "robust")
-PARTS = {  # in the order of reading; what an objective of the reader's own reports comes after
+PARTS = {  # in the order of the page; numbers reported by a user's objective follow
     "natural_loss": "Loss on clean images",
     "boosted_loss": "Boosted loss under attack",
     "kl": "KL, clean to attacked",
@@ -43,7 +43,7 @@ ELSEWHERE = {"kind", "step", "epoch", "loss", "accuracy", "robust_accuracy", "ep
 
 @charts.register("training", section=Section(id="training", short="Training", title="Training", order=1000))
 def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Validation, training against it, loss; then the small ones. A chart without data is left out."""
+    """Charts of validation, training compared with validation, and loss, then the small charts; none without data."""
     by = "epoch" if all(is_number(line.get("epoch")) for run in runs for line in run.metrics) else "step"
     charts = [
         _validation(runs, by),
@@ -56,7 +56,7 @@ def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [chart for chart in charts if chart["series"]]
 
 
-# ---------------------------------------------------------------- judged epochs
+# ---------------------------------------------------------------- validated epochs
 
 
 def _validation(runs: Sequence[Run], by: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _validation(runs: Sequence[Run], by: str) -> dict[str, Any]:
         drawn = [field for field in SCORES if _points(judged, by, f"{field}_accuracy")]
         for field in drawn:
             points = _points(judged, by, f"{field}_accuracy")
-            marked = warned if field == drawn[-1] else []  # once, on what it is about
+            marked = warned if field == drawn[-1] else []  # only on the last curve
             name = f"{run.label}, {field}"
             series.append(_series(number, name, points, dash=field == "robust", warned=marked))
         rows += _best_and_last(run)
@@ -133,7 +133,7 @@ def _points_of(gaps: Points) -> str:
 
 
 def _parts(runs: Sequence[Run]) -> dict[str, str]:
-    """Every number that an objective reports of itself, and what it is called."""
+    """The numbers that objectives report during training, with their titles."""
     reported = {key for run in runs for line in lines_of(run, "train") for key in line if is_number(line[key])}
     own = sorted(reported - set(ELSEWHERE) - set(PARTS))
     named = {key: title for key, title in PARTS.items() if key in reported}
@@ -148,7 +148,7 @@ def _logged(field: str, title: str, runs: Sequence[Run], by: str, *, small: bool
 
 
 def _radii(runs: Sequence[Run], by: str) -> list[dict[str, Any]]:
-    """The attack's radius, a chart for each norm; a share of it where several norms are trained against."""
+    """The radius of the training attack, one chart per norm; a share of the radius if a run has several norms."""
     norms: dict[str, list[Line]] = {}
     for number, run in enumerate(runs):
         lines, threat = lines_of(run, "train"), _threat(run.config.get("objective"))
@@ -177,7 +177,7 @@ def _radius_title(norm: str) -> str:
 
 
 def _threat(settings: Any) -> str:
-    """The first threat that an objective's settings name, however deep."""
+    """The first threat in the settings of an objective, at any depth."""
     if not isinstance(settings, Mapping):
         return ""
     if isinstance(settings.get("threat"), str):
@@ -185,7 +185,7 @@ def _threat(settings: Any) -> str:
     return next((reported for value in settings.values() if (reported := _threat(value))), "")
 
 
-# ---------------------------------------------------------------- as charts
+# ---------------------------------------------------------------- charts
 
 
 def _chart(
@@ -214,7 +214,7 @@ def _chart(
 def _series(
     number: int, name: str, points: Points, *, dash: bool = False, warned: Sequence[Sequence[Any]] = ()
 ) -> Line:
-    """A curve; `warned` are places of the x axis and words, marked at the curve's nearest point."""
+    """A curve. `warned` are pairs of a position on the x axis and a text; the nearest point of the curve is marked."""
     marks = [[*min(points, key=lambda point: abs(point[0] - x)), words] for x, words in warned if points]
     return {
         "run": number, "name": name, "dash": dash, "band": False, "marks": len(points) < 30, "points": points,
@@ -233,7 +233,7 @@ def _points(lines: Sequence[Mapping[str, Any]], by: str, field: str) -> Points:
 
 
 def _thinned(points: Points) -> Points:
-    """At most a few hundred points: the mean of each bucket, so that no spike decides what is seen."""
+    """At most a few hundred points, each the mean of a bucket, so that single outliers do not dominate the curve."""
     if len(points) <= MOST_POINTS:
         return points
     edges = [round(i * len(points) / MOST_POINTS) for i in range(MOST_POINTS + 1)]

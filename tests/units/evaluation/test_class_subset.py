@@ -1,4 +1,4 @@
-"""ImageNet-A and the like: only the classes that occur may be answered, and photographs are cut as usual there."""
+"""ImageNet-A and similar data: only the classes that occur can be predicted, and photographs are cropped as usual."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def folder(tmp_path):
     return tmp_path / "imagenet-a"
 
 
-def test_a_model_of_all_classes_chooses_among_those_that_occur(folder):
+def test_a_model_of_all_classes_predicts_only_classes_that_occur(folder):
     data = ht.load_data(f"imagenet_a:{folder}", "test", image_size=224)
     assert data.labels.tolist() == CHOSEN[:3].tolist()
     found = ht.evaluate(Sees(), data, suite="clean", quiet=True)
@@ -48,7 +48,7 @@ def test_a_model_of_all_classes_chooses_among_those_that_occur(folder):
     assert len(found.results[0].extra["per_class"]["classes"]) == 200
 
 
-def test_a_model_made_for_the_200_classes_is_taken_as_it_is(folder):
+def test_a_model_made_for_the_200_classes_is_not_changed(folder):
     data = ht.load_data(f"imagenet_a:{folder}", "test", image_size=224)
     found = ht.evaluate(Sees(200), data, suite="clean", quiet=True)
     assert found.clean_accuracy == 1.0 and found.verdicts["clean_prediction"].tolist() == [0, 1, 2]
@@ -56,7 +56,7 @@ def test_a_model_made_for_the_200_classes_is_taken_as_it_is(folder):
         ht.evaluate(ht.load_model("resnet8_cifar", num_classes=10), data, suite="clean", quiet=True)
 
 
-def test_the_centre_is_cut_out_of_256_pixels(folder):
+def test_the_centre_is_cropped_from_256_pixels(folder):
     data = ht.load_data(f"imagenet_a:{folder}", "test", image_size=224)
     assert data.image_shape == (3, 224, 224) and "shorter side to 256" in data.description
     whole = ht.load_data(f"imagenet_a:{folder}", "test", image_size=224, crop=1.0)
@@ -65,7 +65,7 @@ def test_the_centre_is_cut_out_of_256_pixels(folder):
         ht.load_data(f"imagenet_a:{folder}", "test", image_size=224, crop=2)
 
 
-def test_the_crop_is_of_the_middle(tmp_path):
+def test_the_crop_is_centred(tmp_path):
     ramp = np.repeat(np.arange(256, dtype=np.uint8)[None, :, None], 256, axis=0).repeat(3, axis=2)
     (tmp_path / "a").mkdir()
     Image.fromarray(ramp).save(tmp_path / "a" / "0.png")

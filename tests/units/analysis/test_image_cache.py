@@ -1,4 +1,4 @@
-"""Images that are gone through many times: where they lie, and that batches are theirs alone."""
+"""ImageCache: where images are kept, repeated iteration, and regrouped batches."""
 
 import pytest
 import torch
@@ -15,13 +15,13 @@ def batches():
 
 
 @pytest.mark.parametrize("size, home", [(ON_DEVICE, "meta"), (ON_DEVICE + 1, "cpu")])
-def test_few_images_lie_on_the_device_and_many_in_main_memory(size, home):
+def test_small_caches_are_on_the_device_and_large_ones_in_main_memory(size, home):
     kept = ImageCache(batches(), DEVICE, size)
     assert {x.device.type for x, _, _ in kept._batches} == {home}
     assert {x.device.type for x, _, _ in kept} == {"meta"}
 
 
-def test_they_can_be_walked_over_again_and_know_which_they_are():
+def test_a_cache_can_be_iterated_again_and_has_indices_and_labels():
     kept = ImageCache(batches(), torch.device("cpu"), 0)
     assert len(kept) == 10 and [len(x) for x, _, _ in kept] == [4, 4, 2] == [len(x) for x, _, _ in kept]
     assert kept.each()["index"].tolist() == list(range(10))

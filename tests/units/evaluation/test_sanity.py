@@ -1,4 +1,4 @@
-"""Claims that are checked, numbers that are refused, and numbers that carry a warning."""
+"""Attack successes that are verified, inputs that are refused, and results that carry a flag."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def lying_search(lie):
         pytest.param(lambda x: x * torch.nan, id="not a number"),
     ],
 )
-def test_no_claim_is_believed_unseen(model, monkeypatch, lie):
+def test_claimed_successes_are_verified(model, monkeypatch, lie):
     data = images(), right_labels(model)
     monkeypatch.setattr(Ascent, "search", lying_search(lie))
     monkeypatch.setattr(Ascent, "pooled", False)
@@ -116,13 +116,13 @@ def nan_image():
         (images().numpy(), labels().numpy(), "pair"),
     ],
 )
-def test_inputs_that_make_no_sense_are_refused(model, tmp_path, x, y, told):
+def test_invalid_inputs_are_refused(model, tmp_path, x, y, told):
     with pytest.raises(UserError, match=told):
         measure(model, (x, y), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "a refused evaluation leaves nothing"
 
 
-def test_a_fault_far_behind_the_first_images_is_refused_too(model):
+def test_invalid_images_beyond_the_first_ones_are_refused(model):
     x = images(40)
     x[37] = 7.0
     with pytest.raises(UserError, match=r"\[0,1\]"):
@@ -133,7 +133,7 @@ def test_a_fault_far_behind_the_first_images_is_refused_too(model):
         measure(model, (images(40), y), batch_size=8)
 
 
-def test_rounding_noise_at_the_edges_is_forgiven(model):
+def test_rounding_errors_at_0_and_1_are_accepted(model):
     x = images()
     x[0, 0, 0, 0], x[1, 0, 0, 0] = -5e-7, 1 + 5e-7
     assert measure(model, (x, labels())).clean_accuracy >= 0
@@ -159,7 +159,7 @@ def test_a_label_without_a_logit_is_refused_where_the_model_does_not_say():
         (lambda z: z.mean(dim=0, keepdim=True), "N×classes"),
     ],
 )
-def test_outputs_that_are_no_logits_are_refused(function, told):
+def test_outputs_that_are_not_logits_are_refused(function, told):
     with pytest.raises(UserError, match=told):
         measure(ht.wrap(Returns(function), num_classes=4), (images(), labels()))
 
@@ -183,7 +183,7 @@ def test_data_of_another_shape_is_refused(model, data):
         ({"examples": -1}, "examples"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(model, settings, told):
+def test_invalid_settings_are_refused(model, settings, told):
     with pytest.raises(UserError, match=told):
         measure(model, (images(), labels()), **settings)
 

@@ -118,7 +118,7 @@ def test_chunks_batches_and_resuming_change_nothing(tmp_path):
     assert [to_json(result) for result in again.results] == [to_json(result) for result in pieces.results]
 
 
-def test_a_killed_evaluation_goes_on(tmp_path, monkeypatch):
+def test_a_killed_perturbation_evaluation_is_resumed(tmp_path, monkeypatch):
     whole = ht.evaluate(Bright(), (X, Y), **FEW)
     looked, look = [], FlipView.columns
 
@@ -139,7 +139,7 @@ def test_a_killed_evaluation_goes_on(tmp_path, monkeypatch):
     assert all(np.array_equal(whole.verdicts[name], found.verdicts[name]) for name in whole.verdicts if "@" in name)
 
 
-def test_all_ten_by_default_and_by_group():
+def test_types_by_default_and_by_group():
     found = ht.evaluate(Bright(), (X[:2], Y[:2]), suite="perturbations", quiet=True)
     assert [one.attack for one in found.results if one.metric == "flip_probability"] == list(PERTURBATIONS["cifar"])
     assert found.results[-1].metric == "mean_flip_probability" and found.results[-1].attack == "10 types"
@@ -264,7 +264,7 @@ def test_the_plan_counts_every_frame():
     assert planned.most.forwards == 20 * (1 + 16 + 31) and "47 views of every image" in str(planned)
 
 
-def test_the_command_its_verification_and_what_tampering_shows(tmp_path, capsys):
+def test_the_command_and_its_verification_after_tampering(tmp_path, capsys):
     data = write_data(tmp_path / "data.npz", test=12)
     run = tmp_path / "run"
     words = run_settings(run, data, objective={"name": "standard"}, output=str(run))

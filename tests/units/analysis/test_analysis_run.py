@@ -1,4 +1,4 @@
-"""Every analysis: pieces survive a kill, do not depend on their size, and what is found is found again."""
+"""Running analyses: killed ones are resumed, the piece size does not matter, and findings are stored and read."""
 
 from dataclasses import dataclass
 
@@ -72,13 +72,13 @@ def test_one_image_has_no_interval(toy):
     assert result.low is None and result.high is None and result.value == pytest.approx(x[0].mean().item())
 
 
-def test_pieces_of_any_size_give_the_same(toy):
+def test_the_piece_size_does_not_change_the_arrays(toy):
     model, data = toy
     one, many = (ht.analyze(model, data, "brightness", batch_size=b, runtime=CPU, quiet=True) for b in (1, 20))
     assert np.array_equal(one.arrays["pixel"], many.arrays["pixel"])
 
 
-def test_a_killed_analysis_goes_on_where_it_stopped(toy, tmp_path, monkeypatch):
+def test_a_killed_analysis_is_resumed(toy, tmp_path, monkeypatch):
     model, data = toy
     model_run = tmp_path / "run"
     with monkeypatch.context() as patch:
@@ -128,7 +128,7 @@ def test_the_same_images_are_the_same_analysis_whichever_others_were_loaded(toy,
     assert found[0].about["data_description"].endswith("; first 6")
 
 
-def test_weights_that_are_no_numbers_are_refused_by_name(toy):
+def test_weights_that_are_not_finite_are_refused_by_name(toy):
     model, data = toy
     with torch.no_grad():
         model.get_parameter("body.head.weight")[0, 0] = torch.nan
@@ -136,7 +136,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(toy):
         ht.analyze(model, data, "brightness", runtime=CPU, quiet=True)
 
 
-def test_what_is_found_is_part_of_the_run(toy, tmp_path):
+def test_findings_are_part_of_the_run(toy, tmp_path):
     model, data = toy
     found = ht.analyze(model, data, "brightness", folder=tmp_path, runtime=CPU, quiet=True)
     run = read_run(tmp_path)
@@ -149,7 +149,7 @@ def test_what_is_found_is_part_of_the_run(toy, tmp_path):
     assert vector == pytest.approx(found.arrays["pixel"])
 
 
-def test_one_that_lost_its_arrays_costs_a_warning_and_is_computed_again(toy, tmp_path):
+def test_a_finding_without_its_arrays_gives_a_warning_and_is_computed_again(toy, tmp_path):
     model, data = toy
     kept, lost = (
         ht.analyze(model, data, "brightness", n=n, folder=tmp_path, runtime=CPU, quiet=True).id for n in (3, 5)
@@ -175,7 +175,7 @@ class Restless(torch.nn.Module):
 
 
 @pytest.mark.parametrize("noise, code", [(True, "random_outputs"), (False, "batch_dependent")])
-def test_answers_that_change_by_themselves_flag_what_is_found(toy, tmp_path, noise, code):
+def test_random_logits_are_flagged(toy, tmp_path, noise, code):
     def found(folder=None):
         return ht.analyze(model, toy[1], "brightness", n=1, folder=folder, runtime=CPU, quiet=True)
 
@@ -186,13 +186,13 @@ def test_answers_that_change_by_themselves_flag_what_is_found(toy, tmp_path, noi
     assert not ht.analyze(toy[0], toy[1], "brightness", runtime=CPU, quiet=True).results[0].flags
 
 
-def test_an_analysis_that_does_not_ask_the_model_needs_no_answers(toy):
+def test_an_analysis_of_weights_does_not_run_the_model(toy):
     model, data = Restless(noise=True), (torch.rand(6, 3, 5, 5), torch.arange(6) % 2)  # not the images it takes
     found = ht.analyze(model, data, analyses.get("complexity").make(), runtime=CPU, quiet=True)
     assert not found.results[0].flags
 
 
-def test_answers_that_are_no_numbers_are_refused(toy):
+def test_logits_that_are_not_finite_are_refused(toy):
     class Nowhere(Restless):
         def forward(self, x):
             return super().forward(x) / 0
@@ -201,7 +201,7 @@ def test_answers_that_are_no_numbers_are_refused(toy):
         ht.analyze(Nowhere(noise=False), toy[1], "brightness", runtime=CPU, quiet=True)
 
 
-def test_no_images_is_said(toy):
+def test_missing_images_are_refused(toy):
     with pytest.raises(UserError, match="needs images"):
         ht.analyze(toy[0], None, "brightness", runtime=CPU)
     with pytest.raises(UserError, match="takes a model"):
@@ -210,7 +210,7 @@ def test_no_images_is_said(toy):
         ht.analyze(toy[0], toy[1], "brightnes", runtime=CPU)
 
 
-def test_images_that_cannot_be_are_refused(toy):
+def test_invalid_images_are_refused_by_analyses(toy):
     model, (x, y) = toy
     with pytest.raises(UserError, match=r"must lie in \[0,1\]"):
         ht.analyze(model, (255 * x, y), "brightness", runtime=CPU, quiet=True)
@@ -218,7 +218,7 @@ def test_images_that_cannot_be_are_refused(toy):
         ht.analyze(model, (x, y + 5), "brightness", runtime=CPU, quiet=True)
 
 
-def test_what_is_no_number_is_left_out_and_said(toy, tmp_path, monkeypatch):
+def test_scores_that_are_not_finite_are_left_out_with_a_note(toy, tmp_path, monkeypatch):
     model, (x, y) = toy
     nothing = Conclusion(
         scores=[mean_score("lost", np.array([np.nan, 1.0])), mean_score("kept", np.array([1.0, 2.0]))],
@@ -261,7 +261,7 @@ def test_mistakes_are_one_line(words, said, capsys, tmp_path, monkeypatch):
     assert said in error and error.count("\n") == 1
 
 
-def test_the_command_keeps_what_it_finds(tmp_path, monkeypatch, capsys):
+def test_the_command_stores_findings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["analyze", "model=vit_digits", "sparsity", "output=here"]) == 0
     said = capsys.readouterr().out
@@ -271,7 +271,7 @@ def test_the_command_keeps_what_it_finds(tmp_path, monkeypatch, capsys):
     assert main(["report", "here"]) == 0
 
 
-def test_what_a_model_cannot_be_asked_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+def test_an_analysis_that_is_not_possible_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["model=timm:resnet10t", "data=digits", "n=2", "output=here"]
     assert main(["analyze", *words, "attention", "sparsity"]) == 2
@@ -280,7 +280,7 @@ def test_what_a_model_cannot_be_asked_does_not_stop_the_others(tmp_path, monkeyp
     assert [finding.analysis for finding in read_run("here").findings] == ["sparsity"]
 
 
-def test_a_fault_in_one_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
+def test_an_error_in_one_analysis_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     def broken(self, context):
         raise ZeroDivisionError("of a stranger's")
 
@@ -294,7 +294,7 @@ def test_a_fault_in_one_does_not_stop_the_others(tmp_path, monkeypatch, capsys):
     assert [finding.analysis for finding in read_run("here").findings] == ["sparsity"]
 
 
-def test_a_model_that_answers_among_some_classes_is_the_same_network():
+def test_a_model_with_a_class_subset_is_analysed_as_the_same_network():
     model = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
     some = ClassSubset(model, torch.tensor([0, 3, 5]))
     data = (torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(3))

@@ -1,4 +1,4 @@
-"""What `hardtack analyze` says about what it found, and the words that ask for it again."""
+"""What `hardtack analyze` prints about its findings, and the settings that are recorded with them."""
 
 import re
 
@@ -18,7 +18,7 @@ def analyze(tmp_path):
     return found
 
 
-def test_of_shared_words_an_analysis_repeats_those_it_takes(analyze):
+def test_an_analysis_records_the_shared_settings_that_it_uses(analyze):
     found = analyze("sparsity", "attention")
     assert "n=4" in found["attention"].about["words"]
     assert not any(word.startswith("n=") for word in found["sparsity"].about["words"]), "alone it would refuse it"
@@ -31,7 +31,7 @@ def test_the_first_line_has_the_settings_that_were_asked_for(analyze):
     assert heads["visions"].startswith("visions on digits/test: steps=1  (visions-")
 
 
-def test_shares_are_percentages_as_everywhere(analyze):
+def test_shares_are_printed_as_percentages(analyze):
     said = str(analyze("visions", "visions.steps=1")["visions"])
     for share in ("confidence", "success"):
         assert re.search(rf"vision {share} l2:15 +\d+\.\d\d%  \[\d+\.\d\d%, \d+\.\d\d%\]  n=4", said)

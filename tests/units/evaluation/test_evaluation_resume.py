@@ -1,4 +1,4 @@
-"""An evaluation that was stopped goes on after its finished chunks; a finished one is not measured again."""
+"""A stopped evaluation is resumed after its finished chunks; a finished evaluation is not measured again."""
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ def test_a_finished_chunk_is_never_computed_again(tmp_path):
 
 
 @pytest.mark.parametrize("suite", ["clean", "pgd", "sweep"])
-def test_a_finished_evaluation_is_recalled_as_it_was(tmp_path, suite):
+def test_a_finished_evaluation_is_read_from_disk(tmp_path, suite):
     first = measure(Counting(), pair(), tmp_path, suite=suite)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     idle = Counting()
@@ -128,7 +128,7 @@ def test_lost_results_are_written_again_from_the_verdicts(tmp_path):
         "architecture",
     ],
 )
-def test_whatever_decides_the_verdicts_makes_another_evaluation(tmp_path, change):
+def test_everything_that_decides_the_verdicts_changes_the_id(tmp_path, change):
     first = measure(Counting(), pair(), tmp_path)
     model, data, settings = change(Counting(), pair())
     second = measure(model, data, tmp_path, **settings)
@@ -137,14 +137,14 @@ def test_whatever_decides_the_verdicts_makes_another_evaluation(tmp_path, change
 
 
 @pytest.mark.parametrize("settings", [{"batch_size": 5}, {"chunk_size": 3}])
-def test_how_it_is_cut_up_makes_no_other_evaluation(tmp_path, settings):
+def test_batch_and_chunk_sizes_do_not_change_the_id(tmp_path, settings):
     first = measure(Counting(), pair(), tmp_path)
     idle = Counting()
     assert measure(idle, pair(), tmp_path, **settings).id == first.id and idle.shown == 0
 
 
 @pytest.mark.parametrize("size", [3, 7, 100])
-def test_a_stopped_evaluation_goes_on_with_chunks_of_another_size(tmp_path, size):
+def test_a_stopped_evaluation_is_resumed_with_another_chunk_size(tmp_path, size):
     expected = measure(Counting(), pair(), tmp_path / "whole")
     with pytest.raises(RuntimeError, match="out of power"):
         measure(Counting(limit=90), pair(), tmp_path / "stopped")
@@ -196,7 +196,7 @@ def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_grad_around_the_call_does_not_blind_the_attack(tmp_path):
+def test_no_grad_around_the_call_does_not_disable_gradients_of_the_attack(tmp_path):
     with torch.no_grad():
         blind = measure(Linear(), pair(), None, threat="linf:0.05")
     assert blind.robust_accuracy == measure(Linear(), pair(), None, threat="linf:0.05").robust_accuracy < 1

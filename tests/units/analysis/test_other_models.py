@@ -1,4 +1,4 @@
-"""Other models beside the one looked at: named, told apart, loaded for the same classes and images."""
+"""Further models beside the analysed one: names, labels, and loading for the same classes and images."""
 
 import pytest
 import torch
@@ -54,7 +54,7 @@ def test_a_run_is_loaded_and_resized_where_it_takes_other_images(run):
     assert not isinstance(other.load(like, (3, 8, 8)), Resized)
 
 
-def test_a_module_is_copied_and_answers_among_the_same_classes():
+def test_a_module_is_copied_and_restricted_to_the_same_classes():
     module = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
     module.num_classes = 6
     whole = nn.Sequential(nn.Flatten(), nn.Linear(12, 6))
@@ -75,7 +75,7 @@ def test_a_module_is_copied_and_answers_among_the_same_classes():
         ([3], "expected a mapping"),
     ],
 )
-def test_mistakes_are_said_with_their_name(given, said, tmp_path, monkeypatch):
+def test_mistakes_name_the_model(given, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     like = ht.load_model("vit_digits", num_classes=10, image_size=8, seed=0)
     with pytest.raises(UserError, match=said):
