@@ -79,7 +79,7 @@ class Measure:
         table = VerdictTable(inputs, trials=len(self.trials))
         notes = _Notes(notebook, table)
         for number, trial in enumerate(self.trials[notes.trial :], start=notes.trial):
-            stages, resumes = list(trial.stages), number == notes.trial and notes.found
+            stages, resumes = list(trial.stages), number == notes.trial and notes.exist
             if not resumes:
                 table.begin_trial(number, follows=trial.follows)
             first, kept = (notes.stage, notes.attempts) if resumes else (0, None)
@@ -142,8 +142,8 @@ class Measure:
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)
 
-    def known(self, identity: Any) -> Any:
-        """The identity with what was settled while measuring."""
+    def complete(self, identity: Any) -> Any:
+        """The identity with the settings and times that are known only after measuring."""
         recorded = {"recording": round(self._pool.recorded_s, 3)} if self._pool and self._pool.recorded_s else {}
         return dataclasses.replace(
             identity, trials=self.trials, precision=self.precision, seconds={**self.seconds, **recorded}
@@ -180,8 +180,8 @@ class _Notes:
         self.attempts: dict[str, np.ndarray] | None = None  # of the stage that was running
         self._written = time.monotonic()
         arrays = (notebook.read() if notebook is not None else None) or {}
-        self.found = int(arrays.get("format", 0)) == self._FORMAT
-        if self.found:
+        self.exist = int(arrays.get("format", 0)) == self._FORMAT
+        if self.exist:
             table.restore(_under("table.", arrays))
             self.trial, self.stage = int(arrays["trial"]), int(arrays["stage"])
             self.attempts = _under("attempts.", arrays) or None

@@ -62,6 +62,6 @@ class ViewMeasure:
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
         return look_first(self.model, x, y, self.runtime, classes=classes, random_expected=False)[1]
 
-    def known(self, identity: Any) -> Any:
+    def complete(self, identity: Any) -> Any:
         seconds = {name: round(value, 3) for name, value in self.seconds.items()}
         return dataclasses.replace(identity, seconds=seconds)

@@ -56,7 +56,7 @@ class StagePlan:
     least: Cost  # the image is broken at the first check
     rounds: tuple[tuple[Round, Cost], ...] = ()  # the most that each round of a search costs
     only: str = ""  # which images it runs on, if not on all that remain correct
-    known: bool = True
+    cost_known: bool = True
 
 
 def passes(
@@ -102,11 +102,13 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
     try:
         with preserve_state(model), counted(model) as spent:
             attack.search(model, x, model(x).argmax(dim=1), verdict=True)
-        cost, known = Cost(spent[0] - 1, spent[1]), True
+        cost, cost_known = Cost(spent[0] - 1, spent[1]), True
     except Exception:  # the attack does not run on the linear model: its cost is not known
-        cost, known = Cost(), False
+        cost, cost_known = Cost(), False
     attempts = f"{attack.restarts} × {attack.steps or '?'} steps"
-    return StagePlan(name=stage.name, attempts=attempts, most=cost, least=cost, only=_only(stage), known=known)
+    return StagePlan(
+        name=stage.name, attempts=attempts, most=cost, least=cost, only=_only(stage), cost_known=cost_known
+    )
 
 
 def _only(stage: Stage) -> str:
@@ -187,7 +189,7 @@ class Plan:
         for threat, stage in self.stages:
             only = f" ({stage.only})" if stage.only else ""
             unknown = "not known"
-            most, least = (_cost(stage.most), _cost(stage.least)) if stage.known else (unknown, unknown)
+            most, least = (_cost(stage.most), _cost(stage.least)) if stage.cost_known else (unknown, unknown)
             rows.append((f"{stage.name} {threat}", stage.attempts + only, most, least))
         checks = sum(not stage.only for _, stage in self.stages)
         rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
@@ -203,7 +205,9 @@ class Plan:
         expected, most = self.disk_mb
         kept = f"  disk: about {expected:,.1f} MB of adversarial images, at most {most:,.1f} MB (keep=true)"
         unknown = [
-            f"  {stage.name} is not included: its passes are not known" for _, stage in self.stages if not stage.known
+            f"  {stage.name} is not included: its passes are not known"
+            for _, stage in self.stages
+            if not stage.cost_known
         ]
         return ["", *text_table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
 

@@ -127,6 +127,6 @@ class SuiteJob(Job):
         return PieceResult(columns=columns, arrays=examples, files=files)
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
-        identity, folder = self.measure.known(self.identity), self.folder if is_main else None
+        identity, folder = self.measure.complete(self.identity), self.folder if is_main else None
         seconds = time.monotonic() - self.began
         return summarise(identity, columns, arrays, self.flags, folder, seconds=seconds)

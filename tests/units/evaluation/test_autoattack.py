@@ -514,7 +514,7 @@ def test_the_notes_of_version_0_1_0_are_ignored(tmp_path, short):
     x, y = row_pair(Rows(), 4)
     table = VerdictTable(AttackInputs(x, y, torch.arange(4), Rows()(x)))
     notes = _Notes(Old(), table)
-    assert not notes.found and notes.trial == notes.stage == 0 and notes.attempts is None and table.robust.all()
+    assert not notes.exist and notes.trial == notes.stage == 0 and notes.attempts is None and table.robust.all()
 
 
 def test_progress_counts_the_images_that_the_result_will_count(monkeypatch, notes_at_every_look, short):

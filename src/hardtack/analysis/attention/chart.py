@@ -1,4 +1,4 @@
-"""Attention on clean and disturbed images: how alike it is, image by image and layer by layer, and what it looks at."""
+"""Charts of attention on clean and disturbed images: similarity by image, layer and head, and attention maps."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from hardtack.report.kinds.lines import line, lines_chart
 from hardtack.results import Finding, Run
 
 NOT_COMPARED = ("n", "batch_size", "query", "shown")  # settings that may differ between runs of one chart
-VIEWS = 6  # layers to switch between; of more some, evenly
-RUNS = 4  # beside each other in pictures
+VIEWS = 6  # layers that the reader can choose; if there are more, some at equal distances
+RUNS = 4  # pictures beside each other
 
 
 @charts.register(
@@ -37,7 +37,7 @@ RUNS = 4  # beside each other in pictures
     ),
 )
 def attention_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each set of images and way to disturb them."""
+    """The charts for each set of images and each disturbance."""
     return charts_of_groups(comparable_findings(runs, "attention", _alike), _charts)
 
 
@@ -52,7 +52,7 @@ def _alike(finding: Finding) -> Hashable:
 
 
 def _about(analysed: Sequence[AnalysedRun], *more: str) -> str:
-    """What all of them share; where the sizes of their patches differ, each of them."""
+    """The disturbance of all runs; if their patch sizes differ, each of them."""
     ways = dict.fromkeys(entry.finding.facts["disturbance"] for entry in analysed)
     if len(ways) > 1:
         ways = dict.fromkeys(f"{entry.name}: {entry.finding.facts['disturbance']}" for entry in analysed)
@@ -67,18 +67,18 @@ def _file(analysed: Sequence[AnalysedRun]) -> str:
 
 
 def _layer_means(analysed: AnalysedRun, name: str) -> np.ndarray:
-    """Over heads: images × layers. A layer whose tokens have no known place has no distance."""
+    """The mean over heads, images×layers. A layer without known token positions has NaN."""
     values = analysed.finding.arrays[name]
     defined = ~np.isnan(values)
     with np.errstate(invalid="ignore"):
         return np.where(defined, values, 0).sum(axis=2) / defined.sum(axis=2)
 
 
-# ---------------------------------------------------------------- how alike
+# ---------------------------------------------------------------- similarity
 
 
 def _distribution(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
-    """Figure 5 of the RSPC paper; over the masks of all images, its figure 4."""
+    """Figure 5 of the RSPC paper, and its figure 4 over the masks of all images."""
 
     def view(name: str, of: str, x: str) -> dict[str, Any]:
         series = [{"run": entry.run, "name": entry.name, "values": _per_image(entry, of)} for entry in analysed]
@@ -189,11 +189,11 @@ def _heads(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
     return chart
 
 
-# ---------------------------------------------------------------- what it looks at
+# ---------------------------------------------------------------- attention maps
 
 
 def _maps(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
-    """One query's attention over the image, clean beside disturbed, for every run."""
+    """The attention of one query over the image, clean and disturbed, for every run."""
     drawn, more = pictured([entry for entry in analysed if entry.finding.facts["drawn"]], RUNS)
     if not drawn:
         return []
@@ -223,7 +223,7 @@ def _place_in_words(query: Sequence[float]) -> str:
 
 
 def _view(analysed: Sequence[AnalysedRun], depth: float, name: str) -> dict[str, Any]:
-    """The layer at this relative depth of each run: not all are of the same length."""
+    """The layer at this relative depth, because runs may have different numbers of layers."""
     first = analysed[0].finding
     images = min(len(entry.finding.arrays["shown_x"]) for entry in analysed)
     classes = first.about.get("classes", [])

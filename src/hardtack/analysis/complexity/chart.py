@@ -45,7 +45,7 @@ def _chart(place: int, norm: str, analysed: Sequence[AnalysedRun]) -> dict[str, 
     pixels = settings["of"] == "pixels"
     kinds = [("clean", "clean", False), ("added", "added by the adversary", True)]
     series, rows = [], []
-    for entry in analysed if not pixels else analysed[:1]:  # of pixels all models have the same
+    for entry in analysed if not pixels else analysed[:1]:  # the complexity on pixels is the same for all models
         arrays, at = entry.finding.arrays, entry.finding.facts["norms"].index(norm)
         dims = [int(d) for d in arrays["dims"]]
         name = "" if pixels else f"{entry.name}, "

@@ -1,1 +1,1 @@
-"""How sharply the loss bends at the trained weights."""
+"""Curvature of the loss at the trained weights."""

@@ -1,4 +1,4 @@
-"""How sharply the loss bends at the trained weights: the largest eigenvalues of its Hessian, and sharpness."""
+"""Charts of the curvature of the loss at the trained weights: largest eigenvalues of the Hessian, and sharpness."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def curvature_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _curvature(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
-    """The largest eigenvalues as curves, trace and sharpness as a table."""
+    """The largest eigenvalues as curves; trace and sharpness as a table."""
     top = max(len(entry.finding.arrays["eigenvalues"]) for entry in analysed)
     settings = analysed[0].finding.settings
     series = []

@@ -21,18 +21,18 @@ from hardtack.results import Finding, Run
 
 SHOWN = 10  # classes, units or images
 RUNS = 8
-NAMES = ("feature_visualization", "visions")  # the second is its name of version 0.1.0
+NAMES = ("feature_visualization", "visions")  # the second is its name in version 0.1.0
 
 
 @charts.register("feature_visualization", section="saliency")
 def feature_visualization_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each start, threat and set of classes or units."""
+    """One chart for each start, threat and set of classes or units."""
     return charts_of_groups(comparable_findings(runs, NAMES, _alike), lambda place, analysed: [_chart(place, analysed)])
 
 
 def _alike(finding: Finding) -> Hashable:
     settings = sorted((name, str(value)) for name, value in finding.settings.items() if name != "batch_size")
-    images = where(finding) if finding.facts["start"] == "image" else ()  # noise is the same whatever the data
+    images = where(finding) if finding.facts["start"] == "image" else ()  # noise does not depend on the data
     return *images, finding.about.get("data"), finding.facts["threat"], *settings
 
 
@@ -48,7 +48,7 @@ def _chart(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         file=file_of(first, facts["start"], facts["of"], facts["block"], facts["threat"]),
         title="Feature visualization from noise" if from_noise else "Feature visualization from images",
         caption=described(
-            first if not from_noise else dataclasses.replace(first, about={}),  # no image was looked at
+            first if not from_noise else dataclasses.replace(first, about={}),  # no image of the data was used
             wording.listed(list(models)),
             f"gradient ascent {what}: {facts['steps']} steps, {wording.threat_name(facts['threat'])}",
             f"below: the {'probability' if of_class else 'activation'} that was reached",
@@ -66,7 +66,7 @@ def _columns(finding: Finding) -> list[dict[str, Any]]:
 
 
 def _rows(analysed: Sequence[AnalysedRun], array: str) -> list[dict[str, Any]]:
-    """A row for the starts, which all runs share, and one for every run."""
+    """A row for the start images, which are the same for all runs, and a row for every run."""
     first = analysed[0].finding
     shown = range(min(SHOWN, len(first.facts["goals"])))
     starts = row(

@@ -24,7 +24,7 @@ from hardtack.report.kinds.scatter import scatter_chart, scatter_view
 from hardtack.results import Finding, Run
 
 LIMIT = "first order"
-_MOST = 300.0  # a power of ten that a float can hold
+_MOST = 300.0  # the largest exponent of ten of a float
 FACTOR = "size relative to that before the first block"
 
 
@@ -81,7 +81,7 @@ def _others(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
 
 
 def _steps(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
-    """What each step does to the adversarial perturbation, beside the most it could."""
+    """The growth of the adversarial perturbation in each step, and the largest possible growth."""
     series, rows = [], []
     for entry in analysed:
         sizes = np.maximum(entry.finding.arrays["size_adversarial"], 1e-12)
@@ -122,7 +122,7 @@ def _euler(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
 
 
 def _against_depth(place: int, analysed: Sequence[AnalysedRun], caption: str) -> list[dict[str, Any]]:
-    """Where three networks or more have at least two depths."""
+    """A chart against depth, if there are at least three networks with at least two depths."""
     depths = [entry.finding.facts["depth"] for entry in analysed]
     if len(analysed) < 3 or len(set(depths)) < 2:
         return []
@@ -216,5 +216,5 @@ def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
 
 
 def _times(power: float) -> str:
-    """The paper's exponential is soon beyond what a float can hold."""
+    """Powers of ten as text, because the paper's exponential limit overflows a float."""
     return f"{10**power:.3g} ×" if power < _MOST else f"10^{power:.0f} ×"

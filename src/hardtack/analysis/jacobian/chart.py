@@ -1,4 +1,4 @@
-"""Jacobian spectra: σ_max layer by layer (figure 3 of paper 4), and whether smooth networks are the robust ones."""
+"""Charts of Jacobian spectra: σ_max by layer (figure 3 of paper 4), and σ_max against robust accuracy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _alike(finding: Finding) -> Hashable:
-    """Other pieces are another chart: the newer does not replace the older."""
+    """Findings about different pieces get different charts: a newer one does not replace an older one."""
     return *where(finding), *sorted(finding.settings["of"]), str(finding.settings["stretch"])
 
 
@@ -71,7 +71,7 @@ def _sigma(entry: AnalysedRun, kind: str) -> np.ndarray:
 
 
 def shared_rows(names: Sequence[Sequence[str]]) -> list[str]:
-    """The longest of several lists of layers, if the others begin alike; else layers by number."""
+    """The longest of several lists of layers, if the others are its beginning; else the numbers of the layers."""
     longest = max(names, key=len)
     if all(list(entry) == list(longest[: len(entry)]) for entry in names):
         return list(longest)
@@ -122,7 +122,7 @@ def _how(analysed: Sequence[AnalysedRun]) -> str:
 
 
 def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
-    """Table 1 of paper 4: mean and standard deviation over layers and images together; and what it took."""
+    """Table 1 of paper 4: mean and standard deviation over all layers and images, and the number of products."""
     rows = []
     for entry in analysed:
         facts = entry.finding.facts

@@ -1,4 +1,4 @@
-"""The loss as a function of the weights: its surface, or a line, around the trained ones."""
+"""Charts of the loss around the trained weights: surfaces and lines."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def model_names(analysed: Sequence[AnalysedRun]) -> str:
 
 
 def _numbers(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
-    """Loss and accuracy at the weights, and how far the loss rises around them."""
+    """Loss and accuracy at the trained weights, and the rise of the loss around them."""
     rows = []
     for entry in analysed:
         here, rise = entry.finding.of("loss_at_weights"), entry.finding.of("mean_loss_rise")

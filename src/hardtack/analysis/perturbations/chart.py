@@ -1,4 +1,4 @@
-"""Adversarial perturbations: pictures of them, what models see in them, how large and how fine they are."""
+"""Charts of adversarial perturbations: pictures, accuracies of all models on them, amplitudes and frequencies."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from hardtack.report.kinds.lines import line, lines_chart
 from hardtack.results import Finding, Run
 
 SHOWN = 8  # images
-MAKERS = 8  # whose pictures are shown
-GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue seem
+MAKERS = 8  # models whose perturbations are shown
+GREY = (0.299, 0.587, 0.114)  # luminance of red, green and blue
 CHANNELS = ("red", "green", "blue")
 ITSELF = "itself"
 
@@ -38,12 +38,16 @@ ITSELF = "itself"
     section=Section(id="perturbations", short="Perturbations", title="Adversarial perturbations", order=120),
 )
 def perturbation_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """For each set of images, threat and attack."""
+    """The charts for each set of images, threat and attack."""
 
     def charts(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
-        known = _known(runs, analysed)
-        makers = _makers(analysed, known)
-        drawn = [_seen(place, analysed, known), _spectra(place, analysed, makers), _amplitudes(place, analysed, makers)]
+        names = _run_names(runs, analysed)
+        makers = _makers(analysed, names)
+        drawn = [
+            _accuracies(place, analysed, names),
+            _spectra(place, analysed, makers),
+            _amplitudes(place, analysed, makers),
+        ]
         return [*_pictures(place, analysed, makers), *drawn]
 
     return charts_of_groups(comparable_findings(runs, "perturbations", _alike), charts)
@@ -66,10 +70,10 @@ def _file(analysed: Sequence[AnalysedRun]) -> str:
     return file_of(analysed[0].finding, analysed[0].finding.facts["threat"])
 
 
-# ---------------------------------------------------------------- who made what
+# ---------------------------------------------------------------- models
 
 
-Known = dict[str, tuple[int, str]]  # weights: the run's place among all, and its name
+RunNames = dict[str, tuple[int, str]]  # digest of the weights → number and name of the run
 
 
 class _Maker:
@@ -79,35 +83,35 @@ class _Maker:
         self.arrays, self.place, self.name, self.run = finding.arrays, place, name, run
 
     def of(self, name: str) -> np.ndarray:
-        """This maker's part of an array that has one for each maker."""
+        """The part of an array that belongs to this model."""
         return self.arrays[name][:, self.place]
 
 
-def _known(runs: Sequence[Run], analysed: Sequence[AnalysedRun]) -> Known:
-    """Which weights are a run of this page."""
-    known = {
+def _run_names(runs: Sequence[Run], analysed: Sequence[AnalysedRun]) -> RunNames:
+    """The runs of this page by the digest of their weights."""
+    names = {
         str(result.weights_sha256)[:12]: (place, run.label)
         for place, run in enumerate(runs)
         for result in run.results
         if result.weights_sha256
     }
-    return known | {entry.weights[:12]: (entry.run, entry.name) for entry in analysed if entry.weights}
+    return names | {entry.weights[:12]: (entry.run, entry.name) for entry in analysed if entry.weights}
 
 
-def _models(entry: AnalysedRun, known: Known) -> list[tuple[int | None, str]]:
-    """Run and name of the models of a finding; one that is no run of this page goes by what it was called."""
+def _models(entry: AnalysedRun, names: RunNames) -> list[tuple[int | None, str]]:
+    """Run and name of the models of a finding. A model that is not a run of this page has its own label."""
     facts = entry.finding.facts
     others = zip(facts["weights"], facts["judges"][1:], strict=True)
-    return [(entry.run, entry.name), *(known.get(weights, (None, label)) for weights, label in others)]
+    return [(entry.run, entry.name), *(names.get(weights, (None, label)) for weights, label in others)]
 
 
-def _makers(analysed: Sequence[AnalysedRun], known: Known) -> list[_Maker]:
-    """Every model once, the runs in their order first."""
-    made: dict[str, _Maker] = {entry.name: _Maker(entry.finding, 0, entry.name, entry.run) for entry in analysed}
+def _makers(analysed: Sequence[AnalysedRun], names: RunNames) -> list[_Maker]:
+    """Every model once; runs of this page come first, in their order."""
+    makers: dict[str, _Maker] = {entry.name: _Maker(entry.finding, 0, entry.name, entry.run) for entry in analysed}
     for entry in analysed:
-        for place, (run, name) in enumerate(_models(entry, known)[: len(entry.finding.facts["makers"])]):
-            made.setdefault(name, _Maker(entry.finding, place, name, run))
-    return sorted(made.values(), key=lambda maker: math.inf if maker.run is None else maker.run)
+        for place, (run, name) in enumerate(_models(entry, names)[: len(entry.finding.facts["makers"])]):
+            makers.setdefault(name, _Maker(entry.finding, place, name, run))
+    return sorted(makers.values(), key=lambda maker: math.inf if maker.run is None else maker.run)
 
 
 # ---------------------------------------------------------------- pictures
@@ -149,14 +153,14 @@ def _pictures(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Mak
         ),
         views=views,
     )
-    return [{**chart, "numbers": chart["numbers"][:1]}]  # the same words below both
+    return [{**chart, "numbers": chart["numbers"][:1]}]  # both views have the same table
 
 
 def _cell(maker: _Maker, i: int, classes: Sequence[str], grey: bool) -> dict[str, Any]:
     pixels = _upright(maker.of("pictures")[i])
-    seen, reversed = (_bare(classes, answer) for answer in maker.of("answer_alone")[i, maker.place])
+    predicted, reversed = (_bare(classes, answer) for answer in maker.of("answer_alone")[i, maker.place])
     shown = np.round(pixels @ GREY).astype(np.uint8) if grey else pixels
-    return picture(shown, f"seen: {seen}", f"reversed: {reversed}")
+    return picture(shown, f"seen: {predicted}", f"reversed: {reversed}")
 
 
 def _upright(pixels: np.ndarray) -> np.ndarray:
@@ -168,23 +172,23 @@ def _class(classes: Sequence[str], number: int) -> str:
 
 
 def _bare(classes: Sequence[str], number: int) -> str:
-    """Its name; of several, as ImageNet has them, the first."""
+    """The name of the class; the first one if it has several, as in ImageNet."""
     return str(classes[number]).partition(",")[0] if number < len(classes) else str(number)
 
 
-# ---------------------------------------------------------------- what models see
+# ---------------------------------------------------------------- accuracies
 
 
-def _seen(place: int, analysed: Sequence[AnalysedRun], known: Known) -> dict[str, Any]:
+def _accuracies(place: int, analysed: Sequence[AnalysedRun], names: RunNames) -> dict[str, Any]:
     top = analysed[0].finding.facts["top"]
     chance = {k: k / analysed[0].finding.facts["classes"] for k in top}
-    asked = [("moved images", "moved_accuracy", ""), ("images as they are", "unmoved_accuracy", "")]
+    measures = [("moved images", "moved_accuracy", ""), ("images as they are", "unmoved_accuracy", "")]
     for sign, word in (("", ""), (", reversed", ", reversed")):
-        asked += [
+        measures += [
             (f"perturbation alone{word}, top-{k} (chance {wording.number(chance[k])})", f"alone_top{k}_accuracy", sign)
             for k in top
         ]
-    views = [(name, _cells(analysed, known, metric, sign)) for name, metric, sign in asked]
+    views = [(name, _cells(analysed, names, metric, sign)) for name, metric, sign in measures]
     return matrix_chart(
         id=f"perturbations-seen-{place}",
         file=_file(analysed),
@@ -197,22 +201,20 @@ def _seen(place: int, analysed: Sequence[AnalysedRun], known: Known) -> dict[str
     )
 
 
-def _cells(analysed: Sequence[AnalysedRun], known: Known, metric: str, sign: str) -> Cells:
+def _cells(analysed: Sequence[AnalysedRun], run_names: RunNames, metric: str, sign: str) -> Cells:
     cells: Cells = {}
-    alone = all(
-        len(entry.finding.facts["judges"]) == 1 for entry in analysed
-    )  # then every column would hold one number
+    alone = all(len(entry.finding.facts["judges"]) == 1 for entry in analysed)  # then there is only one column
     for entry in analysed:
-        names, facts = [name for _, name in _models(entry, known)], entry.finding.facts
+        names, facts = [name for _, name in _models(entry, run_names)], entry.finding.facts
         for maker, maker_name in zip(facts["makers"], names, strict=False):
-            for judge, judge_name in zip(facts["judges"], names, strict=True):
-                column = judge if metric == "unmoved_accuracy" else f"{maker} → {judge}{sign}"
+            for classifier, classifier_name in zip(facts["judges"], names, strict=True):
+                column = classifier if metric == "unmoved_accuracy" else f"{maker} → {classifier}{sign}"
                 result = entry.finding.of(metric, column)
                 made_by = "as they are" if metric == "unmoved_accuracy" and not alone else maker_name
-                at = made_by, ITSELF if alone else judge_name
+                at = made_by, ITSELF if alone else classifier_name
                 if result is not None and (maker == ITSELF or at not in cells):
                     cells[at] = (rounded(result.value), rounded(result.low), rounded(result.high))
-    places = {name: place for place, name in known.values()}  # runs in their order, then the others
+    places = {name: place for place, name in run_names.values()}  # runs in their order, then the others
 
     def order(at: tuple[str, str]) -> list[float]:
         return [places.get(name, math.inf) for name in at]
@@ -220,7 +222,7 @@ def _cells(analysed: Sequence[AnalysedRun], known: Known, metric: str, sign: str
     return {at: cells[at] for at in sorted(cells, key=order)}
 
 
-# ---------------------------------------------------------------- how fine, how large
+# ---------------------------------------------------------------- frequencies and amplitudes
 
 
 def _spectra(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Maker]) -> dict[str, Any]:
@@ -254,7 +256,7 @@ def _spectra(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Make
 
 
 def _decibels(frequencies: np.ndarray, power: np.ndarray) -> list[list[float | None]]:
-    """Of the mean over images, with its interval."""
+    """The curve of the mean over images, with its interval."""
     mean = power.mean(axis=0)
     half = 1.96 * power.std(axis=0) / math.sqrt(len(power))
 

@@ -26,18 +26,18 @@ def conclude(
         return mean_score(metric, per_image, column=column, threat=threat)
 
     scores = [
-        mean_score("unmoved_accuracy", arrays["rank_clean"][:, place] == 0, column=judge)
-        for place, judge in enumerate(judges)
+        mean_score("unmoved_accuracy", arrays["rank_clean"][:, place] == 0, column=classifier)
+        for place, classifier in enumerate(judges)
     ]
     for m, maker in enumerate(makers):
-        for j, judge in enumerate(judges):
-            scores.append(score("moved_accuracy", arrays["rank_moved"][:, m, j] == 0, f"{maker} → {judge}"))
+        for j, classifier in enumerate(judges):
+            scores.append(score("moved_accuracy", arrays["rank_moved"][:, m, j] == 0, f"{maker} → {classifier}"))
     for k in top:
         for m, maker in enumerate(makers):
-            for j, judge in enumerate(judges):
+            for j, classifier in enumerate(judges):
                 for sign, word in enumerate(SIGNS):
                     right = arrays["rank_alone"][:, m, j, sign] < k
-                    scores.append(score(f"alone_top{k}_accuracy", right, f"{maker} → {judge}{word}"))
+                    scores.append(score(f"alone_top{k}_accuracy", right, f"{maker} → {classifier}{word}"))
     for m, maker in enumerate(makers):
         if "amplitude_at_bound" in arrays:
             scores.append(score("perturbation_at_bound", arrays["amplitude_at_bound"][:, m].mean(axis=-1), maker))

@@ -65,7 +65,7 @@ def _file(analysed: Sequence[AnalysedRun]) -> str:
 
 
 def _pictures(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
-    """The runs beside each other, choice by choice; then all that is known of one run."""
+    """Views of all runs for each choice of patches, then a view of all choices for each run."""
     drawn, more = pictured([entry for entry in analysed if "shown_x" in entry.finding.arrays], RUNS)
     if not drawn:
         return []
@@ -131,7 +131,7 @@ def _highest(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def _overlaps(place: int, analysed: Sequence[AnalysedRun]) -> list[dict[str, Any]]:
-    """How many of the patches that one chooses another chooses too; the last bar is what chance gives."""
+    """The share of patches that two methods both choose; the last bar is the overlap expected by chance."""
     pairs = [
         (a, b)
         for a, b in combinations(WORDS, 2)

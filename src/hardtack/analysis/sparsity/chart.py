@@ -1,4 +1,4 @@
-"""Weights: how they are distributed, how many hardly count, and whether sparse networks are the robust ones."""
+"""Charts of weights: their distribution, the share of small weights, and sparsity against robust accuracy."""
 
 from __future__ import annotations
 

@@ -62,11 +62,11 @@ def training_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _validation(runs: Sequence[Run], by: str) -> dict[str, Any]:
     series, rows = [], []
     for number, run in enumerate(runs):
-        judged = lines_of(run, "validation")
+        validated = lines_of(run, "validation")
         warned = [[float(line[by]), words] for line, words in said_warnings(run) if is_number(line.get(by))]
-        drawn = [field for field in SCORES if _points(judged, by, f"{field}_accuracy")]
+        drawn = [field for field in SCORES if _points(validated, by, f"{field}_accuracy")]
         for field in drawn:
-            points = _points(judged, by, f"{field}_accuracy")
+            points = _points(validated, by, f"{field}_accuracy")
             marked = warned if field == drawn[-1] else []  # only on the last curve
             name = f"{run.label}, {field}"
             series.append(_series(number, name, points, dash=field == "robust", warned=marked))
