@@ -15,7 +15,7 @@ def export_words(words: Runs) -> None:
     """Export results to a spreadsheet, a paper or RobustBench: [bold]hardtack export runs/ format=latex[/bold].
 
     format=csv (one line per result), latex (booktabs tables of comparable numbers) or robustbench (model info JSON;
-    authors, link, venue, name, reported, architecture, footnote, additional_data are yours to give). output=FILE
+    authors, link, venue, name, reported, architecture, footnote, additional_data are settings). output=FILE
     writes to a file.
     """
     runs, settings = split_folders(words)

@@ -10,8 +10,8 @@ from hardtack.commands.words import Files, say, split_folders
 def import_reported_words(words: Files) -> None:
     """Read numbers that others report: [bold]hardtack import model_info/cifar10/Linf output=runs/reported[/bold].
 
-    Takes RobustBench's model info (files or folders) and writes a run folder for each model; such numbers stay in
-    tables of their own. norm=linf, l2 or corruptions names the leaderboard of a file whose folder does not.
+    Takes RobustBench's model info (files or folders) and writes a run folder for each model; such numbers have
+    separate tables in the report. norm=linf, l2 or corruptions names the leaderboard of a file whose folder does not.
     """
     from hardtack.base.config import parse_words
     from hardtack.results.reported import import_reported

@@ -26,7 +26,9 @@ WIDE_ONLY = ("family", "pixels", "source", "papers")  # columns that a narrow wi
 @registry.verbs.register("list")
 def list_names(
     kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, protocols, recipes …")],
-    words: Annotated[list[str] | None, typer.Argument(metavar="[WORD]...", help="keep rows that hold them all")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[WORD]...", help="show only rows with all these words")
+    ] = None,
 ) -> None:
     """List names: models, attacks, datasets, objectives, suites, analyses, protocols, recipes, settings.
 
@@ -153,7 +155,7 @@ def _entries(table: registry.Registry) -> Callable[[], Rows]:
 
 
 def rows_of(kind: str, words: list[str]) -> Rows:
-    """The table of a kind of things; `words` keep the rows that hold them all."""
+    """The table of a kind of things; with `words`, only the rows that contain all of them."""
     if kind == "models":
         return _models(words)
     if kind not in LISTS:

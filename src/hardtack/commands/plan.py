@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @verbs.register("plan")
 def plan_words(words: Words = None) -> None:
-    """Estimate the cost of an evaluation: [bold]hardtack plan runs/x suite=autoattack tier=fast[/bold],
+    """Estimate the cost of an evaluation or a training run: [bold]hardtack plan runs/x suite=autoattack[/bold].
 
-    or of a training run: [bold]hardtack plan digits/trades train.epochs=20[/bold].
+    Or [bold]hardtack plan digits/trades train.epochs=20[/bold].
     Prints passes through the model, time and memory, after a few seconds of calibration on this machine.
     """
     say(plan(*split_target(words)))

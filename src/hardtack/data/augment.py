@@ -1,4 +1,4 @@
-"""Augmentation on the device, a whole batch at a time, with randomness that belongs to each image.
+"""Augmentation on the device, a whole batch at a time, with per-image randomness.
 
 `Augment` is called as `(x, y, keys) -> (x, y)`: x N×3×H×W in [0,1], y int64, keys from
 `randomness.make_keys(index, seed, epoch)`. What happens to an image is a function of its key alone, whatever
@@ -102,16 +102,16 @@ class AugmentConfig:
             raise UserError("resized_crop_at=decode needs the range of resized_crop, such as [0.08, 1]")
         self._check_policy()
         if self.randaugment_bins < 2 or not 0 <= self.randaugment_magnitude < self.randaugment_bins:
-            top, found = self.randaugment_bins - 1, self.randaugment_magnitude
-            raise UserError(f"randaugment_magnitude must lie in 0 … {top}, found {found}")
+            top, magnitude = self.randaugment_bins - 1, self.randaugment_magnitude
+            raise UserError(f"randaugment_magnitude must lie in 0 … {top}, found {magnitude}")
 
     def _check_policy(self) -> None:
         if self.policy.startswith("rand-"):
             RandAugmentWords.read(self.policy)
         elif self.policy not in POLICIES:
-            known = (*POLICIES, "rand-m9-mstd0.5-inc1")
-            near = did_you_mean(self.policy, known)
-            raise UserError(f"there is no policy '{self.policy}'{near}; policies: {', '.join(known)}")
+            policies = (*POLICIES, "rand-m9-mstd0.5-inc1")
+            near = did_you_mean(self.policy, policies)
+            raise UserError(f"there is no policy '{self.policy}'{near}; policies: {', '.join(policies)}")
         elif self.policy_fill is not None or self.policy_interpolation == "bicubic":
             raise UserError(f"policy_fill and bicubic are for timm's words, not for {self.policy} (torchvision's)")
         if self.policy_fill is not None and not all(0 <= part <= 1 for part in self.policy_fill):

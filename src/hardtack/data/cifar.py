@@ -35,7 +35,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _HARMLESS:
             raise UserError(
-                f"the pickle asks for {module}.{name}, which CIFAR files never do; refused, do not trust it"
+                f"the pickle needs {module}.{name}, which no CIFAR file does; it was not loaded: do not trust it"
             )
         if module == "_codecs":
             return _encode
@@ -75,7 +75,7 @@ def _opener(config: DataConfig, folder: str, archive: str, meta: str) -> Callabl
         tries += [place / folder, place / archive]
     places = ", ".join(str(place) for place in search_places(config.root))
     raise UserError(
-        f"neither {folder} nor {archive} lies in {places}{nearest(tries)}; "
+        f"neither {folder} nor {archive} is in {places}{nearest(tries)};  "
         "get it from https://www.cs.toronto.edu/~kriz/cifar.html and set data.root to its folder"
     )
 

@@ -91,8 +91,8 @@ class Dataset:
     def first(self, count: int) -> Dataset:
         """The first `count` images; evenly from every class where they are stored class by class."""
         part = self.subset(first_rows(self.labels, count))
-        said = [words for words in self.description.split("; ") if not re.fullmatch(r"first \d+", words)]
-        part.description = "; ".join(filter(None, [*said, f"first {count}"]))
+        parts = [words for words in self.description.split("; ") if not re.fullmatch(r"first \d+", words)]
+        part.description = "; ".join(filter(None, [*parts, f"first {count}"]))
         return part
 
     def among_its_classes(self) -> Dataset:
@@ -132,8 +132,8 @@ def load_data(config: DataConfig | str, split: Split, *, uncut: bool = False, **
     """
     if split not in get_args(Split):
         raise UserError(f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test")
-    given = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
-    settings: DataConfig = configuration.build(DataConfig, {**given, **overrides})
+    values = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
+    settings: DataConfig = configuration.build(DataConfig, {**values, **overrides})
     name, path = parse_name(settings.name)
     splits: Splits = datasets.get(name).make(settings, path)
     stored_name, cut = _choose(splits, split, settings)
@@ -199,12 +199,12 @@ def parse_name(name: str) -> tuple[str, str]:
     if form and not path:
         raise UserError(f"dataset '{word}' needs a path: {word}:{form}")
     if not form and colon:
-        raise UserError(f"dataset '{word}' takes no path; say where its files lie with data.root")
+        raise UserError(f"dataset '{word}' takes no path; set data.root to the folder of its files")
     return word, path
 
 
 def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bool]:
-    """(stored split to open, whether to cut it) for the split asked for; the rules stand at the top."""
+    """(stored split to open, whether to cut it) for the split asked for; the rules are in the module docstring."""
     own_validation = "validation" in splits and "test" in splits
     if split == "test":
         wanted = next((name for name in ("test", "validation", WHOLE) if name in splits), None)
@@ -218,7 +218,7 @@ def _choose(splits: Splits, split: Split, settings: DataConfig) -> tuple[str, bo
         mend = "it is for measuring" if list(splits) == ["test"] else "name the folder with all splits"
         raise UserError(f"{settings.name} has no {split} split, only {', '.join(splits)}; {mend}")
     if cut and settings.validation == 0:
-        raise UserError(f"{settings.name} has no validation split of its own; set data.validation above 0 to cut one")
+        raise UserError(f"{settings.name} has no validation split; set data.validation above 0 to cut one")
     return wanted, cut
 
 
@@ -255,7 +255,7 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
 
 
 def _uncut_store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:
-    """The stored images of `rows`, none of them resized: whoever fetches them says how to cut."""
+    """The stored images of `rows`, none of them resized: the caller of `fetch` says how to cut them."""
     size, images = _size(stored, settings), stored.images
     assert size is not None
     if isinstance(images, Tensor):

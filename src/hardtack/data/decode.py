@@ -89,7 +89,7 @@ def fit(images: Tensor, size: Size | None) -> Tensor:
 
 
 class MixedSizes(UserError):
-    """Images of several sizes, and nothing that says which they should all have."""
+    """Images of several sizes, although no size to resize them to was given."""
 
 
 def fit_array(array: np.ndarray, size: Size | None) -> Tensor:
@@ -114,8 +114,8 @@ def place(out: Tensor, slot: int, array: np.ndarray, size: Size | None, where: s
     """Write one decoded image into `out[slot]`, refusing one of another size."""
     image = fit_array(array, size)
     if image.shape != out.shape[1:]:
-        found, others = ("×".join(str(side) for side in each) for each in (image.shape[1:], out.shape[2:]))
-        raise MixedSizes(f"{where} is {found} but others are {others}; set data.image_size to make them one size")
+        own, others = ("×".join(str(side) for side in each) for each in (image.shape[1:], out.shape[2:]))
+        raise MixedSizes(f"{where} is {own} but others are {others}; set data.image_size to make them one size")
     out[slot] = image
 
 

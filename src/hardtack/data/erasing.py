@@ -33,8 +33,8 @@ def erase(
 ) -> Tensor:  # fmt: skip
     """A random box: each pixel and channel uniform in [0,1] (pixel), bell-shaped there (normal), or `fill` (const)."""
     size = (x.shape[-2], x.shape[-1])
-    top, left, tall, wide, found = draw_boxes(keys, size, area=area, ratio=ratio, stream=stream, whole=False)
-    chosen = found & (randomness.uniform(keys, (), stream + 4) < probability)
+    top, left, tall, wide, fitted = draw_boxes(keys, size, area=area, ratio=ratio, stream=stream, whole=False)
+    chosen = fitted & (randomness.uniform(keys, (), stream + 4) < probability)
     inside = box_mask(top, left, tall, wide, size) & per_image(chosen)
     if mode == "const":
         return torch.where(inside, fill, x)

@@ -51,8 +51,8 @@ def _class_folders(path: Path) -> list[Path]:
     wanted = "expected one folder per class with its images inside (PATH/cat/1.jpg, PATH/dog/2.jpg)"
     if not folders:
         loose = sum(file.suffix.lower() in SUFFIXES for file in path.iterdir())
-        found = f"{loose} images directly in it and no class folders" if loose else "neither folders nor images"
-        raise UserError(f"{path} has {found}; {wanted}")
+        contents = f"{loose} images directly in it and no class folders" if loose else "neither folders nor images"
+        raise UserError(f"{path} has {contents}; {wanted}")
     if not any(_images(folder) for folder in folders):
         raise UserError(f"{path}: none of its {len(folders)} folders holds an image ({', '.join(sorted(SUFFIXES))})")
     return folders
@@ -65,9 +65,9 @@ def _stored(path: Path, classes: tuple[str, ...]) -> Stored:
         if folder.name not in classes:
             hint = did_you_mean(folder.name, classes)
             raise UserError(f"{folder} is not a class of the training folder{hint}; its folders name the classes")
-        found = _images(folder)
-        files += found
-        labels += [classes.index(folder.name)] * len(found)
+        images = _images(folder)
+        files += images
+        labels += [classes.index(folder.name)] * len(images)
     return Stored(FolderImages(files), torch.tensor(labels, dtype=torch.int64), classes)
 
 

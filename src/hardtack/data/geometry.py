@@ -53,10 +53,11 @@ def draw_boxes(
     stream: int,
     whole: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(top, left, height, width, found) of a random box per image, drawn as torchvision does.
+    """(top, left, height, width, fitted) of a random box per image, drawn as torchvision does.
 
     Ten candidates with area uniform in `area` (share of the image) and width/height log-uniform in `ratio`;
-    the first that fits is taken. `whole`: a box as large as the image fits (crops) or not (erasing).
+    the first that fits is taken, and `fitted` (N bool) says whether one did. `whole`: a box as large as the image fits
+    (crops) or not (erasing).
     """
     height, width = size
     candidates, place = box_draws(keys, stream)
@@ -69,13 +70,13 @@ def draw_boxes(
     fits = (wide > 0) & (tall > 0) & (wide <= width - limit) & (tall <= height - limit)
     first = fits.to(torch.uint8).argmax(dim=1, keepdim=True)
     wide, tall = wide.gather(1, first)[:, 0], tall.gather(1, first)[:, 0]
-    found = fits.any(dim=1)
+    fitted = fits.any(dim=1)
     most_tall, most_wide = _largest_box(size, ratio)
-    wide, tall = torch.where(found, wide, most_wide), torch.where(found, tall, most_tall)
+    wide, tall = torch.where(fitted, wide, most_wide), torch.where(fitted, tall, most_tall)
     top, left = ((place[:, n] * room).long() for n, room in enumerate((height - tall + 1, width - wide + 1)))
-    top = torch.where(found, top, (height - most_tall) // 2)
-    left = torch.where(found, left, (width - most_wide) // 2)
-    return top, left, tall, wide, found
+    top = torch.where(fitted, top, (height - most_tall) // 2)
+    left = torch.where(fitted, left, (width - most_wide) // 2)
+    return top, left, tall, wide, fitted
 
 
 def box_draws(keys: Tensor, stream: int) -> tuple[Tensor, Tensor]:
@@ -103,7 +104,7 @@ def crop_box(
 
 
 def _largest_box(size: tuple[int, int], ratio: tuple[float, float]) -> tuple[int, int]:
-    """torchvision's way out for crops: (height, width) of the largest box inside the ratio bounds."""
+    """torchvision's fallback for crops: (height, width) of the largest box inside the ratio bounds."""
     height, width = size
     wide = min(width, max(1, round(height * ratio[1]))) if width / height > ratio[1] else width
     tall = min(height, max(1, round(width / ratio[0]))) if width / height < ratio[0] else height

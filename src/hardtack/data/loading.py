@@ -74,7 +74,7 @@ def _resident(dataset: Dataset, shares: list[Sample], device: torch.device) -> I
 
 
 class _Decoded:
-    """What a worker needs to know to decode the images of each step."""
+    """What a worker needs to decode the images of each step."""
 
     def __init__(self, dataset: Dataset, shares: list[Sample], words: tuple[int, int]) -> None:
         self.rows, self.index, self.shares, self.words = dataset.rows, dataset.index, shares, words
@@ -108,7 +108,7 @@ class _Fetches(_Decoded, TorchDataset[object]):
 
 
 class _Walk(_Decoded, torch.utils.data.IterableDataset[object]):
-    """The shares of a set that can only be walked: images are kept until the batch that needs them."""
+    """The shares of a set that can only be read in order: images are kept until the batch that needs them."""
 
     def __init__(self, dataset: Dataset, shares: list[Sample], words: tuple[int, int]) -> None:
         super().__init__(dataset, shares, words)

@@ -90,7 +90,7 @@ def _added(
     if getattr(added, "copy", False) and not torch.equal(part.labels, data.labels):
         wrong = int((part.labels != data.labels).nonzero()[0])
         raise UserError(
-            f"{path}: image {wrong} of {part.name} is of another class than that of {data.name}, so it is no copy "
+            f"{path}: image {wrong} of {part.name} has another class than in {data.name}, so it is not a copy "
             "in the same order; leave out copy: true"
         )
     return part
@@ -106,7 +106,7 @@ def _class_numbers(part: Dataset, data: Dataset) -> Tensor:
     for name in part.classes:
         if name not in data.classes:
             raise UserError(
-                f"{part.name} has a class '{name}' that {data.name} has not{did_you_mean(name, data.classes)}"
+                f"{part.name} has a class '{name}', which {data.name} lacks{did_you_mean(name, data.classes)}"
             )
     return torch.tensor([data.classes.index(name) for name in part.classes])
 

@@ -52,7 +52,9 @@ def to_images(array: np.ndarray, where: str) -> Tensor:
         raise UserError(f"{where}: neither the last nor the second axis of shape {array.shape} has 1 or 3 channels")
     if array.dtype.kind == "f":
         if len(array) and not (array.min() >= -_TOLERANCE and array.max() <= 1 + _TOLERANCE):  # NaN fails too
-            raise UserError(f"{where}: floating-point images must lie in [0,1] without NaN; divide by 255 first?")
+            raise UserError(
+                f"{where}: floating-point images must lie in [0,1] without NaN; divide values of 0 … 255 by 255"
+            )
         images = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).clamp(0, 1)
     elif array.dtype == np.uint8:
         images = torch.from_numpy(np.ascontiguousarray(array))

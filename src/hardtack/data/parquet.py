@@ -31,7 +31,7 @@ _KEPT_IMAGES = 2048  # about so many encoded images each process keeps while it 
 
 
 class HeldBytes:
-    """Encoded images held in memory: the quick way, for sets whose files fit."""
+    """Encoded images in memory, for sets whose files fit: the faster way."""
 
     def __init__(self, files: list[Path], column: str) -> None:
         self.files = files
@@ -88,22 +88,22 @@ class RowGroups:
 
     def _group(self, number: int) -> Any:
         """The bytes of one row group; threads may read the same one twice, which only takes time."""
-        found = self.held.get(number)
-        if found is None:
+        cached = self.held.get(number)
+        if cached is None:
             file, place = self.groups[number]
             table = pq.ParquetFile(file).read_row_group(place, columns=[f"{self.column}.bytes"])
-            found = table[self.column].combine_chunks().field("bytes")
+            cached = table[self.column].combine_chunks().field("bytes")
             for old in list(self.held)[: max(0, len(self.held) + 1 - self.kept)]:
                 self.held.pop(old, None)
-            self.held[number] = found
-        return found
+            self.held[number] = cached
+        return cached
 
     def where(self, index: int) -> str:
         return f"row {index} of {self.groups[0][0]}{' …' if len(self.groups) > 1 else ''}"
 
 
 def _split_of(relative: str) -> str:
-    """The split a file belongs to by the words of its path, last part first; WHOLE when none tells."""
+    """The split a file belongs to by the words of its path, last part first; WHOLE if no word names a split."""
     for part in reversed(Path(relative).parts):
         for word in re.split(r"[-_.]", part.lower()):
             if word in SPLIT_WORDS:
@@ -116,7 +116,7 @@ def find_files(path: str, root: str | None) -> dict[str, list[Path]]:
     if any(sign in path for sign in "*?["):
         expanded = Path(path).expanduser()
         places = [""] if expanded.is_absolute() else [f"{place}/" for place in search_places(root)] + [""]
-        files = next((found for place in places if (found := sorted(glob.glob(f"{place}{expanded}")))), [])
+        files = next((matches for place in places if (matches := sorted(glob.glob(f"{place}{expanded}")))), [])
         named = [(Path(file).name, Path(file)) for file in files]
     else:
         where = find_path(path, root, kind="parquet")
@@ -125,14 +125,12 @@ def find_files(path: str, root: str | None) -> dict[str, list[Path]]:
         else:
             named = [(str(file.relative_to(where)), file) for file in sorted(where.rglob("*.parquet"))]
     if not named:
-        raise UserError(f"parquet: '{path}' names no .parquet file")
+        raise UserError(f"parquet: '{path}' matches no .parquet file")
     splits: dict[str, list[Path]] = {}
     for name, file in named:
         splits.setdefault(_split_of(name), []).append(file)
     if WHOLE in splits and len(splits) > 1:
-        raise UserError(
-            f"parquet: the name of {splits[WHOLE][0]} says no split while others do; add train or test to it"
-        )
+        raise UserError(f"parquet: the name of {splits[WHOLE][0]} has no split, but others do; add train or test to it")
     return splits
 
 

@@ -113,11 +113,11 @@ def _sub_policies(policy: str) -> list[tuple[tuple[str, float, int | None], ...]
     """The published sub-policies, from torchvision's own table."""
     from torchvision.transforms import AutoAugment, AutoAugmentPolicy
 
-    known = {
+    published = {
         "autoaugment_cifar10": AutoAugmentPolicy.CIFAR10,
         "autoaugment_imagenet": AutoAugmentPolicy.IMAGENET,
     }
-    return AutoAugment(known[policy]).policies
+    return AutoAugment(published[policy]).policies
 
 
 class PolicyAugment(nn.Module):

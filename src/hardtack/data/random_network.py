@@ -160,7 +160,7 @@ def read_random_network(config: DataConfig, path: str) -> Splits:
 
     number, at, name = path.rpartition("@")
     if at and not number.isdigit():
-        raise UserError(f"random_network:{path}: '{number}' before the @ is no number")
+        raise UserError(f"random_network:{path}: '{number}' before the @ is not a number")
     word, inner = parse_name(name)
     splits: Splits = datasets.get(word).make(dataclasses.replace(config, name=name), inner)
     seed = int(number or 0)

@@ -56,6 +56,6 @@ class Sampling:
         count = batch_size - round(batch_size * self.share)
         if not 0 < count <= batch_size or (self.share and count == batch_size):
             raise UserError(
-                f"a batch of {batch_size} is too small for a share of {self.share:g} synthetic images beside real ones"
+                f"a batch of {batch_size} cannot hold a share of {self.share:g} synthetic images and real images"
             )
         return count

@@ -75,7 +75,7 @@ class OnDisk:
 
 
 class InOrder:
-    """Images that can only be walked; `fetch` walks from the start and is for looking at a few of them."""
+    """Images that can only be read in order; `fetch` reads from the start and is meant for a few images."""
 
     streamed = True
 
@@ -83,8 +83,8 @@ class InOrder:
         self.sequence, self.size, self.shape = sequence, size, shape
 
     def fetch(self, rows: Tensor) -> Tensor:
-        found = dict(walk_rows(self.sequence, set(rows.tolist()), self.size))
-        return torch.stack([found[row] for row in rows.tolist()])
+        pixels = dict(walk_rows(self.sequence, set(rows.tolist()), self.size))
+        return torch.stack([pixels[row] for row in rows.tolist()])
 
 
 class Joined:
@@ -120,7 +120,7 @@ def join(stores: list[Store], rows: list[Tensor], names: list[str]) -> tuple[Sto
     for store, name in zip(stores, names, strict=True):
         if isinstance(store, InOrder | Joined):
             mend = "keep it in memory (data.stream=false), or store it as parquet or a folder"
-            raise UserError(f"{name} can only be walked from its first image to its last and not be mixed; {mend}")
+            raise UserError(f"{name} can only be read in stored order and cannot be mixed with other sets; {mend}")
         if store.shape != stores[0].shape:
             sizes = ("×".join(map(str, each.shape[1:])) for each in (store, stores[0]))
             raise UserError("{} is {} but the training split is {}; set data.image_size".format(name, *sizes))

@@ -48,11 +48,11 @@ def index_shards(files: list[Path]) -> tuple[TarImages, list[int]] | None:
     """(images, labels) of the shards in the order of their names and samples; None where they are of another kind."""
     with ThreadPoolExecutor(max_workers=8) as pool:
         shards = list(pool.map(_index, files))
-    found = [shard for shard in shards if shard is not None]
-    if len(found) < len(files) or not files:
+    readable = [shard for shard in shards if shard is not None]
+    if len(readable) < len(files) or not files:
         return None
-    spans = [(number, *span) for number, shard in enumerate(found) for span in shard.spans]
-    labels = [label for shard in found for label in shard.labels]
+    spans = [(number, *span) for number, shard in enumerate(readable) for span in shard.spans]
+    labels = [label for shard in readable for label in shard.labels]
     return TarImages(files, np.array(spans, dtype=np.int64).reshape(-1, 3)), labels
 
 

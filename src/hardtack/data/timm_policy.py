@@ -47,14 +47,14 @@ class RandAugmentWords:
     @classmethod
     def read(cls, text: str) -> RandAugmentWords:
         first, *words = text.split("-")
-        known = ("m", "n", "p", "mstd", "mmax", "inc")
+        keys = ("m", "n", "p", "mstd", "mmax", "inc")
         values: dict[str, float] = {}
         for word in words:
-            found = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?)", word)
-            if first != "rand" or found is None or found[1] not in known:
-                near = did_you_mean(found[1] if found else word, known)
+            match = re.fullmatch(r"([a-z]+)(\d+(?:\.\d+)?)", word)
+            if first != "rand" or match is None or match[1] not in keys:
+                near = did_you_mean(match[1] if match else word, keys)
                 raise UserError(f"policy '{text}': '{word}' is none of m9, n2, p0.5, mstd0.5, mmax10, inc1{near}")
-            values[found[1]] = float(found[2])
+            values[match[1]] = float(match[2])
         read = cls(**{**values, "n": int(values.get("n", 2)), "inc": bool(values.get("inc", 0))})  # type: ignore[arg-type]
         if read.n < 1 or read.p > 1:
             raise UserError(f"policy '{text}': n must be at least 1 and p at most 1")

@@ -106,8 +106,8 @@ def _hub_split(config: DataConfig, name: str, split: str) -> Stored:
         # opened once for its columns: the builder alone does not know those of a plain folder of parquet
         features = hub.load_dataset(name, split=split, cache_dir=config.root).features
         image = next((key for key, value in features.items() if isinstance(value, hub.Image)), "image")
-        found = next((key for key, value in features.items() if isinstance(value, hub.ClassLabel)), "label")
-        label = config.label or found
+        detected = next((key for key, value in features.items() if isinstance(value, hub.ClassLabel)), "label")
+        label = config.label or detected
         if image not in features or label not in features:
             raise UserError(f"no image or label column '{label}' among {', '.join(features)}; set data.label")
         reader = ReaderHfds(name, root=config.root, split=split, input_key=image, target_key=label)
@@ -132,11 +132,11 @@ def _web_shards(config: DataConfig, name: str) -> Splits:
 
 
 def _shards(name: str, folder: Path, word: str, files: list[str]) -> Stored:
-    """Looked up where they are plain tars, walked where they are not."""
-    found = index_shards([folder / file for file in files])
-    if found is not None:
-        labels = integer_labels(found[1], name) if found[1] else torch.zeros(0, dtype=torch.int64)
-        return Stored(found[0], labels, numbered_classes(labels))
+    """Plain tar files are read by position, others in order."""
+    indexed = index_shards([folder / file for file in files])
+    if indexed is not None:
+        labels = integer_labels(indexed[1], name) if indexed[1] else torch.zeros(0, dtype=torch.int64)
+        return Stored(indexed[0], labels, numbered_classes(labels))
     try:
         import webdataset  # noqa: F401
     except ImportError:

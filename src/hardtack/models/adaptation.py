@@ -49,9 +49,9 @@ class Adaptation:
             "new": [_short(name) for name in self.fresh],
             "dropped": [_short(name) for name in self.dropped],
         }
-        said = [f"{word}: {shorten(names)}" for word, names in lists.items() if names]
+        changes = [f"{word}: {shorten(names)}" for word, names in lists.items() if names]
         count = len(self.kept)
-        return "; ".join([f"{count} tensor{'s' * (count != 1)} kept", *said, *self.notes])
+        return "; ".join([f"{count} tensor{'s' * (count != 1)} kept", *changes, *self.notes])
 
 
 def _grouped(resized: Mapping[str, str]) -> list[str]:
@@ -99,7 +99,7 @@ def _cuts(name: str, convolution: nn.Conv2d) -> bool:
 
 
 def adapt_tensors(
-    found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], spatial: SpatialTensors
+    stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], spatial: SpatialTensors
 ) -> tuple[dict[str, Tensor], Adaptation]:
     """The entries to load into a model with the state `wanted`, and the account of them; names must match already.
 
@@ -108,9 +108,9 @@ def adapt_tensors(
     state: dict[str, Tensor] = {}
     resized, notes, strange = dict[str, str](), list[str](), list[str]()
     kept, fresh, missing = list[str](), list[str](), list[str]()
-    arrived = {wanted[key].data_ptr() for key in found if key in wanted}
+    arrived = {wanted[key].data_ptr() for key in stored if key in wanted}
     for key, own in wanted.items():
-        theirs = found.get(key)
+        theirs = stored.get(key)
         if theirs is None:
             if own.data_ptr() not in arrived:  # a tied tensor arrives under any of its names
                 (fresh if _is_optional(key) or _may_be_new(key) else missing).append(key)
@@ -125,10 +125,10 @@ def adapt_tensors(
             notes += [change.note] if change.note else []
         else:
             strange.append(f"{_short(key)} ({_shape(theirs)} there, {_shape(own)} in the model)")
-    left = [key for key in found if key not in wanted]
+    left = [key for key in stored if key not in wanted]
     unexpected = [key for key in left if not _is_optional(key)]
     if missing or unexpected or strange:
-        raise UserError(_misfit(found, kept, resized, missing, unexpected, strange))
+        raise UserError(_misfit(stored, kept, resized, missing, unexpected, strange))
     dropped = tuple(key for key in left if _is_optional(key))
     return state, Adaptation(kept=tuple(kept), resized=resized, fresh=tuple(fresh), dropped=dropped, notes=tuple(notes))
 
@@ -150,7 +150,7 @@ def _is_new_head(key: str, theirs: Tensor, own: Tensor, num_classes: int | None)
 
 
 def _misfit(
-    found: Mapping[str, Tensor],
+    stored: Mapping[str, Tensor],
     kept: list[str],
     resized: Mapping[str, str],
     missing: list[str],
@@ -158,11 +158,11 @@ def _misfit(
     strange: list[str],
 ) -> str:
     lists = {"missing": missing, "unexpected": unexpected, "of a shape that cannot be resized": strange}
-    said = [f"{len(keys)} {word}: {shorten(map(_short, keys))}" for word, keys in lists.items() if keys]
+    problems = [f"{len(keys)} {word}: {shorten(map(_short, keys))}" for word, keys in lists.items() if keys]
     fitting = len(kept) + len(resized)
-    if 2 * fitting < len(found):
-        said.append(f"only {fitting} of {len(found)} tensors have a place here, so this is another architecture")
-    return "; ".join(said)
+    if 2 * fitting < len(stored):
+        problems.append(f"only {fitting} of {len(stored)} tensors have a place here, so this is another architecture")
+    return "; ".join(problems)
 
 
 # ---------------------------------------------------------------- one entry

@@ -76,7 +76,7 @@ def load_model(
     path = asked.weights or (None if weights is None else str(weights))
     adapt, pretrained = asked.adapt or adapt, asked.pretrained or pretrained
     if adapt and path is None and not pretrained:
-        raise UserError("adapt fits weights of another size to the model, and there are none: give weights=FILE")
+        raise UserError("adapt resizes weights, and no weights were given: give weights=FILE")
     written = {} if path is None else read_metadata(find_weights(path)).get("architecture", {})
     wanted = asked.num_classes or (num_classes if isinstance(name, str) else None)
     num_classes = asked.num_classes or num_classes
@@ -99,7 +99,7 @@ def load_model(
         return (0.5, 0.5, 0.5)
 
     if wanted and body.num_classes not in (None, wanted):
-        raise UserError(f"{asked.name} tells {body.num_classes} classes apart, not {wanted}")
+        raise UserError(f"{asked.name} has {body.num_classes} classes, not {wanted}")
     place = place_of(asked.name)
     code = {} if body.code_sha256 is None else {"code_sha256": body.code_sha256}
     model = Classifier(
@@ -116,9 +116,9 @@ def load_model(
         },
     )
     if body.published is not None:
-        given = body.published
-        origin = f"the published weights of timm:{given.name}"
-        model.fitted = adapt_state(model, given.state, origin=origin, architecture=given.architecture)
+        published = body.published
+        origin = f"the published weights of timm:{published.name}"
+        model.fitted = adapt_state(model, published.state, origin=origin, architecture=published.architecture)
     if path is not None:
         model.fitted = load_weights(model, path, adapt=adapt).fitted
     return model.eval()
@@ -143,7 +143,7 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
         mean=written["mean"],
         std=written["std"],
         weights=file,
-        seed=0,  # every weight is replaced; the seed only keeps the global random state preserve_state
+        seed=0,  # every weight is replaced; the seed only keeps the global random state unchanged
         **written["options"],
     )
     if written.get("code_sha256") != model.architecture.get("code_sha256"):
@@ -153,15 +153,15 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
 
 def _named_code(name: str, file: Path) -> str:
     """Where code stands that a weights file asks for. The file alone must not be able to run anything."""
-    found = named_place(name)
-    if found is None:
+    place = named_place(name)
+    if place is None:
         source = name.rpartition(":")[0]
         again = f"hardtack --import {source} …, or " if source.endswith(".py") else ""
         raise UserError(
-            f"{file} holds weights of {name}, which is code of yours, and loading weights runs no code by itself; "
-            f"name it: {again}model={name} model.weights={file} (Python: load_model('{name}', weights='{file}'))"
+            f"{file} holds weights of {name}, a model of your own code, and loading weights never runs code; "
+            f"name the code: {again}model={name} model.weights={file} (Python: load_model('{name}', weights='{file}'))"
         )
-    return found
+    return place
 
 
 def parameter_count(module: nn.Module) -> int:

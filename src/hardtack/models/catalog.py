@@ -77,7 +77,7 @@ def make_body(
     if image_size is not None and image_size < 1:
         raise UserError(f"image_size must be at least 1 pixel, found {image_size}")
     for word in {"image_size", "num_classes"} & options.keys():
-        raise UserError(f"'{word}' is a setting of its own and does not belong among the options")
+        raise UserError(f"'{word}' is a separate setting, not an option")
     if name.startswith(TIMM):
         return _timm_body(name.removeprefix(TIMM), num_classes, image_size, pretrained, trained, dict(options))
     if (place := place_of(name)) is not None:
@@ -155,13 +155,13 @@ def _published(name: str) -> Published:
 def fetch_published(name: str) -> Published:
     """Download what timm publishes under `name`: the only place where our own networks reach for the net."""
     module = _create(name, True)
-    known: Any = module.pretrained_cfg
+    published: Any = module.pretrained_cfg
     return Published(
         name=name,
         state=module.state_dict(),
-        mean=as_triple("mean", known.get("mean"), default=0.5),
-        std=as_triple("std", known.get("std"), default=0.5),
-        architecture={"image_size": known["input_size"][-1]},
+        mean=as_triple("mean", published.get("mean"), default=0.5),
+        std=as_triple("std", published.get("std"), default=0.5),
+        architecture={"image_size": published["input_size"][-1]},
     )
 
 
@@ -170,7 +170,7 @@ def _entry(name: str) -> Entry:
         import timm
 
         if timm.is_model(name):
-            raise UserError(f"there is no model '{name}' of our own, but timm has one: write '{TIMM}{name}'")
+            raise UserError(f"hardtack has no model '{name}', but timm has one: write '{TIMM}{name}'")
     return models.get(name)
 
 
@@ -207,10 +207,10 @@ def _timm_body(
     import timm
 
     if not timm.is_model(name):
-        known = timm.list_models(include_tags=False)
-        raise UserError(f"timm has no model '{name}'{did_you_mean(name, known)}")
+        names = timm.list_models(include_tags=False)
+        raise UserError(f"timm has no model '{name}'{did_you_mean(name, names)}")
     for word in _NOT_OPTIONS & options.keys():
-        raise UserError(f"'{word}' is not an option of timm:{name}; weights go in as pretrained= or weights=")
+        raise UserError(f"'{word}' is not an option of timm:{name}; give weights by pretrained= or weights=")
     sizing = {} if image_size is None else {"img_size": image_size}
     try:
         module = _create(name, pretrained, num_classes=num_classes, **sizing, **options)
@@ -238,8 +238,8 @@ def published_classes(name: str, pretrained: bool) -> int | None:
         return None
     import timm
 
-    known = timm.models.get_pretrained_cfg(theirs)
-    return None if known is None else known.num_classes
+    published = timm.models.get_pretrained_cfg(theirs)
+    return None if published is None else published.num_classes
 
 
 def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
@@ -262,13 +262,13 @@ def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
 def _unknown_option(name: str, error: TypeError) -> UserError:
     import timm
 
-    found = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
-    if found is None:
+    match = re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if match is None:
         return UserError(f"timm:{name} cannot be built: {error}")
-    cls = getattr(sys.modules[timm.models.model_entrypoint(name).__module__], found[1], None)
+    cls = getattr(sys.modules[timm.models.model_entrypoint(name).__module__], match[1], None)
     knobs = [] if cls is None else list(inspect.signature(cls).parameters)
-    hint = did_you_mean(found[2], knobs) or (f"; known: {', '.join(knobs)}" if knobs else "")
-    return UserError(f"timm:{name} has no option '{found[2]}'{hint}")
+    hint = did_you_mean(match[2], knobs) or (f"; known: {', '.join(knobs)}" if knobs else "")
+    return UserError(f"timm:{name} has no option '{match[2]}'{hint}")
 
 
 def _fixed_size(module: nn.Module, published: Mapping[str, Any], pretrained: bool) -> int | None:

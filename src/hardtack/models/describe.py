@@ -48,7 +48,7 @@ def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
     settings = parse_words(words)
     if place_of(name) is None and Path(name).expanduser().exists():
         if settings:
-            raise UserError(f"what {name} holds is settled by its file; leave {', '.join(settings)} out")
+            raise UserError(f"the settings of {name} are fixed by its file; leave {', '.join(settings)} out")
         model = rebuild(name)
         title, body, size = f"{model.architecture['name']} in {name}", model.body, model.image_size or 32
     else:

@@ -28,8 +28,8 @@ def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
             if not odd or not any(word in str(error) for word in _MISMATCH):
                 raise
             raise UserError(
-                f"weights of this model are {odd}, and images come as float32: give model.float(), or a module around "
-                "it that turns images into what it takes"
+                f"weights of this model are {odd}, but images are float32: use model.float(), or wrap it in a "
+                "module that converts the images"
             ) from error
 
     return guarded
@@ -37,5 +37,5 @@ def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
 
 def _odd_dtypes(model: Any) -> str:
     weights = model.parameters() if isinstance(model, nn.Module) else ()
-    found = {weight.dtype for weight in weights if weight.is_floating_point()} - {torch.float32}
-    return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in found))
+    dtypes = {weight.dtype for weight in weights if weight.is_floating_point()} - {torch.float32}
+    return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

@@ -99,8 +99,8 @@ def _read_pickle(file: Path) -> Any:
         what = re.search(r"(?:GLOBAL|Unsupported (?:global|class|operand)\S*) (\S+)", str(error))
         named = f" ({what[1]})" if what else ""
         raise UserError(
-            f"{file} was refused: it is damaged or holds more than tensors{named}, and loading that could "
-            f"run code; where you trust it, open it yourself and save its state dict alone"
+            f"{file} was not loaded: it is damaged or holds more than tensors{named}, and loading it could "
+            f"run code; if you trust it, open it yourself and save only its state dict"
         ) from None
     except Exception as error:  # torch.load fails in many ways on bytes that are no checkpoint
         raise _damaged(file, error) from None

@@ -74,19 +74,19 @@ def make_own(place: Place, *, num_classes: int, image_size: int | None, options:
         make = _find(code, place)
         taken = _parameters(make)
         sizes = {"num_classes": num_classes, "image_size": image_size}
-        given = {name: value for name, value in sizes.items() if name in taken and value is not None}
-        _check_options(place, taken, {**options, **given})
+        sizes_taken = {name: value for name, value in sizes.items() if name in taken and value is not None}
+        _check_options(place, taken, {**options, **sizes_taken})
         with telling(f"{place.short} failed", code.file):
-            made = copy.deepcopy(make) if isinstance(make, nn.Module) else make(**options, **given)
+            made = copy.deepcopy(make) if isinstance(make, nn.Module) else make(**options, **sizes_taken)
         if not isinstance(made, nn.Module):
             raise UserError(f"{place.short} must return a torch.nn.Module, found {type(made).__name__}")
         size = image_size or _default_size(taken)
         inner, mean, std = _unwrapped(made)
-        found = _logits(place, inner, size)
-    if "num_classes" in given and found != num_classes:
-        raise UserError(f"{place.short} returns {found} logits where num_classes={num_classes} was asked for")
+        logits = _logits(place, inner, size)
+    if "num_classes" in sizes_taken and logits != num_classes:
+        raise UserError(f"{place.short} returns {logits} logits, but num_classes={num_classes} was given")
     return Own(
-        module=inner, num_classes=found, image_size=size, mean=mean, std=std, code_sha256=code.digest
+        module=inner, num_classes=logits, image_size=size, mean=mean, std=std, code_sha256=code.digest
     )  # fmt: skip
 
 
@@ -175,14 +175,14 @@ def _default_size(taken: Mapping[str, inspect.Parameter]) -> int | None:
 def _check_options(place: Place, taken: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> None:
     """Names only: what a value may be is for the function to say."""
     kinds = inspect.Parameter
-    if any(one.kind is kinds.VAR_KEYWORD for one in taken.values()):
+    if any(parameter.kind is kinds.VAR_KEYWORD for parameter in taken.values()):
         return
     for name in given:
         if name not in taken:
             hint = did_you_mean(name, taken) or f"; it takes: {', '.join(taken) or 'nothing'}"
             raise UserError(f"{place.short} has no option '{name}'{hint}")
-    for name, one in taken.items():
-        if one.default is kinds.empty and one.kind is not kinds.VAR_POSITIONAL and name not in given:
+    for name, parameter in taken.items():
+        if parameter.default is kinds.empty and parameter.kind is not kinds.VAR_POSITIONAL and name not in given:
             word = name if name in ("num_classes", "image_size") else f"options.{name}"
             raise UserError(f"{place.short} needs '{name}': give model.{word}=VALUE (Python: {name}=VALUE)")
 
@@ -193,10 +193,10 @@ def _find(code: Code, place: Place) -> Any:
     listed = f"; it has: {', '.join(own) or 'none'}"
     if not place.attribute:
         raise UserError(f"say which function or class of {place.source} makes the model: {place.source}:NAME{listed}")
-    found = getattr(code.module, place.attribute, None)
-    if found is None:
+    target = getattr(code.module, place.attribute, None)
+    if target is None:
         hint = did_you_mean(place.attribute, own or public) or listed
         raise UserError(f"{place.source} has no '{place.attribute}'{hint}")
-    if not callable(found):
-        raise UserError(f"{place.short} is a {type(found).__name__}, not a function or class that makes a model")
-    return found
+    if not callable(target):
+        raise UserError(f"{place.short} is a {type(target).__name__}, not a function or class that makes a model")
+    return target

@@ -33,9 +33,11 @@ def chosen(model: nn.Module, words: Iterable[str]) -> Named:
         bare = word.removeprefix("not ").strip()
         meant = (KINDS[bare](model) if bare in KINDS else set()) or _matching(parameters, bare)
         if not meant:
-            known = dict.fromkeys(kind for kind, of in KINDS.items() if of(model))
-            known |= dict.fromkeys(short_name(name).split(".")[0] for name in parameters)
-            raise UserError(f"'{bare}' is no part of this model{did_you_mean(bare, known)}; known: {', '.join(known)}")
+            parts = dict.fromkeys(kind for kind, of in KINDS.items() if of(model))
+            parts |= dict.fromkeys(short_name(name).split(".")[0] for name in parameters)
+            raise UserError(
+                f"'{bare}' is not a part of this model{did_you_mean(bare, parts)}; parts: {', '.join(parts)}"
+            )
         names |= set(parameters) - meant if bare != word else meant
     return {name: parameter for name, parameter in parameters.items() if name in names}
 
@@ -48,15 +50,17 @@ def depths(model: nn.Module) -> tuple[dict[str, int], int]:
     blocks, names = find_blocks(model), [name for name, _ in model.named_parameters()]
     within = {name: number for number, block in enumerate(blocks, start=1) for name in _below(model, block.name)}
     if not within:
-        raise UserError("no blocks are known of this model, so it has no depths; leave optimiser.layer_decay at 1")
-    found, following = {}, len(blocks) + 1
+        raise UserError(
+            "the blocks of this model are not known, so its layers have no depth; leave optimiser.layer_decay at 1"
+        )
+    result, following = {}, len(blocks) + 1
     for name in reversed(names):
-        found[name] = following = within.get(name, following)
+        result[name] = following = within.get(name, following)
     for name in names:
         if name in within:
             break
-        found[name] = 0
-    return found, len(blocks) + 1
+        result[name] = 0
+    return result, len(blocks) + 1
 
 
 def head(model: nn.Module) -> set[str]:

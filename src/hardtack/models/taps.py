@@ -62,8 +62,8 @@ class Taps:
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(self.attention_kinds)) or "none"
         channels = f", {len(self.channel_attention)} between channels" if self.channel_attention else ""
-        said = f"; {self.note}" if self.note else ""
-        return f"Taps({len(self.features)} features, {len(self.attention)} attention maps ({kinds}){channels}{said})"
+        note = f"; {self.note}" if self.note else ""
+        return f"Taps({len(self.features)} features, {len(self.attention)} attention maps ({kinds}){channels}{note})"
 
     def clear(self) -> None:
         self.features, self.feature_names, self.prefixes = [], [], []
@@ -251,12 +251,12 @@ def _ask_again(
 def _require_eager(model: nn.Module) -> None:
     compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
     if compiled:  # compiled code does not see hooks that come later: the taps would stay silently empty
-        raise UserError("a compiled model cannot be tapped; tap the model that was given to torch.compile")
+        raise UserError("a compiled model cannot be tapped; tap the model before torch.compile")
 
 
 def _prefix_tokens(model: nn.Module) -> int:
-    said = (getattr(module, "num_prefix_tokens", None) for module in model.modules())
-    return next((count for count in said if isinstance(count, int)), 0)
+    counts = (getattr(module, "num_prefix_tokens", None) for module in model.modules())
+    return next((count for count in counts if isinstance(count, int)), 0)
 
 
 def _note_silence(taps: Taps, model: nn.Module, args: Any, output: Any) -> None:

@@ -45,13 +45,13 @@ class Code:
             new = {name: module for name, module in sys.modules.items() if name not in before}
             self.neighbours |= {name: module for name, module in new.items() if self._has(name, module)}
             files = [self.file, *(Path(str(module.__file__)) for module in self.neighbours.values())]
-            known = {file: sha256(file) for file in files if file is not None and file not in self.sources}
-            self.sources.update(known)
+            digests = {file: sha256(file) for file in files if file is not None and file not in self.sources}
+            self.sources.update(digests)
 
     def _has(self, name: str, module: ModuleType) -> bool:
         place = self.folder.joinpath(*name.split("."))
-        found = getattr(module, "__file__", None)
-        return found is not None and Path(found) in (place.with_suffix(".py"), place / "__init__.py")
+        file = getattr(module, "__file__", None)
+        return file is not None and Path(file) in (place.with_suffix(".py"), place / "__init__.py")
 
     @property
     def current(self) -> bool:
@@ -76,15 +76,17 @@ _imported: set[str] = set()
 def was_named(source: str) -> str | None:
     """A file of that name, or the module, if this process was told to run it: consent to run it again."""
     files = [code.file for code in reversed(_codes.values()) if code.file is not None]
-    found = next((str(file) for file in files if file.name == source), None)
-    return found or (source if source in _imported else None)
+    match = next((str(file) for file in files if file.name == source), None)
+    return match or (source if source in _imported else None)
 
 
 def run_file(path: str | Path) -> Code:
     """Run a file of the user's, once for as long as it stays the same."""
     file = Path(path).expanduser().resolve()
     if not file.is_file():
-        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.py")] if file.parent.is_dir() else [])
+        near = did_you_mean(
+            file.name, [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+        )
         raise UserError(f"there is no file {path}{near}")
     if file in _codes and _codes[file].current:
         return _codes[file]
@@ -132,5 +134,5 @@ def telling(what: str, file: Path | None) -> Iterator[None]:
         reason = " ".join(str(error).split())[:300]
         hint = ""
         if "relative import" in reason:
-            hint = "; import what lies beside it by its bare name, or give the package: model=package.module:NAME"
+            hint = "; import modules of its folder by their bare names, or give the package: model=package.module:NAME"
         raise UserError(f"{what}{at}: {type(error).__name__}: {reason}{hint}; --debug shows all of it") from error

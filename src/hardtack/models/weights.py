@@ -62,9 +62,9 @@ def save_weights(path: str | Path, model: nn.Module, *, metadata: Mapping[str, A
     if path.suffix != ".safetensors":
         raise UserError(f"weights are saved as .safetensors, found '{path.name}'")
     bare = _bare(model)
-    known = {"architecture": bare.architecture} if isinstance(bare, Classifier) else {}
+    described = {"architecture": bare.architecture} if isinstance(bare, Classifier) else {}
     # One key only: safetensors writes its metadata map in random order.
-    facts = config.plain({**known, **(metadata or {})})
+    facts = config.plain({**described, **(metadata or {})})
     text = json.dumps(facts, sort_keys=True, default=_plain_number)
     packed = safetensors.torch.save(_separate(bare.state_dict()), metadata={METADATA_KEY: text})
     digest = hashlib.sha256(packed).hexdigest()
@@ -110,28 +110,28 @@ def load_weights(
     file = find_weights(path)
     digest = check_sum(file)
     _same_normalisation(model, file)
-    found, taken = read_state(file, entry=entry)
+    state, taken = read_state(file, entry=entry)
     architecture = read_metadata(file).get("architecture", {})
     if adapt:
-        fitted = adapt_state(model, found, origin=str(file), architecture=architecture)
+        fitted = adapt_state(model, state, origin=str(file), architecture=architecture)
         return Loaded(path=file, digest=digest, entry=taken, fitted=fitted)
     names, wanted = _named(_bare(model))
-    found = _fit(found, wanted)
-    loaded = _compare(found, wanted, file, digest, taken)
+    state = _fit(state, wanted)
+    loaded = _compare(state, wanted, file, digest, taken)
     if loaded.missing or loaded.unexpected or loaded.wrong_shape:
         if strict:
-            way_out = _way_out(_bare(model), found, wanted)
+            way_out = _way_out(_bare(model), state, wanted)
             raise UserError(f"{file} does not fit the model: {_differences(loaded)}{way_out}")
         warnings.warn(f"{file} fits the model only in part: {_differences(loaded)}", stacklevel=2)
     elif strict:
         _same_function(model, architecture, file)
     skip = {*loaded.unexpected, *loaded.wrong_shape}
-    _bare(model).load_state_dict({names[k]: v for k, v in found.items() if k not in skip}, strict=False)
+    _bare(model).load_state_dict({names[k]: v for k, v in state.items() if k not in skip}, strict=False)
     return loaded
 
 
 def adapt_state(
-    model: nn.Module, found: Mapping[str, Tensor], *, origin: str, architecture: Mapping[str, Any]
+    model: nn.Module, stored: Mapping[str, Tensor], *, origin: str, architecture: Mapping[str, Any]
 ) -> Adaptation:
     """Fit tensors of a network of another size to `model` and load them; or say what cannot be, and load nothing.
 
@@ -140,7 +140,7 @@ def adapt_state(
     bare = _bare(model)
     names, wanted = _named(bare)
     try:
-        state, fitted = adapt_tensors(_fit(found, wanted), wanted, _spatial(bare))
+        state, fitted = adapt_tensors(_fit(stored, wanted), wanted, _spatial(bare))
     except UserError as error:
         whose = f" (of {architecture['name']})" if "name" in architecture else ""
         raise UserError(f"{origin}{whose} cannot be adapted to the model: {error}") from None
@@ -150,13 +150,13 @@ def adapt_state(
     return fitted
 
 
-def _way_out(bare: nn.Module, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+def _way_out(bare: nn.Module, stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
     """That, and how, weights which do not fit as they are could be adapted."""
     try:
-        _, fitted = adapt_tensors(found, wanted, _spatial(bare))
+        _, fitted = adapt_tensors(stored, wanted, _spatial(bare))
     except UserError:
         return ""
-    return f"; with model.adapt=true (Python: adapt=True) they go in: {fitted.summary()}"
+    return f"; with model.adapt=true (Python: adapt=True) they can be loaded: {fitted.summary()}"
 
 
 # ---------------------------------------------------------------- names
@@ -174,9 +174,9 @@ def _spatial(bare: nn.Module) -> SpatialTensors:
     return replace(tensors, patches={*map(_clean, tensors.patches)}, computed={*map(_clean, tensors.computed)})
 
 
-def _fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename the tensors found so that most names are wanted ones: drop or add one leading word."""
-    clean = {_clean(key): value for key, value in found.items()}
+    clean = {_clean(key): value for key, value in stored.items()}
     heads = {"", *(key.split(".", 1)[0] + "." for key in clean if "." in key)}
     renamings = [(head, new) for head in sorted(heads) for new in ("", "body.")]
 
@@ -203,20 +203,20 @@ def _clean(key: str) -> str:
 
 
 def _compare(
-    found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path, digest: str, entry: str | None
+    stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor], file: Path, digest: str, entry: str | None
 ) -> Loaded:
-    arrived = {wanted[key].data_ptr() for key in found if key in wanted and wanted[key].numel()}
+    arrived = {wanted[key].data_ptr() for key in stored if key in wanted and wanted[key].numel()}
     return Loaded(
         path=file,
         digest=digest,
         entry=entry,
         # a tied tensor arrives under any of its names
-        missing=[key for key in wanted if key not in found and wanted[key].data_ptr() not in arrived],
-        unexpected=[key for key in found if key not in wanted],
+        missing=[key for key in wanted if key not in stored and wanted[key].data_ptr() not in arrived],
+        unexpected=[key for key in stored if key not in wanted],
         wrong_shape={
-            key: f"{tuple(found[key].shape)} in the file, {tuple(wanted[key].shape)} in the model"
-            for key in found
-            if key in wanted and found[key].shape != wanted[key].shape
+            key: f"{tuple(stored[key].shape)} in the file, {tuple(wanted[key].shape)} in the model"
+            for key in stored
+            if key in wanted and stored[key].shape != wanted[key].shape
         },
     )
 
@@ -250,7 +250,7 @@ def _same_function(model: nn.Module, written: Mapping[str, Any], file: Path) -> 
     if notes := compare(sizes, bare.architecture, Adaptation()):
         raise UserError(
             f"{file} has tensors of the right shapes, but of another network: {'; '.join(notes)}; "
-            f"with model.adapt=true (Python: adapt=True) they go in all the same"
+            f"with model.adapt=true (Python: adapt=True) they are loaded anyway"
         )
 
 

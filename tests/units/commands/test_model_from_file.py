@@ -161,7 +161,7 @@ def test_mistakes_are_one_line(name, home, capsys):
     "words, said",
     [
         (["model.options.scael=2"], "did you mean 'scale'"),
-        (["model.num_classes=9"], "4 classes apart, not 9"),
+        (["model.num_classes=9"], "has 4 classes, not 9"),
         (["model.pretrained=true"], "no published weights"),
         (["model.image_size=16", "data.image_size=16"], "cannot take 16×16 images"),
     ],
@@ -210,7 +210,7 @@ def test_a_weights_file_cannot_name_code(home):
         for source in ("own", "hardtack"):
             model.architecture |= {"name": name, "source": source}
             ht.save_weights(home / "given.safetensors", model)
-            with pytest.raises(ht.UserError, match="runs no code by itself"):
+            with pytest.raises(ht.UserError, match="never runs code"):
                 ht.load_run(home / "given.safetensors")
     assert not (home / "ran").exists()
 

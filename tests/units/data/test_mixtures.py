@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused(values: dict[str, Any], says: str, tmp_pat
 def test_a_batch_too_small_for_the_share_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "made.npz", x=tiny.pixels(4, (8, 8)), y=np.zeros(4, dtype=int))
     data = load_training(config(name="digits", limit=20, synthetic={"name": f"npz:{tmp_path / 'made.npz'}"}))
-    with pytest.raises(UserError, match="a batch of 1 is too small for a share"):
+    with pytest.raises(UserError, match="a batch of 1 cannot hold a share"):
         next(iter(batches(data, 1, device="cpu", shuffle_seed=0)))
 
 

@@ -75,5 +75,5 @@ def test_a_distorted_copy_is_added_without_what_validation_holds(tmp_path: Path)
 
 
 def test_a_number_is_wanted_before_the_at() -> None:
-    with pytest.raises(UserError, match="'x' before the @ is no number"):
+    with pytest.raises(UserError, match="'x' before the @ is not a number"):
         load_data("random_network:x@digits", "train")

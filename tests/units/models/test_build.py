@@ -121,7 +121,7 @@ def test_a_registered_function_of_the_users_is_a_model(tmp_path, monkeypatch):
 
 
 def test_settings_are_not_options():
-    with pytest.raises(UserError, match="'image_size' is a setting of its own"):
+    with pytest.raises(UserError, match="'image_size' is a separate setting"):
         load_model(ModelConfig(name="vit_digits", options={"image_size": 64}))
 
 

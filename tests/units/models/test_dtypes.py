@@ -22,7 +22,7 @@ JOBS = {
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("dtype, said", [(torch.float64, "float64"), (torch.bfloat16, "bfloat16")])
 def test_another_precision_is_named(job, dtype, said):
-    with pytest.raises(UserError, match=f"weights of this model are {said}, and images come as float32"):
+    with pytest.raises(UserError, match=f"weights of this model are {said}, but images are float32"):
         JOBS[job](Linear().to(dtype))
 
 

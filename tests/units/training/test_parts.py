@@ -56,7 +56,7 @@ def test_a_head_of_two_layers_is_a_head():
 
 
 def test_a_word_that_means_nothing_is_refused():
-    with pytest.raises(UserError, match=r"'bloks' is no part.*did you mean 'blocks'"):
+    with pytest.raises(UserError, match=r"'bloks' is not a part.*did you mean 'blocks'"):
         chosen(vit(), ["bloks"])
 
 
@@ -66,7 +66,7 @@ def test_a_word_that_means_nothing_here_is_not_offered_again():
     for word in ("head", "embedding"):
         with pytest.raises(UserError) as told:
             chosen(bare, [word])
-        assert str(told.value) == f"'{word}' is no part of this model; known: all, conv, 0"
+        assert str(told.value) == f"'{word}' is not a part of this model; parts: all, conv, 0"
 
 
 def test_a_module_that_is_called_like_a_kind_is_found_by_its_name():

@@ -81,15 +81,15 @@ def _pictures(folder: Path | None) -> list[np.ndarray]:
 
 
 def _files(folder: Path) -> list[Path]:
-    found = []
+    files = []
     for number in range(1, PICKED + 1):
         names = [f"frost{number}{suffix}" for suffix in _SUFFIXES]
         file = next((folder / name for name in names if (folder / name).is_file()), None)
         if file is None:
             what = "folder" if folder.is_dir() else "there is no such folder, so"
             raise UserError(f"frost: {folder}: {what} no {' or '.join(names)}")
-        found.append(file)
-    return found
+        files.append(file)
+    return files
 
 
 @lru_cache(maxsize=4)

@@ -80,11 +80,11 @@ def _labels(location: Path, files: Mapping[str, ArrayFile]) -> Tensor:
         raise UserError(
             f"{file.where} has shape {file.shape}; expected one label per row, {_LEVELS} severities × images"
         )
-    one = labels[: len(labels) // _LEVELS]
-    if not torch.equal(labels, one.repeat(_LEVELS)):
+    first = labels[: len(labels) // _LEVELS]
+    if not torch.equal(labels, first.repeat(_LEVELS)):
         raise UserError(
             f"{file.where}: the {len(labels):,} labels do not repeat {_LEVELS} times, once per severity; expected "
-            f"severity s in rows (s−1)·{len(one):,} … s·{len(one):,}; is it one severity only, or cut from more?"
+            f"severity s in rows (s−1)·{len(first):,} … s·{len(first):,}; is it one severity only, or cut from more?"
         )
     if int(labels.min()) < 0:
         raise UserError(f"{file.where} has the negative label {int(labels.min())}")

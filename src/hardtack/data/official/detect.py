@@ -51,23 +51,23 @@ def open_official(path: str | Path, *, kind: str | None = None, root: str | None
         hint = did_you_mean(kind, KINDS) or f"; known: {', '.join(KINDS)}"
         raise UserError(f"there are no official files '{kind}'{hint}")
     location = find_path(str(path), root, kind=kind or "official files")
-    found = recognise(location)
-    if found is None:
+    detected = recognise(location)
+    if detected is None:
         raise UserError(_explain(location, kind))
-    words, kinds = LAYOUTS[found.layout]
+    words, kinds = LAYOUTS[detected.layout]
     if kind is not None and kind not in kinds:
         expected = next(text for text, fitting in LAYOUTS.values() if kind in fitting)
         others = " or ".join(title(other) for other in kinds if other != "corrupted")
         raise UserError(f"{location} is laid out as {words}, as in {others}; {title(kind)} is {expected}")
     mark = read_marker(location)
-    if found.layout == "arrays":
-        return open_arrays(location, found.files, kind, mark)
-    if found.layout == "sequences":
-        return open_sequence_arrays(location, found.files, kind, mark)
-    if found.layout == "tree":
-        return open_tree(location, found.folders, kind, mark)
-    if found.layout == "videos":
-        return open_videos(location, found.folders, kind, mark)
+    if detected.layout == "arrays":
+        return open_arrays(location, detected.files, kind, mark)
+    if detected.layout == "sequences":
+        return open_sequence_arrays(location, detected.files, kind, mark)
+    if detected.layout == "tree":
+        return open_tree(location, detected.folders, kind, mark)
+    if detected.layout == "videos":
+        return open_videos(location, detected.folders, kind, mark)
     return open_shift(location, kind, mark)
 
 
@@ -111,11 +111,11 @@ def _explain(location: Path, kind: str | None) -> str:
     packed = [name for name in there if name.lower().endswith(ARCHIVES)]
     for name in (*trees.subfolders(location), *packed):
         try:
-            found = recognise(location / name)
+            detected = recognise(location / name)
         except UserError:  # what is wrong in there is said when it is named
             continue
-        if found is not None:
-            words = LAYOUTS[found.layout][0]
+        if detected is not None:
+            words = LAYOUTS[detected.layout][0]
             return f"{location} is one level too high: it holds {name}, {words}; name {location / name}"
     if packed:
         command = _extract(location / packed[0])

@@ -41,19 +41,19 @@ def open_tree(location: Path, folders: dict[str, Path], kind: str | None, mark: 
 
     def read(corruption: str, severity: int) -> Stored:
         folder = folders[corruption] / str(severity)
-        found = trees.subfolders(folder)
-        if _RULES[kind] != "imagenet" and found != here:
-            odd = sorted(set(found) ^ set(here))
+        folder_names = trees.subfolders(folder)
+        if _RULES[kind] != "imagenet" and folder_names != here:
+            odd = sorted(set(folder_names) ^ set(here))
             raise UserError(
                 f"{folder} and {first} have different class folders ({odd[0]} is in one only); labels follow from "
                 "their sorted names, so all types and severities must have the same"
             )
-        numbers = trees.labels_of(found, _RULES[kind], folder)[1]
+        numbers = trees.labels_of(folder_names, _RULES[kind], folder)[1]
         files, values = trees.list_images(folder, numbers)
         images = trees.SquareImages(files, KINDS[kind].side, title(kind)) if KINDS[kind].side else FolderImages(files)
         note = f"{statement}: {corruption}, severity {severity}, {of_how_many(len(files), kind)}"
-        if len(found) < len(classes):
-            note += f" of {len(found)} classes"
+        if len(folder_names) < len(classes):
+            note += f" of {len(folder_names)} classes"
         return Stored(images, torch.tensor(values, dtype=torch.int64), classes, note, source=source)
 
     shown = f"{len(labels)} of {len(classes)} classes" if len(labels) < len(classes) else f"{len(classes)} classes"
@@ -65,16 +65,16 @@ def open_tree(location: Path, folders: dict[str, Path], kind: str | None, mark: 
 
 
 def _require_severities(name: str, folder: Path) -> None:
-    found = trees.subfolders(folder)
-    absent = [str(severity) for severity in SEVERITIES if str(severity) not in found]
+    present = trees.subfolders(folder)
+    absent = [str(severity) for severity in SEVERITIES if str(severity) not in present]
     if not absent:
         return
     if len(absent) < len(SEVERITIES):
         raise UserError(
-            f"{folder} lacks the severity folder {' and '.join(absent)} (found {', '.join(found)}); expected "
+            f"{folder} lacks the severity folder {' and '.join(absent)} (found {', '.join(present)}); expected "
             f"{name}/1 … {name}/5: the archive was not extracted whole"
         )
-    shown = ", ".join(found[:3]) or "no folders"
+    shown = ", ".join(present[:3]) or "no folders"
     raise UserError(
         f"{folder} has {shown} where its severity folders 1 … 5 should be; expected TYPE/SEVERITY/CLASS/IMAGE"
     )
@@ -87,18 +87,18 @@ def _sample(folder: Path, classes: list[str]) -> Path:
         if files:
             return files[0]
     loose = len(trees.files_in(folder))
-    found = (
+    contents = (
         f"{loose} images without class folders" if loose and not classes else f"{len(classes)} class folders, no image"
     )
     raise UserError(
-        f"{folder} has {found}; expected TYPE/SEVERITY/CLASS/IMAGE, {folder}/n01440764/….JPEG in ImageNet-C"
+        f"{folder} has {contents}; expected TYPE/SEVERITY/CLASS/IMAGE, {folder}/n01440764/….JPEG in ImageNet-C"
     )
 
 
 def _guess(folder: Path, names: list[str], sample: Path) -> str:
-    known = sum(name in class_index() for name in names)
+    synset_count = sum(name in class_index() for name in names)
     if trees.size_of(sample) == (KINDS["tiny_imagenet_c"].side,) * 2 and all(map(trees.is_synset, names)):
         return "tiny_imagenet_c"
-    if known or all(map(trees.is_synset, names)):
+    if synset_count or all(map(trees.is_synset, names)):
         return "imagenet_c"  # synsets it does not have are then named in the error
     return "corrupted"

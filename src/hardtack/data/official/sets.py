@@ -61,8 +61,8 @@ class OfficialC:
     def verify(self) -> tuple[str, ...]:
         """The files that differ from the published ones by their MD5 sum, none if all is well; reads gigabytes."""
         if self.compare is None:
-            known = ", ".join(title(kind) for kind in PUBLISHED)
-            raise UserError(f"{title(self.kind)}: checksums of the files are published for {known} only")
+            titles = ", ".join(title(kind) for kind in PUBLISHED)
+            raise UserError(f"{title(self.kind)}: checksums of the files are published for {titles} only")
         return self.compare()
 
 

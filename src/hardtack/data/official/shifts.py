@@ -89,8 +89,9 @@ def _guess(location: Path, names: list[str]) -> str:
     for kind in ("imagenet_a", "imagenet_r"):
         if word == kind:
             return kind
-    known = sum(name in class_index() for name in names)
+    synset_count = sum(name in class_index() for name in names)
     raise UserError(
-        f"{location} has {len(names)} folders, {known} of them ImageNet synsets, but not the 200 of ImageNet-A or -R "
-        "nor all 1000; say which set it is part of: imagenet_a:PATH, imagenet_r:PATH, imagenet_sketch:PATH"
+        f"{location} has {len(names)} folders, {synset_count} of them ImageNet synsets, but neither the 200 of "
+        "ImageNet-A or -R nor all 1000; say which set it is part of: imagenet_a:PATH, imagenet_r:PATH, "
+        "imagenet_sketch:PATH"
     )

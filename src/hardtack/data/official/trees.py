@@ -56,20 +56,20 @@ def files_in(path: Path, suffixes: Iterable[str] = SUFFIXES) -> list[Path]:
     endings = tuple(suffixes)
     with os.scandir(path) as entries:
         # the entry knows what it is: asking for each of 50,000 files is slow on a network disk
-        found = (entry.name for entry in entries if entry.name.lower().endswith(endings) and entry.is_file())
-        return [path / name for name in sorted(found) if not name.startswith(".")]
+        file_names = (entry.name for entry in entries if entry.name.lower().endswith(endings) and entry.is_file())
+        return [path / name for name in sorted(file_names) if not name.startswith(".")]
 
 
-def type_folders(location: Path, known: Iterable[str]) -> dict[str, Path]:
-    """The folders named as types, in the order of `known`, directly in `location` or in a group (`noise/` …)."""
-    found: dict[str, Path] = {}
+def type_folders(location: Path, types: Iterable[str]) -> dict[str, Path]:
+    """The folders named as types, in the order of `types`, directly in `location` or in a group (`noise/` …)."""
+    folders: dict[str, Path] = {}
     for place in (location, *(location / group for group in GROUPS)):
         there = set(subfolders(place))
-        for name in (name for name in known if name in there):
-            if name in found:
-                raise UserError(f"{location} has '{name}' twice: {found[name]} and {place / name}; remove one")
-            found[name] = place / name
-    return {name: found[name] for name in known if name in found}
+        for name in (name for name in types if name in there):
+            if name in folders:
+                raise UserError(f"{location} has '{name}' twice: {folders[name]} and {place / name}; remove one")
+            folders[name] = place / name
+    return {name: folders[name] for name in types if name in folders}
 
 
 def labels_of(names: list[str], rule: str, where: Path) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -96,12 +96,12 @@ def list_images(
 ) -> tuple[list[Path], list[int]]:
     """(files, label of each) of the class folders in `folder`, by label and then by name."""
     files: list[Path] = []
-    found: list[int] = []
+    values: list[int] = []
     for name in sorted(labels, key=lambda name: labels[name]):
         here = files_in(folder / name, suffixes)
         files += here
-        found += [labels[name]] * len(here)
-    return files, found
+        values += [labels[name]] * len(here)
+    return files, values
 
 
 def size_of(file: Path) -> tuple[int, int]:

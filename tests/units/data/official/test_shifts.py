@@ -50,7 +50,7 @@ def test_two_hundred_classes_are_recognised_and_restrict_the_logits(kind: str, t
 def test_a_part_needs_a_name(tmp_path: Path) -> None:
     some = synsets("imagenet_a")[:3]
     folder = tiny.class_folders(tmp_path / "some", some, side=32)
-    with pytest.raises(UserError, match=r"3 folders, 3 of them ImageNet synsets, but not the 200.*imagenet_a:PATH"):
+    with pytest.raises(UserError, match=r"3 folders, 3 of them ImageNet synsets, but neither the 200.*imagenet_a:PATH"):
         open_official(folder)
     files = opened(folder, kind="imagenet_a")
     assert files.class_subset is not None and len(files.class_subset) == 200 and "3 of 200 classes" in files.description
