@@ -44,10 +44,18 @@ def room_of(path, source=SOURCE):
     return path.relative_to(source).parts[0].removesuffix(".py")
 
 
-def imports(path, source=SOURCE):
-    """Dotted names of every module a file imports, at whatever depth; `from a import b` gives both."""
+def imports(path, source=SOURCE, *, for_types=True):
+    """Dotted names of every module a file imports, at whatever depth; `from a import b` gives both.
+
+    Without `for_types`, imports under `if TYPE_CHECKING:` are left out: they are never run.
+    """
     package = ("hardtack", *path.relative_to(source).parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    tests = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    never_run = {inner for node in tests for inner in ast.walk(node)} if not for_types else set()
+    for node in nodes:
+        if node in never_run:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -96,7 +104,7 @@ def import_cycles(source=SOURCE):
     edges = {}
     for name, path in files.items():
         found = set()
-        for imported in imports(path, source):
+        for imported in imports(path, source, for_types=False):
             parent = imported.rpartition(".")[0]
             found |= {imported} if imported in files else {parent} & files.keys()
         # `from a import b` gives a and a.b: where b is a module, a itself is not what is wanted

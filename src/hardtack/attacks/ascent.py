@@ -5,24 +5,24 @@
 FGSM (Goodfellow et al. 2015) is one step of length eps; PGD (Madry et al. 2018) several shorter ones from a
 random point; momentum PGD (Dong et al. 2018) steps along a running mean of gradients.
 
-The same step is used twice. `search` is the loop over one batch: training compiles it, and `attack(model, x, y)` calls
-it. `begin` and `advance` are the loop as the pool runs it in an evaluation, where an image leaves as soon as it is
-broken.
+`search` is the loop over one batch: training compiles it, and `attack(model, x, y)` calls it. In an evaluation the pool
+runs the same steps (pooled_ascent.py), and an image leaves as soon as it is broken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.attacks import pooled_ascent
 from hardtack.attacks.contract import Attack
 from hardtack.attacks.losses import Loss, get_loss
 from hardtack.attacks.outcome import AttackOutcome, Step, better, nothing_yet, succeeds
-from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, observe, success_margin
 from hardtack.attacks.targets import TargetChoice, choose_target
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
@@ -30,7 +30,8 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.threats import DENSE_L1, Ball, Threat
 
-_TINY = 1e-30
+Count = Annotated[int, Field(ge=1)]
+Length = Annotated[Number, Field(gt=0)]
 
 
 def ascent_step(
@@ -101,31 +102,22 @@ class Ascent(Attack):
     """
 
     threat: Threat
-    steps: int = 10
-    step: Number | None = None
-    relative_step: Number | None = None
+    steps: Count = 10
+    step: Length | None = None
+    relative_step: Length | None = None
     start: Literal["random", "clean", "gaussian", "nudged"] = "random"
-    restarts: int = 1
-    momentum: float = 0.0
+    restarts: Count = 1
+    momentum: Annotated[float, Field(ge=0)] = 0.0
     loss: Literal["ce", "margin", "dlr", "pm", "kl"] | None = None
     target: TargetChoice | None = None
     keep: Literal["best", "last"] | None = None
     mode: Literal["eval", "train"] = "eval"
-    eot: int = 1
+    eot: Count = 1
     dense: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
         check(self)
-        if self.steps < 1 or self.restarts < 1:
-            raise UserError(f"steps and restarts must be at least 1, found {self.steps} and {self.restarts}")
-        if self.eot < 1:
-            raise UserError(f"eot must be at least 1, found {self.eot}")
-        for name, length in (("step", self.step), ("relative_step", self.relative_step)):
-            if length is not None and not length > 0:
-                raise UserError(f"{name} must be positive, found {length}")
-        if not self.momentum >= 0:
-            raise UserError(f"momentum must not be negative, found {self.momentum}")
         if self.step is not None and self.relative_step is not None:
             raise UserError("give step (pixel units) or relative_step (multiples of eps), not both")
         if self.start == "clean" and self.restarts > 1:
@@ -159,17 +151,15 @@ class Ascent(Attack):
         y = y.argmax(dim=1) if y.is_floating_point() else y
         eps = torch.as_tensor(self.threat.radius if eps is None else eps, dtype=x.dtype, device=x.device)
         length = self.step_length(eps) if length is None else length
-        if keys is None:
-            keys = torch.arange(len(x), device=x.device)
+        keys = torch.arange(len(x), device=x.device) if keys is None else keys
         goal, reference = self._goal(model, x, y, keys, target)
         sign = 1.0 if target is None and self.target is None else -1.0
-        loss = get_loss(self.loss or "ce")
-        ball = self.ball if ball is None else ball
+        loss, ball = get_loss(self.loss or "ce"), self.ball if ball is None else ball
         fixed = {"loss": loss, "ball": ball, "momentum": self.momentum, "sign": sign, "eot": self.eot}
 
         best, evaluated = nothing_yet(x), verdict or self.keep != "last"
         for restart in range(self.restarts):
-            x_adv = self._start(x, eps, randomness.make_keys(keys, self.seed, restart), ball)
+            x_adv = self.starting_point(x, eps, randomness.make_keys(keys, self.seed, restart), ball)
             velocity = torch.zeros_like(x)
             for taken in range(self.steps):
                 moved = step(model, x_adv, x, goal, reference, velocity, eps, length, **fixed)
@@ -177,7 +167,7 @@ class Ascent(Attack):
                     best = better(best, x_adv, moved, goal, sign, restart * self.steps + taken)
                 x_adv, velocity = moved.x_adv, moved.velocity
             if evaluated:
-                draws = self._draws(model, x_adv)
+                draws = self.draws(model, x_adv)
                 value = sign * torch.stack([loss(draw, goal, reference) for draw in draws]).mean(dim=0)
                 logits = draws.mean(dim=0)
                 last = Step(x_adv, velocity, value, logits, best.zero_gradient)
@@ -186,58 +176,24 @@ class Ascent(Attack):
             return best
         return best._replace(x_adv=x_adv, fooled=succeeds(logits, goal, sign) if evaluated else best.fooled)
 
-    # ------------------------------------------------------------ what the pool needs
+    # ------------------------------------------------------------ the same loop in the pool
 
     @property
     def pooled(self) -> bool:
-        """The pool stops at the first misclassified iterate.
-
-        So the last iterate (`keep`), one that has reached a target, and statistics of whole batches need the loop
-        above.
-        """
+        """Not with a target, the last iterate or train mode: the pool stops at the first misclassified iterate."""
         return self.keep != "last" and self.target is None and self.mode == "eval"
 
-    def last_cost(self, classes: int) -> Cost:
-        return Cost(self.eot, 0)
+    last_cost, begin, advance, finish = (
+        pooled_ascent.last_cost, pooled_ascent.begin, pooled_ascent.advance, pooled_ascent.finish
+    )  # fmt: skip
 
-    def begin(self, items: NewItems) -> State:
-        x, eps = items.x, torch.full_like(items.x[0, 0, 0, 0], self.threat.radius)
-        point = self._start(x, eps, randomness.make_keys(items.image_keys, self.seed, items.restart), self.ball)
-        never = torch.full_like(x[:, 0, 0, 0], -torch.inf)
-        state = common_entries(items) | {"point": point, "score": never, "restart": items.restart}
-        if self.momentum:
-            state["velocity"] = torch.zeros_like(x)
-        return state | ({"reference": items.clean} if self.loss == "kl" else {})
-
-    def advance(self, model: nn.Module, state: State) -> State:
-        point, eps = state["point"], torch.full_like(state["x"][0, 0, 0, 0], self.threat.radius)
-        velocity = state.get("velocity", point)  # not used without momentum
-        at = ascent_step(
-            model, point, state["x"], state["y"], state.get("reference"), velocity, eps, self.step_length(eps),
+    def step_from(self, model: nn.Module, x_adv: Tensor, x: Tensor, y: Tensor, velocity: Tensor, clean: Tensor) -> Step:
+        """One untargeted step at the attack's own radius; `clean` are the logits of `x`."""
+        eps = torch.full_like(x[0, 0, 0, 0], self.threat.radius)
+        return ascent_step(
+            model, x_adv, x, y, clean if self.loss == "kl" else None, velocity, eps, self.step_length(eps),
             loss=get_loss(self.loss or "ce"), ball=self.ball, momentum=self.momentum, sign=1.0, eot=self.eot,
         )  # fmt: skip
-        moved = {"point": at.x_adv} | ({"velocity": at.velocity} if self.momentum else {})
-        return self._observe(state, at) | moved
-
-    def finish(self, model: nn.Module, state: State) -> State:
-        draws, loss = self._draws(model, state["point"]), get_loss(self.loss or "ce")
-        value = torch.stack([loss(draw, state["y"], state.get("reference")) for draw in draws]).mean(dim=0)
-        point, logits = state["point"], draws.mean(dim=0)
-        return self._observe(state, Step(point, point, value, logits, state["zero_gradient"]))
-
-    def _observe(self, state: State, at: Step) -> State:
-        """The first misclassified iterate is kept; without one, that with the highest loss."""
-        hit = succeeds(at.logits, state["y"], 1.0)
-        margin = success_margin(at.logits, state["y"], state["y"], reach=False)
-        margin = torch.where(hit, margin.clamp_min(_TINY), margin)  # two equal logits may be a success
-        score = torch.where(hit, torch.inf, at.value)
-        entries = observe(state, state["point"], at.logits, reach=False, margin=margin, score=score, loss=at.value)
-        taken = state["restart"] * self.steps + state["t"]
-        return entries | {
-            "done": state["t"] >= state["steps"],
-            "found_at": torch.where(score > state["score"], taken, state["found_at"]),
-            "zero_gradient": torch.where(taken == 0, at.zero_gradient, state["zero_gradient"]),
-        }
 
     # ------------------------------------------------------------ the parts of a step
 
@@ -255,11 +211,11 @@ class Ascent(Attack):
             raise UserError("the kl loss has no targeted form; use ce, margin, dlr or pm")
 
     @torch.no_grad()
-    def _draws(self, model: nn.Module, x: Tensor) -> Tensor:
+    def draws(self, model: nn.Module, x: Tensor) -> Tensor:
         """Logits of `eot` passes, to be averaged: eot×N×C."""
         return torch.stack([model(x).float() for _ in range(self.eot)])
 
-    def _start(self, x: Tensor, eps: Tensor, keys: Tensor, ball: Any) -> Tensor:
+    def starting_point(self, x: Tensor, eps: Tensor, keys: Tensor, ball: Any) -> Tensor:
         if self.start == "clean":
             return x
         if self.start == "gaussian":  # TRADES's own start: a speck of noise, so that KL has a gradient
@@ -274,7 +230,7 @@ class Ascent(Attack):
         needs_clean = self.loss == "kl" or (target is None and self.target is not None)
         if not needs_clean:
             return (y, None) if target is None else (target, None)
-        clean = self._draws(model, x).mean(dim=0)
+        clean = self.draws(model, x).mean(dim=0)
         if target is None and self.target is not None:
             target = choose_target(clean, y, randomness.make_keys(keys, self.seed), self.target)
         return (y if target is None else target), clean

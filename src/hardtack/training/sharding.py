@@ -7,14 +7,17 @@ those of the first process.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.models import find_blocks
+from hardtack.objectives.contract import Objective
 
 
 def shard(model: nn.Module, runtime: Runtime) -> None:
@@ -31,6 +34,17 @@ def shard(model: nn.Module, runtime: Runtime) -> None:
             block.module.compile(dynamic=False)
         fully_shard(block.module, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def split_models(models: Sequence[nn.Module], objective: Objective, runtime: Runtime) -> nn.Module:
+    """Split the weights of the models over processes; returns a copy of the first one that can hold all weights."""
+    if objective.optimised is not objective:
+        raise UserError("runtime.shard is for objectives that train the model only, and this one trains more")
+    runtime.join()
+    unsplit = copy.deepcopy(models[0]).eval()
+    for model in models:
+        shard(model, runtime)
+    return unsplit
 
 
 def is_split(value: Any) -> bool:

@@ -7,7 +7,6 @@ and attacks of (seed, epoch, image), dropout of (seed, step, rank), so a state c
 
 from __future__ import annotations
 
-import copy
 import itertools
 import signal
 import time
@@ -20,7 +19,6 @@ from torch import Tensor, nn
 from hardtack.base import randomness
 from hardtack.base.capture import Captured
 from hardtack.base.config import plain, write_yaml
-from hardtack.base.errors import UserError
 from hardtack.base.progress import Meter
 from hardtack.data import Batch, Dataset, batches, make_augment
 from hardtack.objectives.contract import Objective
@@ -33,7 +31,7 @@ from hardtack.training.optimise import set_rates
 from hardtack.training.recipe import Recipe
 from hardtack.training.recompute import checkpoint_blocks
 from hardtack.training.schedule import Schedule
-from hardtack.training.sharding import any_process, fill, shard, whole
+from hardtack.training.sharding import any_process, fill, split_models, whole
 from hardtack.training.sharpness import MicroBatch, buffers_restored, copy_prepared
 from hardtack.training.signals import catch_sigterm, exit_with_first_process
 from hardtack.training.startup_notes import adapted_weights, check_classes, startup_notes
@@ -66,7 +64,8 @@ class Trainer:
         self.steps_per_epoch *= self.objective.replays
         scales = recipe.optimiser.scales(self.objective.optimised)
         self.sharpness, self.penalty = recipe.sharpness, recipe.penalty.build(self.model)
-        self.unsplit = self._split() if self.runtime.shards else None  # a copy that can hold all weights
+        models = [self.model, *([self.average.model] if self.average is not None else [])]
+        self.unsplit = split_models(models, self.objective, self.runtime) if self.runtime.shards else None
         self.optimiser = recipe.optimiser.build(self.objective.optimised, scales)
         self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
@@ -143,8 +142,7 @@ class Trainer:
         """Train to the end, or continue where a killed run stopped; returns the run folder."""
         self.runtime.join()
         with torch.random.fork_rng([self.device.index] if self.device.type == "cuda" else []):
-            state = load_state(self.folder, plain(self.recipe))
-            if state is not None:
+            if (state := load_state(self.folder, plain(self.recipe))) is not None:
                 self.state.restore(state, self.device)
             self.accelerate()
             total = self.config.epochs * self.steps_per_epoch
@@ -173,13 +171,11 @@ class Trainer:
 
     def _start(self, total: int, log: RunLog) -> None:
         model = self.model if self.unsplit is None else self.unsplit
-        notes = startup_notes(
+        for line in startup_notes(
             self.recipe, self.progress, total=total, model=model, objective=self.objective, data=self.data
-        )
-        for line in notes:
+        ):
             log.note(line)
-        adaptation = adapted_weights(self.model)
-        if self.progress.done == 0 and adaptation is not None:
+        if self.progress.done == 0 and (adaptation := adapted_weights(self.model)) is not None:
             log.write("start", step=0, epoch=0, adapted=adaptation.summary())
 
     def _epoch(self, log: RunLog, received: list[int]) -> None:
@@ -236,15 +232,14 @@ class Trainer:
 
     def _refresh_statistics(self, epoch: int) -> None:
         """Weights averaged over epochs need batch-norm statistics: from a pass over part of the next epoch's images."""
-        if self.average is None or self.average.copies_statistics or not self.average.begun:
+        average = self.average
+        if average is None or average.copies_statistics or not average.begun or not has_statistics(self.model):
             return
-        if has_statistics(self.model):
-            some = itertools.islice(self.batches(epoch), STATISTICS_STEPS)
-            with buffers_restored(self.objective), new_statistics(self.model, self.average.model), torch.no_grad():
-                for batch in some:
-                    for x, y, prepared in self._micro_batches(batch):
-                        with self.runtime.arithmetic():
-                            self.objective.forward(x, y, **prepared)
+        with buffers_restored(self.objective), new_statistics(self.model, average.model), torch.no_grad():
+            for batch in itertools.islice(self.batches(epoch), STATISTICS_STEPS):
+                for x, y, prepared in self._micro_batches(batch):
+                    with self.runtime.arithmetic():
+                        self.objective.forward(x, y, **prepared)
 
     # ------------------------------------------------------------ saving
 
@@ -275,16 +270,6 @@ class Trainer:
             state = self.state.collect()
             if self.runtime.is_main:
                 save_state(self.folder, state)
-
-    def _split(self) -> nn.Module:
-        """Split the weights over processes; returns a copy of the model that is not split."""
-        if self.objective.optimised is not self.objective:
-            raise UserError("runtime.shard is for objectives that train the model only, and this one trains more")
-        self.runtime.join()
-        unsplit = copy.deepcopy(self.model).eval()
-        for model in (self.model, *([self.average.model] if self.average is not None else [])):
-            shard(model, self.runtime)
-        return unsplit
 
     def _tracker(self) -> Tracker | None:
         if not self.runtime.is_main:

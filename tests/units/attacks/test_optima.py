@@ -237,7 +237,7 @@ def test_kl_from_the_clean_image_would_go_nowhere():
         Ascent(threat="linf:0.1", loss="kl", start="clean")
 
     class Stuck(Ascent):
-        def _start(self, x, eps, keys, ball):
+        def starting_point(self, x, eps, keys, ball):
             return x
 
     stuck, free = (kind(threat="linf:0.1", loss="kl").run(MODEL, images(), Y) for kind in (Stuck, Ascent))

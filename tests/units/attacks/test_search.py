@@ -233,13 +233,13 @@ def test_logits_that_are_not_numbers_are_no_success(value, start):
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"steps": 0}, "at least 1"),
-        ({"restarts": 0}, "at least 1"),
+        ({"steps": 0}, "greater than or equal to 1"),
+        ({"restarts": 0}, "greater than or equal to 1"),
         ({"steps": True}, "steps'"),
-        ({"step": 0.0}, "step must be positive"),
-        ({"step": -0.1}, "step must be positive"),
-        ({"relative_step": 0}, "relative_step must be positive"),
-        ({"relative_step": float("nan")}, "relative_step must be positive"),
+        ({"step": 0.0}, "step.: input should be greater than 0"),
+        ({"step": -0.1}, "step.: input should be greater than 0"),
+        ({"relative_step": 0}, "relative_step.: input should be greater than 0"),
+        ({"relative_step": float("nan")}, "relative_step.: input should be greater than 0"),
         ({"step": 0.1, "relative_step": 1}, "not both"),
         ({"momentum": -1}, "momentum"),
         ({"start": "clean", "restarts": 2}, "repeat the same search"),
@@ -263,12 +263,12 @@ def test_impossible_settings_are_refused_in_python_and_in_yaml_alike(settings, w
 
 
 def test_a_kl_attack_refuses_a_target_given_at_the_call():
-    with pytest.raises(UserError, match="knows no target"):
+    with pytest.raises(UserError, match="has no targeted form"):
         Ascent(threat=GENTLE, loss="kl")(ROUGH, X, Y, target=Y)
 
 
 def test_the_path_of_a_fault_is_named():
-    with pytest.raises(UserError, match="attack: steps and restarts must be at least 1"):
+    with pytest.raises(UserError, match=r"attack\.steps.: input should be greater than or equal to 1"):
         config.choose(attacks, {"name": "pgd", "threat": GENTLE, "steps": 0}, path="attack")
 
 
@@ -295,7 +295,7 @@ def test_starts():
     keys = torch.arange(len(x))
     eps = torch.tensor(0.02)
     clean, random, gaussian, nudged = (
-        Ascent(threat=GENTLE, start=start)._start(x, eps, keys, Threat.parse(GENTLE).ball)
+        Ascent(threat=GENTLE, start=start).starting_point(x, eps, keys, Threat.parse(GENTLE).ball)
         for start in ("clean", "random", "gaussian", "nudged")
     )
     assert torch.equal(clean, x)
