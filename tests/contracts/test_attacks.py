@@ -325,7 +325,7 @@ def test_an_attack_is_written_and_read_back(name):
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"steps": 0}, "at least 1"),
+        ({"steps": 0}, "at least 1|greater than or equal to 1"),
         ({"stps": 3}, "did you mean 'steps'"),
         ({"threat": "linf:8"}, "linf:8/255"),
         ({"loss": "nothing"}, "'attack.loss'"),

@@ -85,5 +85,5 @@ def test_the_compiled_step_averages_too():
 
 
 def test_no_passes_are_refused():
-    with pytest.raises(UserError, match="eot must be at least 1"):
+    with pytest.raises(UserError, match=r"eot.: input should be greater than or equal to 1"):
         Ascent(threat="linf:0.1", eot=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hardtack.attacks import APGD, Ascent, Attack
+from hardtack.attacks import APGD, Ascent, Attack, pooled_ascent
 from hardtack.attacks.autoattack import Stage
 from hardtack.attacks.pool import queue as queue_module
 from hardtack.attacks.pool.attack_run import AttackRun
@@ -215,9 +215,9 @@ def ignore_momentum(patch):
 
 
 def report_the_step_within_the_restart(patch):
-    honest = Ascent._observe
+    honest = pooled_ascent._observe
     patch.setattr(
-        Ascent, "_observe", lambda self, state, at: honest(self, state | {"restart": state["restart"] * 0}, at)
+        pooled_ascent, "_observe", lambda self, state, at: honest(self, state | {"restart": state["restart"] * 0}, at)
     )
 
 
@@ -226,7 +226,7 @@ def keep_the_best_instead_of_the_first_success(patch):
         entries = observe(state, state["point"], at.logits, reach=False, loss=at.value)
         return entries | {"done": state["t"] >= state["steps"]}
 
-    patch.setattr(Ascent, "_observe", late)
+    patch.setattr(pooled_ascent, "_observe", late)
 
 
 def fewer_steps(patch):
