@@ -7,6 +7,7 @@ import pytest
 
 from hardtack.base.errors import UserError
 from hardtack.results import Result, comparable, from_json, paired, to_json, wilson
+from hardtack.results.intervals import bootstrap
 
 
 def result(**changes):
@@ -116,3 +117,10 @@ def test_results_made_differently_are_not_comparable(changes):
 def test_run_and_time_do_not_matter_for_comparison():
     other = result(run="b", seed=3, created="2026-01-01", value=0.2, attack_settings={"steps": 20, "seed": 1})
     assert comparable(result()) == comparable(other)
+
+
+def test_the_bootstrap_of_many_images_is_the_normal_interval_of_their_mean():
+    per_image = np.random.default_rng(1).normal(3, 2, 4000)
+    low, high = bootstrap(per_image)
+    assert (high - low) / 2 == pytest.approx(1.96 * per_image.std() / 4000**0.5, rel=0.08)
+    assert low < per_image.mean() < high and (low, high) == bootstrap(per_image), "always the same draws"
