@@ -183,9 +183,8 @@ class Ascent(Attack):
         """Not with a target, the last iterate or train mode: the pool stops at the first misclassified iterate."""
         return self.keep != "last" and self.target is None and self.mode == "eval"
 
-    last_cost, begin, advance, finish = (
-        pooled_ascent.last_cost, pooled_ascent.begin, pooled_ascent.advance, pooled_ascent.finish
-    )  # fmt: skip
+    begin, advance = pooled_ascent.begin, pooled_ascent.advance
+    finish, last_cost = pooled_ascent.finish, pooled_ascent.last_cost
 
     def step_from(self, model: nn.Module, x_adv: Tensor, x: Tensor, y: Tensor, velocity: Tensor, clean: Tensor) -> Step:
         """One untargeted step at the attack's own radius; `clean` are the logits of `x`."""
