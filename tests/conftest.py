@@ -1,5 +1,12 @@
-"""One thread per process: small tensors gain nothing from two, and a busy machine loses much."""
+"""One thread per process: small tensors gain nothing from two, and a busy machine loses much.
+
+Paths that tests type are remembered in a folder of the test run, not in the home of whoever runs them.
+"""
+
+import os
+import tempfile
 
 import torch
 
 torch.set_num_threads(1)
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hardtack-tests-")

@@ -35,11 +35,17 @@ for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file, merged over that of the file named by its `base:` (relative to the file)."""
+def read_yaml(path: str | Path, *, alone: bool = False) -> dict[str, Any]:
+    """The mapping in a YAML file, merged over that of the file named by its `base:` (relative to the file).
+
+    `alone`: the file may not name a base. Files inside run folders are read so, because a run folder may not say which
+    other files are opened.
+    """
     path = Path(path)
     values = _read_file(path)
     base = values.pop("base", None)
+    if alone and base is not None:
+        raise UserError(f"{path}: the configuration of a run names no 'base', found {str(base)[:100]!r}; remove it")
     if base is None:
         return values
     if not isinstance(base, str):

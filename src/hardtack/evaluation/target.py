@@ -22,6 +22,7 @@ from torch import nn
 from hardtack.base.config import merge, read_yaml
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
+from hardtack.base.trust import check_links, remember_paths, shown, stored_settings
 from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
@@ -74,16 +75,26 @@ def complete(run: str | Path | None, values: Mapping[str, Any]) -> dict[str, Any
     values = dict(values)
     stored: dict[str, Any] = {}
     if run is not None and (run_folder(run) / "config.yaml").exists():
-        stored = read_yaml(run_folder(run) / "config.yaml").get("data", {})
+        stored = _stored_data(run_folder(run))
+    remember_paths(values)
     if isinstance(values.get("data"), str):
         values["data"] = {"name": values["data"]}
     if _is_same_data(values.get("data", {}), stored):
-        values = merge({"data": stored} if stored else {}, values)
+        values = stored_settings({"data": stored}, values, folder=run_folder(run)) if run and stored else values
     else:  # a data set without splits that the model was not trained on: all of it is test data
         values = merge({"data": {"test": 1.0}}, values)
     if values.get("data") and not values["data"].get("name"):  # or the default data set would be measured silently
         raise UserError("'data.name' is missing: name the data set, for example data=folder:PATH")
     return values
+
+
+def _stored_data(folder: Path) -> dict[str, Any]:
+    """The data section of a run's configuration, without the sets that only training reads."""
+    section = read_yaml(folder / "config.yaml", alone=True).get("data", {})
+    section = {"name": section} if isinstance(section, str) else section
+    if not isinstance(section, Mapping):
+        raise UserError(f"{folder / 'config.yaml'}: 'data' must be a mapping of settings, found {shown(repr(section))}")
+    return {key: value for key, value in section.items() if key not in ("extra", "synthetic")}
 
 
 def load_target(run: str | Path | None, config: TargetConfig, *, with_images: bool = True) -> Target:
@@ -127,6 +138,8 @@ def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
         raise UserError("give a run folder or model=NAME, not both")
     if not folder.exists() and place_of(str(folder)):
         raise UserError(f"{folder} is not a run folder; to name a model, write model={folder}")
+    if folder.is_dir():
+        check_links(folder)
     file = find_weights(folder, checkpoint=config.checkpoint)
     model = rebuild(file)
     data = _load_images(config, model) if with_images else None

@@ -18,13 +18,15 @@ from torch import Tensor
 from hardtack.attacks import preserve_state
 from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
 from hardtack.base.arrays import read_arrays
-from hardtack.base.config import merge, parse_words
+from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.trust import check_links, shown, stored_settings
 from hardtack.data import Dataset, batches
 from hardtack.evaluation.job import EvaluationJob, read_job
 from hardtack.evaluation.settings import not_taken
 from hardtack.evaluation.suites import make_suite, votes
 from hardtack.evaluation.target import load_target
+from hardtack.models.from_file import named_place
 from hardtack.results import (
     ANALYSIS,
     PROTOCOL,
@@ -82,6 +84,7 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
+    check_links(folder)
     stored = {result.evaluation: result for result in read_results(folder) if _can_be_checked(result)}
     if not stored:
         raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
@@ -99,9 +102,9 @@ def _can_be_checked(result: Result) -> bool:
 
 
 def _verify(folder: Path, source: Path, result: Result, settings: dict[str, Any], *, eight: bool) -> Verification:
-    stored = parse_words(result.extra.get("words", []))
+    stored = _stored_words(folder, result)
     stored = {name: value for name, value in stored.items() if name not in not_taken(result.suite)}
-    values = merge(stored, settings)
+    values = stored_settings(stored, settings, folder=folder, code=named_place)
     if "model" not in values and not (source / "checkpoints").is_dir():
         raise UserError(f"{source} holds no model; name the run that was measured: hardtack verify {folder} run=RUN")
     run = None if "model" in values else source
@@ -139,6 +142,17 @@ def _verify(folder: Path, source: Path, result: Result, settings: dict[str, Any]
         tuple(wrong),
         eight_bits=broken.rounded if eight else None,
     )
+
+
+def _stored_words(folder: Path, result: Result) -> dict[str, Any]:
+    """The settings that the evaluation was made with, as the run folder says."""
+    words = result.extra.get("words", [])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{folder / 'results.jsonl'}: the words of {shown(result.evaluation)} must be a list of texts")
+    try:
+        return parse_words(words)
+    except UserError as error:
+        raise UserError(f"{folder / 'results.jsonl'}: the words of {shown(result.evaluation)}: {error}") from None
 
 
 def _clean(verifier: Verifier, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:

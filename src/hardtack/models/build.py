@@ -136,15 +136,16 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
             f"create it, wrap it and call load_weights(model, '{file}')"
         )
     name = _named_code(written["name"], file) if place_of(written["name"]) else written["name"]
+    # options go into their own section: as keywords they could name weights to load or to download
+    asked = ModelConfig(name=name, options=written["options"])
     model = load_model(
-        name,
+        asked,
         num_classes=written["num_classes"],
         image_size=written["image_size"],
         mean=written["mean"],
         std=written["std"],
         weights=file,
         seed=0,  # every weight is replaced; the seed only keeps the global random state unchanged
-        **written["options"],
     )
     if written.get("code_sha256") != model.architecture.get("code_sha256"):
         warnings.warn(f"{written['name']} has changed since {file} was written: it may be another network by now")

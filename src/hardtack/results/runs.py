@@ -120,7 +120,7 @@ def _read_run(folder: Path, label: str) -> Run:
 def _read_config(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    return read_yaml(path)
+    return read_yaml(path, alone=True)
 
 
 def _read_gallery(path: Path, results: list[Result]) -> Gallery:

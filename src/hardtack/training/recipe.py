@@ -14,8 +14,10 @@ from hardtack.base.config import SEVERAL, Choice, build, merge, parse_words, rea
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks, objectives
 from hardtack.base.runtime import Runtime
+from hardtack.base.trust import is_in_run, stored_settings
 from hardtack.data import AugmentConfig, DataConfig
 from hardtack.models import ModelConfig
+from hardtack.models.from_file import named_place
 from hardtack.models.parts import Word
 from hardtack.objectives import StandardConfig
 from hardtack.training.optimise import OptimiserConfig
@@ -91,9 +93,13 @@ class Recipe:
 
 def read_recipe(path: str | Path | None = None, words: Iterable[str] = (), **values: Any) -> Recipe:
     """A recipe from a YAML file, words of the command line, and keyword sections."""
-    settings = read_yaml(path) if path is not None else {}
+    in_run = path is not None and is_in_run(path)
+    settings = read_yaml(path, alone=in_run) if path is not None else {}
     if path is not None and "name" not in settings:
         settings["name"] = Path(path).stem
+    if path is not None and in_run:  # the configuration of a run, which may be a stranger's
+        typed = merge(values, parse_words(words))
+        return build(Recipe, stored_settings(settings, typed, folder=Path(path).parent, code=named_place))
     return build(Recipe, merge(merge(settings, values), parse_words(words)))
 
 

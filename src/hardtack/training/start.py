@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from hardtack.base.config import plain
+from hardtack.base.trust import remember_paths
 from hardtack.data import Dataset, load_training
 from hardtack.models import Classifier, load_model
 from hardtack.training.checkpoint import saved_architecture
@@ -14,6 +16,7 @@ from hardtack.training.trainer import Trainer, Validate
 
 def train_recipe(recipe: Recipe, *, validate: Validate | None, quiet: bool = False) -> Path:
     """Train a recipe and return its run folder; a run that was interrupted is resumed."""
+    remember_paths(plain({"data": recipe.data, "model": recipe.model}))  # its evaluations may open them again
     data = load_training(recipe.data, recipe.augment)
     model = fresh_model(_without_start(recipe), data)
     return Trainer(recipe, model, data, validate=validate, quiet=quiet).fit()
