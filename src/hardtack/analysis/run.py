@@ -164,7 +164,7 @@ def _identify(context: AnalysisContext, analysis: Analysis, *, kept: bool) -> st
     name = settings.get("name") or type(analysis).__name__.lower()
     decisive = [
         settings, _described(context), context.seed, hardtack.__version__, *analysis.fingerprints(),
-        *(contents(context.model, _looked_at(context.data)) if kept else ()),
+        *(contents(context.model, _looked_at(context.data)).values() if kept else ()),
     ]  # fmt: skip
     return job_id(name, decisive)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
 
 DIGITS = 12
@@ -18,8 +18,7 @@ DIGITS = 12
 
 def job_id(name: str, facts: Sequence[Any]) -> str:
     """`name-0123456789ab`: the name, and a digest of the facts as JSON."""
-    text = json.dumps(list(facts), sort_keys=True, default=str)
-    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}"
+    return f"{name}-{json_digest(list(facts))[:DIGITS]}"
 
 
 def check_id(id: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from hardtack.results import (
     verdicts_path,
     write_verdicts,
 )
+from hardtack.results.evidence import examples_path, write_evidence
 
 Columns = dict[str, np.ndarray]
 
@@ -89,15 +91,25 @@ def _label(result: Result) -> str:
 
 
 def write_evaluation(
-    folder: str | Path, evaluation: Evaluation, *, example_facts: Mapping[str, np.ndarray] | None
+    folder: str | Path,
+    evaluation: Evaluation,
+    *,
+    example_facts: Mapping[str, np.ndarray] | None,
+    facts: Mapping[str, Any],
+    common: Mapping[str, Any],
+    flags: Sequence[Flag],
 ) -> None:
-    """Write results, verdicts and, with `example_facts` (threat, class names), the example images."""
+    """Write results, verdicts, their evidence and, with `example_facts` (threat, class names), the example images.
+
+    `facts`, `common` and `flags` (those that do not follow from the verdicts) go into the evidence record.
+    """
     folder = Path(folder)
     if evaluation.examples and example_facts is not None:
         exact = evaluation.examples["x"]
         pictures = {**evaluation.examples, "x": eight_bits(exact), "x_exact": exact}
-        write_arrays(_examples_path(folder, evaluation.id), {**pictures, **example_facts})
+        write_arrays(examples_path(folder, evaluation.id), {**pictures, **example_facts})
     append_results(folder, evaluation.results)
+    write_evidence(folder, evaluation.results, evaluation.verdicts, facts=facts, common=common, flags=flags)
     # the verdicts are written last: their presence says that the evaluation is complete
     write_verdicts(verdicts_path(folder, evaluation.id), evaluation.verdicts)
 
@@ -119,12 +131,8 @@ def eight_bits(x: np.ndarray) -> np.ndarray:
     return np.round(255 * x).astype(np.uint8)
 
 
-def _examples_path(folder: Path, id: str) -> Path:
-    return folder / "examples" / f"{id}.npz"
-
-
 def _read_examples(folder: Path, id: str) -> Columns:
-    path = _examples_path(folder, id)
+    path = examples_path(folder, id)
     if not path.exists():
         return {}
     arrays = {name: value for name, value in read_arrays(path).items() if name not in ("threat", "classes")}

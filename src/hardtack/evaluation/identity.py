@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ class Identity:
     precision   of the search
     seconds     by attack or kind of view
     source      of corrupted or shifted images: `official` or `regenerated`
+    facts       everything that the id is the digest of, by name (see `evaluation_id`)
     """
 
     id: str
@@ -45,6 +46,12 @@ class Identity:
     seconds: dict[str, float] = field(default_factory=dict)
     parameters: int = 0
     source: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def evaluation_id(suite: str, facts: Mapping[str, Any]) -> str:
+    """The id of an evaluation: the digest of its facts, in their order."""
+    return job_id(suite, list(facts.values()))
 
 
 def identify(
@@ -65,28 +72,31 @@ def identify(
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
     own_settings = dataclasses.asdict(suite)
-    facts = [
-        name, description, config.suite, [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
-        config.examples, config.keep, runtime.seed, runtime.precision, hardtack.__version__,
-        *([[view.identity() for view in views]] if views else ()),
-        *([own_settings] if own_settings else ()),
-        *(contents(model, data) if kept else ()),
-    ]  # fmt: skip
+    facts = {
+        "data": name, "data_description": description, "suite": config.suite,
+        "attacks": [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
+        "examples": config.examples, "keep": config.keep, "seed": runtime.seed, "precision": runtime.precision,
+        "version": hardtack.__version__,
+        **({"views": [view.identity() for view in views]} if views else {}),
+        **({"suite_settings": own_settings} if own_settings else {}),
+        **(contents(model, data) if kept else {}),
+    }  # fmt: skip
     return Identity(
-        id=job_id(config.suite, facts), suite=suite, suite_name=config.suite, trials=trials, views=views,
+        id=evaluation_id(config.suite, facts), suite=suite, suite_name=config.suite, trials=trials, views=views,
         provenance=provenance, data=name, data_description=description, classes=classes, runtime=runtime,
         parameters=sum(weight.numel() for weight in model.parameters()), source=getattr(data, "source", ""),
+        facts=facts,
     )  # fmt: skip
 
 
-def contents(model: nn.Module, data: Any) -> tuple[Any, ...]:
-    """Digests of the weights and the images. Normalisation is in the buffers and in the architecture."""
+def contents(model: nn.Module, data: Any) -> dict[str, Any]:
+    """Digests of the weights and the images, by name. Normalisation is in the buffers and in the architecture."""
     weights = tensor_digest({**model.state_dict(), **dict(model.named_buffers())})
     if isinstance(data, tuple):
         images = tensor_digest({"x": data[0], "y": data[1]})
     else:
         images = tensor_digest({"labels": data.labels, "index": data.index, **_pixels_in_memory(data)})
-    return weights, plain(getattr(model, "architecture", None)), images
+    return {"weights": weights, "architecture": plain(getattr(model, "architecture", None)), "images": images}
 
 
 def _pixels_in_memory(data: Any) -> dict[str, torch.Tensor]:

@@ -31,6 +31,7 @@ def summarise(
 ) -> Evaluation:
     """Results from verdicts; with a folder, everything is written there."""
     common, suite = _common(identity, columns, seconds), identity.suite
+    measured_flags = list(flags)
     flags = [*identity.provenance.flags, *flags]
     if identity.trials:
         stages = {str(trial.threat): [stage.name for stage in trial.stages] for trial in identity.trials}
@@ -47,7 +48,10 @@ def summarise(
     )  # fmt: skip
     evaluation = Evaluation(identity.id, tuple(results), columns, examples)
     if folder is not None:
-        write_evaluation(folder, evaluation, example_facts=_example_facts(identity))
+        write_evaluation(
+            folder, evaluation, example_facts=_example_facts(identity), facts=identity.facts, common=common,
+            flags=measured_flags,
+        )  # fmt: skip
     return evaluation
 
 
