@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hardtack.base.errors import UserError
 from hardtack.data import Dataset, batches
+from hardtack.data.stores import InOrder
 
 
 def check_pair(data: Any) -> None:
@@ -32,13 +33,26 @@ def shape_of(data: Any) -> tuple[int, ...]:
 
 
 def head(data: Any, device: torch.device, first: int = 8) -> tuple[Tensor, Tensor]:
-    """The first few images, on which the model's manners are checked."""
+    """The first few images, on which the model's behaviour is checked."""
     if count(data) == 0:
         raise UserError("there are no images to evaluate")
     if isinstance(data, tuple):
         return data[0][:first].to(device), data[1][:first].to(device)
     batch = next(batches(data, min(first, len(data)), device=device, workers=0))
     return batch.x, batch.y
+
+
+def at_positions(data: Any, device: torch.device, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Images and labels at these positions (ascending), and the positions themselves.
+
+    A set that can only be read from its beginning gives its first images instead: their positions are returned.
+    """
+    if isinstance(data, tuple):
+        return data[0][positions].to(device), data[1][positions].to(device), positions
+    if isinstance(data.store, InOrder):
+        positions = torch.arange(min(len(positions), len(data)))
+    batch = data.batch(positions, device)
+    return batch.x, batch.y, positions
 
 
 def chunks(

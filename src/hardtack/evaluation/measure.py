@@ -21,6 +21,7 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.engine import Notebook
+from hardtack.evaluation.consistency import Consistency
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites import search_precision, votes
@@ -44,6 +45,11 @@ class Measure:
         self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, votes=votes(config), batch_size=self.batch_size)
         self.precision = search_precision(config, runtime, like[0].numel())
+        self.consistency = Consistency(
+            model, runtime, batch_size=self.batch_size, precision=self.precision, attacks=bool(trials),
+            random_expected=self.verifier.votes > 1,
+        )  # fmt: skip
+        self.piece_flags: list[Flag] = []  # of the last piece
         self._pool: Pool | None = None
         self.seconds: dict[str, float] = {}  # by attack, in this process
 
@@ -68,6 +74,8 @@ class Measure:
             clean = self.verifier.logits(x)
             check_logits(clean, y, votes=self.verifier.votes)
             table = self._run_trials(AttackInputs(x, y, index, clean), notebook, meter)
+            attacked = (table.x_adv, table.adversarial_prediction) if self.trials else None
+            self.piece_flags = self.consistency.piece(x, index, clean, attacked=attacked)
         columns = self._columns(table)
         shown = slice(0, min(wanted, len(x)))
         pictures = {"x": x, "x_adv": table.x_adv} if shown.stop else {}

@@ -15,6 +15,7 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.engine import Notebook
+from hardtack.evaluation.consistency import Consistency
 from hardtack.evaluation.measure import Columns
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.settings import EvaluationConfig
@@ -31,6 +32,8 @@ class ViewMeasure:
         self.model, self.views, self.runtime = model, views, runtime
         self.batch_size = config.batch_size or default_batch(tuple(like.shape[1:]), runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, batch_size=self.batch_size)
+        self.consistency = Consistency(model, runtime, batch_size=self.batch_size, attacks=False)
+        self.piece_flags: list[Flag] = []  # of the last piece
         self.seconds: dict[str, float] = {}  # by kind of view, in this process
 
     def chunk_size(self, most: int) -> int:
@@ -52,6 +55,7 @@ class ViewMeasure:
                 columns |= view.columns(self.verifier, x, y, index)
                 self.seconds[view.kind] = self.seconds.get(view.kind, 0.0) + self._now() - began
                 meter.note(view.name, (number + 1) / len(self.views))
+            self.piece_flags = self.consistency.piece(x, index, clean)
         return {name: value.cpu().numpy() for name, value in columns.items()}, {}, None
 
     def _now(self) -> float:

@@ -9,6 +9,8 @@ goes on from there and ends with the same numbers (`hardtack.engine`).
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,17 +21,20 @@ from torch import Tensor, nn
 
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
+from hardtack.base.files import write_text
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.data.spans import check_pair, chunks, count, head, shape_of
+from hardtack.data.spans import at_positions, check_pair, chunks, count, head, shape_of
 from hardtack.engine import Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, choose_executor, run_job
 from hardtack.evaluation.class_subset import class_subset
+from hardtack.evaluation.consistency import merge_flags
 from hardtack.evaluation.evaluation import Evaluation, recall_evaluation
 from hardtack.evaluation.identity import identify
 from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.measure_views import ViewMeasure
 from hardtack.evaluation.provenance import Provenance
+from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.summary import summarise
@@ -110,6 +115,18 @@ class SuiteJob(Job):
             else Measure(self.model, self.trials, self.config, self.runtime, like=x)
         )
         self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None))
+        self._check_sample()
+
+    def _check_sample(self) -> None:
+        """Compare the answers to a random sample of all images under the conditions of the evaluation."""
+        consistency = self.measure.consistency
+        consistency.active &= not any(flag["code"] == "random_outputs" for flag in self.flags)
+        positions = consistency.sample(self.total, math.prod(shape_of(self.data)))
+        self.sample = at_positions(self.data, self.runtime.torch_device, positions)
+        radius = max(
+            (trial.threat.radius if trial.threat.norm == "linf" else 8 / 255 for trial in self.trials), default=0
+        )
+        self.flags = merge_flags(self.flags, consistency.before(self.sample[0], radius=radius, total=self.total))
 
     def piece_size(self, most: int) -> int:
         return self.config.chunk_size or self.measure.chunk_size(most)
@@ -121,6 +138,7 @@ class SuiteJob(Job):
     def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
         wanted = max(0, self.config.examples - span.start)
         columns, examples, evidence = self.measure(*inputs, wanted=wanted, notebook=notebook, meter=meter)
+        self._keep_flags(span, self.measure.piece_flags)
         files = {}
         if self.config.keep and evidence is not None and len(evidence["index"]):
             files[f"adversarial/{self.identity.id}/{span.start:08d}.npz"] = evidence
@@ -128,5 +146,22 @@ class SuiteJob(Job):
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
         identity, folder = self.measure.complete(self.identity), self.folder if is_main else None
+        flags = self._all_flags(columns) if is_main else self.flags
         seconds = time.monotonic() - self.began
-        return summarise(identity, columns, arrays, self.flags, folder, seconds=seconds)
+        return summarise(identity, columns, arrays, flags, folder, seconds=seconds)
+
+    def _keep_flags(self, span: Span, flags: list[Flag]) -> None:
+        """Flags of one piece, where they are found again when the evaluation is resumed or another process ends it."""
+        self.flags = merge_flags(self.flags, flags)
+        if flags and isinstance(self.store, PieceStore):
+            write_text(self.store.scratch / f"{span}.flags.json", json.dumps(flags))
+
+    def _all_flags(self, columns: Columns) -> list[Flag]:
+        """Flags of the beginning, of all pieces, and of the sample that is compared at the end."""
+        flags = list(self.flags)
+        if isinstance(self.store, PieceStore):
+            for path in sorted(self.store.scratch.glob("*.flags.json")):
+                flags = merge_flags(flags, json.loads(path.read_text()))
+        x, y, positions = self.sample
+        predictions = {name: columns[name][positions.numpy()] for name in ("clean_prediction", "clean_confidence")}
+        return merge_flags(flags, self.measure.consistency.after(x, y, predictions))

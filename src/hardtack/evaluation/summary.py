@@ -17,7 +17,9 @@ from hardtack.evaluation.suites import Measurement
 
 Columns = dict[str, np.ndarray]
 # flags that concern the accuracy on clean images too
-_CLEAN_FLAGS = ("random_outputs", "batch_dependent", "other_classes", "class_names", "untrained")
+_CLEAN_FLAGS = (
+    "random_outputs", "batch_dependent", "call_dependent", "changes_input", "other_classes", "class_names", "untrained",
+)  # fmt: skip
 
 
 def summarise(

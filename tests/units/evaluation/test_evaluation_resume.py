@@ -5,6 +5,7 @@ import torch
 
 import hardtack as ht
 from hardtack.data import load_data
+from hardtack.evaluation.consistency import Consistency
 from hardtack.results import read_results
 from tiny_runs import Linear, images, labels, write_data
 
@@ -68,7 +69,14 @@ def test_a_stopped_evaluation_ends_with_the_same_numbers(tmp_path, suite, stream
     assert done >= 3, "the last stop must have come after several chunks, or nothing was resumed"
 
 
-def test_a_finished_chunk_is_never_computed_again(tmp_path):
+@pytest.fixture
+def without_consistency_checks(monkeypatch):
+    """Passes of the consistency checks are counted in test_consistency.py, not here."""
+    for check in ("before", "piece", "after"):
+        monkeypatch.setattr(Consistency, check, lambda *args, **kwargs: [])
+
+
+def test_a_finished_chunk_is_never_computed_again(tmp_path, without_consistency_checks):
     """Counted exactly: what the first part and the second part showed the model adds up to one whole run."""
     data, checks = pair(), Counting()
     measure(checks, (data[0][:SIZE], data[1][:SIZE]), None, suite="clean")
@@ -144,7 +152,7 @@ def test_batch_and_chunk_sizes_do_not_change_the_id(tmp_path, settings):
 
 
 @pytest.mark.parametrize("size", [3, 7, 100])
-def test_a_stopped_evaluation_is_resumed_with_another_chunk_size(tmp_path, size):
+def test_a_stopped_evaluation_is_resumed_with_another_chunk_size(tmp_path, size, without_consistency_checks):
     expected = measure(Counting(), pair(), tmp_path / "whole")
     with pytest.raises(RuntimeError, match="out of power"):
         measure(Counting(limit=90), pair(), tmp_path / "stopped")
