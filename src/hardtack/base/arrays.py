@@ -14,8 +14,12 @@ import pyarrow.parquet as pq
 
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
+from hardtack.base.limits import CELLS, COLUMNS, ROWS, check_unpacked, read_npz, shorten
 
 Columns = dict[str, np.ndarray]
+UNREADABLE_NPZ = (
+    OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error
+)  # fmt: skip
 
 
 def write_columns(path: str | Path, columns: Mapping[str, Any]) -> Path:
@@ -32,10 +36,39 @@ def write_columns(path: str | Path, columns: Mapping[str, Any]) -> Path:
 def read_columns(path: str | Path) -> Columns:
     """The columns of a parquet file: name → array of shape (n,)."""
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path} is not a readable parquet file ({error})") from None
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+        return _read_columns(path)
+    except (OSError, pa.ArrowException, MemoryError) as error:
+        raise UserError(f"{path} is not a readable parquet file ({shorten(error)})") from None
+
+
+def _read_columns(path: str | Path) -> Columns:
+    """Texts are read as a dictionary and shared between rows, so that a small file cannot fill the memory."""
+    schema = pq.read_schema(path)
+    texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string(), pa.binary())]
+    for field in schema:
+        plain = pa.types.is_primitive(field.type) or pa.types.is_null(field.type) or field.name in texts
+        if not plain or pa.types.is_temporal(field.type):
+            raise UserError(f"{path}: column '{shorten(field.name)}' holds {shorten(field.type)}, not numbers or texts")
+    if len(set(schema.names)) < len(schema.names):
+        raise UserError(f"{path} has two columns of one name")
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        rows, columns = file.metadata.num_rows, len(schema.names)
+        if rows > ROWS or columns > COLUMNS or rows * columns > CELLS:
+            raise UserError(f"{path} has {rows} rows × {columns} columns, and the limit is {ROWS} × {COLUMNS}")
+        packed = sum(file.metadata.row_group(place).total_byte_size for place in range(file.metadata.num_row_groups))
+        check_unpacked(path, packed)
+        table = file.read()
+    return {name: _to_numpy(table.column(name)) for name in table.column_names}
+
+
+def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    if not pa.types.is_dictionary(column.type):
+        return column.to_numpy()
+    parts = []
+    for chunk in column.chunks:
+        values = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)  # the last is for missing texts
+        parts.append(values[chunk.indices.fill_null(len(values) - 1).to_numpy()])
+    return np.concatenate(parts) if parts else np.empty(0, dtype=object)
 
 
 def count_rows(path: str | Path) -> int | None:
@@ -57,10 +90,11 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any], *, compressed: boo
 def read_arrays(path: str | Path) -> Columns:
     """The arrays of an npz file; a file that would execute code when it is loaded is refused."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise UserError(f"{path} is not a readable npz file of plain arrays ({error})") from None
+        return read_npz(path)
+    except UserError:
+        raise
+    except UNREADABLE_NPZ as error:
+        raise UserError(f"{path} is not a readable npz file of plain arrays ({shorten(error, 300)})") from None
 
 
 def join_columns(parts: Sequence[Mapping[str, np.ndarray]]) -> Columns:

@@ -14,10 +14,42 @@ import yaml
 
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import write_text
+from hardtack.base.limits import DEPTH, YAML_BYTES, YAML_NODES, shorten
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads `1e-3` as a number, where PyYAML by itself reads text and asks for `1.0e-3`."""
+    """Reads `1e-3` as a number, where PyYAML by itself reads text and asks for `1.0e-3`.
+
+    Nesting and aliases are limited: a few lines of aliases to aliases stand for billions of values.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._nodes = 0
+        self._sizes: dict[int, int] = {}  # nodes below a node, aliases expanded
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        before = self._nodes
+        self._depth += 1
+        if self._depth > DEPTH:
+            raise UserError(f"it is nested deeper than {DEPTH} levels, the limit")
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        self._nodes += self._sizes.get(id(node), 1)
+        self._sizes[id(node)] = self._nodes - before
+        if self._nodes > YAML_NODES:
+            raise UserError(f"it has more than {YAML_NODES} values (aliases expanded), the limit")
+        return node
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text; raises a ValueError if it is not valid, and a UserError if it is beyond the limits."""
+    if len(text) > YAML_BYTES:
+        raise UserError(f"it has {len(text)} characters, and the limit for settings is {YAML_BYTES}")
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, RecursionError, OverflowError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
 
 
 class _Dumper(yaml.SafeDumper):
@@ -61,9 +93,13 @@ def _read_file(path: Path) -> dict[str, Any]:
         near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.yaml")])
         raise UserError(f"there is no file {path}{near}")
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        if path.stat().st_size > YAML_BYTES:
+            raise UserError(f"it has {path.stat().st_size} bytes, and the limit for settings is {YAML_BYTES}")
+        values = parse_yaml(path.read_text(encoding="utf-8"))
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    except ValueError as error:  # bytes that are not UTF-8, too
+        raise UserError(f"{path} is not valid YAML: {shorten(error, 400)}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -99,8 +135,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if not equals or not path:
             raise UserError(f"'{word}' is not of the form key=value")
         try:
-            value: Any = yaml.load(text, Loader=_Loader)
-        except yaml.YAMLError:
+            value: Any = parse_yaml(text)
+        except UserError as error:
+            raise UserError(f"{shorten(path)}: {error}") from None
+        except ValueError:
             value = text
         for key in reversed(path.strip().split(".")):
             value = {key: value}

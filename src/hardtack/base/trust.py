@@ -19,6 +19,7 @@ from typing import Any
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
 from hardtack.base.layers import flat, merge
+from hardtack.base.limits import shorten
 
 # settings whose value is a file or a folder, by the last part of their key
 PATH_KEYS = frozenset(
@@ -84,8 +85,8 @@ def _check(key: str, value: Any, values: Mapping[str, Any], folder: Path, chosen
 def _check_text(key: str, text: str, values: Mapping[str, Any], folder: Path, chosen: set[str]) -> None:
     if len(text) > LONGEST_TEXT:
         raise UserError(
-            f"{folder}: the stored setting {shown(key)} has {len(text)} characters, and the limit is {LONGEST_TEXT}; "
-            f"type the setting that you want: {shown(key)}=VALUE"
+            f"{folder}: the stored setting {shorten(key)} has {len(text)} characters, and the limit is {LONGEST_TEXT}; "
+            f"type the setting that you want: {shorten(key)}=VALUE"
         )
     last = key.rpartition(".")[2]
     if _full_key(key) in ("data.name",) or (last == "name" and ".extra" in key) or key.endswith("synthetic.name"):
@@ -116,18 +117,12 @@ def _check_path(key: str, text: str, folder: Path) -> None:
 
 
 def _refusal(key: str, text: str, folder: Path) -> UserError:
-    word = f"{shown(key)}={shown(text)}"
+    word = f"{shorten(key)}={shorten(text)}"
     code = f" (code: {word}, or --import FILE.py)" if key.startswith("model") and ":" in text else ""
     return UserError(
         f"{folder} names {word}, which is code, or a file or folder outside of the run; hardtack does not run or open "
         f"what a run folder names: if you trust it, type it yourself: {word}{code}"
     )
-
-
-def shown(text: str, limit: int = 120) -> str:
-    """Text from a run folder for a message: on one line, without control characters, not too long."""
-    plain = "".join(letter if letter.isprintable() else " " for letter in str(text))
-    return plain if len(plain) <= limit else f"{plain[:limit]}…"
 
 
 # ---------------------------------------------------------------- paths that the user typed
@@ -212,7 +207,9 @@ def file_inside(folder: str | Path, name: str) -> Path:
     parts = Path(name).parts
     odd = not parts or "\0" in name or len(name) > LONGEST_TEXT or Path(name).is_absolute() or ".." in parts
     if odd or not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise UserError(f"{folder} names the file '{shown(name)}', which is not in this run folder; it was not opened")
+        raise UserError(
+            f"{folder} names the file '{shorten(name)}', which is not in this run folder; it was not opened"
+        )
     return folder / name
 
 
@@ -229,10 +226,10 @@ def check_links(folder: str | Path) -> None:
             count += 1
             path = os.path.join(here, name)
             if os.path.islink(path) and not Path(os.path.realpath(path)).is_relative_to(top):
-                link = shown(os.path.relpath(path, top))
+                link = shorten(os.path.relpath(path, top))
                 raise UserError(
-                    f"{folder}: {link} is a link to {shown(os.path.realpath(path))}, outside of the run folder, and is "
-                    "not followed; put the file itself there, or remove the link"
+                    f"{folder}: {link} is a link to {shorten(os.path.realpath(path))}, outside of the run folder, "
+                    "and is not followed; put the file itself there, or remove the link"
                 )
         if count > MOST_FILES:
             raise UserError(f"{folder} has more than {MOST_FILES} files, more than any run; name the run folder itself")

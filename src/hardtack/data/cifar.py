@@ -24,6 +24,7 @@ from hardtack.data.source import Splits, Stored, integer_labels
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig
 
+LARGEST_FILE = 2**29  # the training images of CIFAR-100 have 155 MB
 _MODULES = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy")
 _HARMLESS = {
     *((module, name) for module in _MODULES for name in ("_reconstruct", "ndarray", "dtype", "scalar")),
@@ -52,6 +53,8 @@ def _encode(text: str, encoding: str = "latin1") -> bytes:
 
 def unpickle(data: bytes, where: str) -> dict[bytes, Any]:
     """The dictionary in a CIFAR pickle; anything but arrays and plain containers is refused."""
+    if len(data) > LARGEST_FILE:
+        raise UserError(f"{where} is larger than {LARGEST_FILE} bytes, and no CIFAR file is; it was not read")
     try:
         value = _ArrayUnpickler(io.BytesIO(data), encoding="bytes").load()
     except UserError as error:
@@ -83,14 +86,15 @@ def _opener(config: DataConfig, folder: str, archive: str, meta: str) -> Callabl
 def _from_folder(folder: Path, name: str) -> dict[bytes, Any]:
     if not (folder / name).is_file():
         raise UserError(f"{folder} has no file '{name}'; extract the archive again")
-    return unpickle((folder / name).read_bytes(), str(folder / name))
+    with (folder / name).open("rb") as file:
+        return unpickle(file.read(LARGEST_FILE + 1), str(folder / name))
 
 
 def _from_tar(path: Path, name: str) -> dict[bytes, Any]:
     try:
         with tarfile.open(path) as archive:
             member = archive.extractfile(name)
-            data = member.read() if member else b""
+            data = member.read(LARGEST_FILE + 1) if member else b""
     except (KeyError, tarfile.TarError, EOFError, OSError) as error:
         raise UserError(f"{path}: cannot read '{name}' ({error}); download the archive again") from None
     return unpickle(data, f"{path}:{name}")

@@ -13,6 +13,7 @@ import itertools
 import mmap
 import multiprocessing
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -24,8 +25,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hardtack.base.errors import UserError
+from hardtack.base.limits import check_pixels
 from hardtack.data.source import Images, Sequence
 
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "MPO", "ICO", "TGA")
 CHUNK = 256  # images a decoding thread takes at a time
 Cut = Callable[[int, Tensor], Tensor]
 """(which image of a batch, its stored pixels 3×H×W) → 3×side×side."""
@@ -53,12 +56,24 @@ def decode_bytes(data: bytes, where: str) -> np.ndarray:
 def read_file(file: io.BytesIO | str | os.PathLike[str], where: str) -> np.ndarray:
     """An image file as H×W×3 uint8; a broken image is named in the error."""
     try:
-        with Image.open(file) as image:
+        with open_image(file, where) as image:
             return rgb_array(image)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except Exception as error:  # Pillow raises whatever its decoders met: OSError, SyntaxError, struct.error…
         raise UserError(f"cannot read the image {where}: {' '.join(str(error).split())}") from None
+
+
+def open_image(file: io.BytesIO | str | os.PathLike[str], where: str) -> Image.Image:
+    """An image file with its header read: of a format that cannot run a program, and not too large to be decoded.
+
+    Pillow chooses the format by the content, whatever the name says, and would hand PostScript to Ghostscript.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit is ours
+        image = Image.open(file, formats=FORMATS)
+    check_pixels(*image.size, where)
+    return image
 
 
 class Size(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hardtack.base import limits
 from hardtack.base.errors import UserError
 from hardtack.base.registry import datasets
 from hardtack.data.paths import find_path
@@ -65,9 +67,10 @@ def to_images(array: np.ndarray, where: str) -> Tensor:
 
 def _array(path: Path, key: str) -> np.ndarray:
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return archive[key]
-    except ValueError as error:
+        return limits.read_npz(path, [key])[key]
+    except UserError:
+        raise
+    except (ValueError, OSError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"{path}: '{key}' cannot be read without running code ({error}); save plain arrays") from None
 
 
@@ -77,9 +80,9 @@ def _array(path: Path, key: str) -> np.ndarray:
 def read_npz(config: DataConfig, path: str) -> Splits:
     file = find_path(path, config.root, kind="npz")
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            keys = list(archive.files)
-    except (ValueError, OSError, zipfile.BadZipFile, AttributeError) as error:
+        with zipfile.ZipFile(file) as archive:
+            keys = [name.removesuffix(".npy") for name in archive.namelist()]
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
         raise UserError(f"{file} is not an .npz archive: {error}") from None
     pairs = _find_pairs(keys)
     if not pairs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.limits import ROWS, check_unpacked, shorten
 from hardtack.base.registry import datasets
 from hardtack.data.decode import decode_bytes
 from hardtack.data.paths import find_path, search_places
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig
 
 _LABELS = ("label", "labels", "fine_label")
+_BATCH = 64  # rows that are unpacked together
 _KEPT_IMAGES = 2048  # about so many encoded images each process keeps while it reads at random
 
 
@@ -35,9 +38,8 @@ class HeldBytes:
 
     def __init__(self, files: list[Path], column: str) -> None:
         self.files = files
-        parts = [pq.ParquetFile(file).read(columns=[f"{column}.bytes"])[column] for file in files]
         # 64-bit offsets: a plain binary array ends at 2 GiB
-        chunks = [chunk.field("bytes").cast(pa.large_binary()) for part in parts for chunk in part.chunks]
+        chunks = [chunk.cast(pa.large_binary()) for file in files for chunk in _encoded_images(file, column)]
         self.data = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
 
     def __len__(self) -> int:
@@ -91,8 +93,8 @@ class RowGroups:
         cached = self.held.get(number)
         if cached is None:
             file, place = self.groups[number]
-            table = pq.ParquetFile(file).read_row_group(place, columns=[f"{self.column}.bytes"])
-            cached = table[self.column].combine_chunks().field("bytes")
+            chunks = [chunk.cast(pa.large_binary()) for chunk in _encoded_images(file, self.column, group=place)]
+            cached = pa.concat_arrays(chunks)
             for old in list(self.held)[: max(0, len(self.held) + 1 - self.kept)]:
                 self.held.pop(old, None)
             self.held[number] = cached
@@ -100,6 +102,20 @@ class RowGroups:
 
     def where(self, index: int) -> str:
         return f"row {index} of {self.groups[0][0]}{' …' if len(self.groups) > 1 else ''}"
+
+
+def _encoded_images(file: Path, column: str, *, group: int | None = None) -> Iterator[pa.Array]:
+    """The bytes of the images of a file, or of one row group, in batches; refuses a file that unpacks to far more."""
+    size = 0
+    try:
+        with pq.ParquetFile(file) as opened:
+            groups = None if group is None else [group]
+            for batch in opened.iter_batches(_BATCH, row_groups=groups, columns=[f"{column}.bytes"]):
+                size += batch.nbytes
+                check_unpacked(file, size)
+                yield batch.column(0).field("bytes")
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise UserError(f"{file} cannot be read: {shorten(error, 200)}") from None
 
 
 def _split_of(relative: str) -> str:
@@ -196,8 +212,21 @@ def _labels(files: list[Path], column: str) -> Any:
     for file in files:
         if column not in _schema(file).names:
             raise UserError(f"{file} has no column '{column}' while other shards do")
-        table = pq.ParquetFile(file).read(columns=[column])[column]
-        if table.null_count:
-            raise UserError(f"{file}: {table.null_count} labels in '{column}' are missing")
-        parts.append(table.to_numpy())
+        labels = _read_labels(file, column)
+        if labels.null_count:
+            raise UserError(f"{file}: {labels.null_count} labels in '{column}' are missing")
+        parts.append(labels.to_numpy())
     return integer_labels(np.concatenate(parts), f"{files[0]}:{column}")
+
+
+def _read_labels(file: Path, column: str) -> pa.ChunkedArray:
+    try:
+        with pq.ParquetFile(file) as opened:
+            if opened.metadata.num_rows > ROWS:
+                raise UserError(f"{file} has {opened.metadata.num_rows} rows, and the limit for one file is {ROWS}")
+            kind = opened.schema_arrow.field(column).type
+            if not pa.types.is_primitive(kind):
+                raise UserError(f"{file}: labels must be whole numbers, found a column of {shorten(kind)}")
+            return opened.read(columns=[column])[column]
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise UserError(f"{file} cannot be read: {shorten(error, 200)}") from None

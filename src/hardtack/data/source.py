@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hardtack.base.errors import UserError
+from hardtack.base.limits import CLASSES, check_classes
 
 WHOLE = "whole"
 """The name of the one stored split of a set that has no splits; it serves as whichever is asked for."""
@@ -97,10 +98,14 @@ def integer_labels(values: object, name: str) -> Tensor:
             raise UserError(f"{name}: labels must be whole numbers, found NaN or fractions")
     elif array.dtype.kind not in "iub":
         raise UserError(f"{name}: labels must be whole numbers 0 … C−1, found {array.dtype}; map the names to numbers")
+    if len(array) and int(array.max()) >= CLASSES:
+        row = int(array.argmax())
+        raise UserError(f"{name}: row {row} has the label {int(array[row])}, and the limit is {CLASSES} classes")
     return torch.from_numpy(array.astype(np.int64))
 
 
 def numbered_classes(*labels: Tensor) -> tuple[str, ...]:
     """`("0", "1", …)` up to the greatest label of any split, for sets that store no names."""
     top = max((int(part.max()) for part in labels if len(part)), default=-1)
+    check_classes(top + 1, "labels")
     return tuple(str(number) for number in range(top + 1))

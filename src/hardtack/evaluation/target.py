@@ -21,8 +21,9 @@ from torch import nn
 
 from hardtack.base.config import merge, read_yaml
 from hardtack.base.errors import UserError
+from hardtack.base.limits import shorten
 from hardtack.base.runtime import Runtime
-from hardtack.base.trust import check_links, remember_paths, shown, stored_settings
+from hardtack.base.trust import check_links, remember_paths, stored_settings
 from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
@@ -93,7 +94,7 @@ def _stored_data(folder: Path) -> dict[str, Any]:
     section = read_yaml(folder / "config.yaml", alone=True).get("data", {})
     section = {"name": section} if isinstance(section, str) else section
     if not isinstance(section, Mapping):
-        raise UserError(f"{folder / 'config.yaml'}: 'data' must be a mapping of settings, found {shown(repr(section))}")
+        raise UserError(f"{folder / 'config.yaml'}: 'data' must be a mapping, found {shorten(repr(section))}")
     return {key: value for key, value in section.items() if key not in ("extra", "synthetic")}
 
 

@@ -20,7 +20,8 @@ from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
 from hardtack.base.arrays import read_arrays
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.trust import check_links, shown, stored_settings
+from hardtack.base.limits import shorten
+from hardtack.base.trust import check_links, stored_settings
 from hardtack.data import Dataset, batches
 from hardtack.evaluation.job import EvaluationJob, read_job
 from hardtack.evaluation.settings import not_taken
@@ -148,11 +149,11 @@ def _stored_words(folder: Path, result: Result) -> dict[str, Any]:
     """The settings that the evaluation was made with, as the run folder says."""
     words = result.extra.get("words", [])
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(f"{folder / 'results.jsonl'}: the words of {shown(result.evaluation)} must be a list of texts")
+        raise UserError(f"{folder / 'results.jsonl'}: the words of {shorten(result.evaluation)} are no list of texts")
     try:
         return parse_words(words)
     except UserError as error:
-        raise UserError(f"{folder / 'results.jsonl'}: the words of {shown(result.evaluation)}: {error}") from None
+        raise UserError(f"{folder / 'results.jsonl'}: the words of {shorten(result.evaluation)}: {error}") from None
 
 
 def _clean(verifier: Verifier, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:

@@ -16,8 +16,9 @@ from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
-from hardtack.models.files import find_weights, read_metadata
+from hardtack.models.files import find_weights, read_metadata, read_shapes
 from hardtack.models.from_file import named_place, place_of
+from hardtack.models.stored_architecture import limited_size
 from hardtack.models.weights import adapt_state, load_weights
 
 Channels = float | Sequence[float] | None
@@ -138,10 +139,12 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
     name = _named_code(written["name"], file) if place_of(written["name"]) else written["name"]
     # options go into their own section: as keywords they could name weights to load or to download
     asked = ModelConfig(name=name, options=written["options"])
+    if not place_of(name):
+        _check_size(asked, written, file)
     model = load_model(
         asked,
-        num_classes=written["num_classes"],
-        image_size=written["image_size"],
+        num_classes=written.get("num_classes"),
+        image_size=written.get("image_size"),
         mean=written["mean"],
         std=written["std"],
         weights=file,
@@ -150,6 +153,14 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
     if written.get("code_sha256") != model.architecture.get("code_sha256"):
         warnings.warn(f"{written['name']} has changed since {file} was written: it may be another network by now")
     return model
+
+
+def _check_size(asked: ModelConfig, written: dict[str, Any], file: Path) -> None:
+    """Refuse a description that would build a network far larger than the file; nothing is allocated."""
+    classes, size = written.get("num_classes") or 10, written.get("image_size")
+    unbuilt = contextlib.suppress(RuntimeError, NotImplementedError, TypeError)  # impossible on the meta device
+    with unbuilt, _seeded(0), limited_size(read_shapes(file), file):
+        make_body(asked.name, num_classes=classes, image_size=size, trained=True, options=asked.options)
 
 
 def _named_code(name: str, file: Path) -> str:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.limits import check_unpacked, parse_json
+from hardtack.models.stored_architecture import check_metadata
 
 # Where training scripts put the weights in a checkpoint; averaged weights first, as timm does.
 ENTRIES = (
@@ -61,8 +63,18 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
         return {}
     try:
         with safetensors.safe_open(file, framework="pt") as opened:
-            return json.loads((opened.metadata() or {}).get(METADATA_KEY, "{}"))
-    except (safetensors.SafetensorError, json.JSONDecodeError, OSError) as error:
+            text = (opened.metadata() or {}).get(METADATA_KEY, "{}")
+    except (safetensors.SafetensorError, OSError) as error:
+        raise _damaged(file, error) from None
+    return check_metadata(parse_json(text, f"the metadata of {file}"), read_shapes(file), file)
+
+
+def read_shapes(file: Path) -> list[list[int]]:
+    """The shapes of the tensors in a .safetensors file, from its header."""
+    try:
+        with safetensors.safe_open(file, framework="pt") as opened:
+            return [opened.get_slice(name).get_shape() for name in opened.keys()]  # noqa: SIM118
+    except (safetensors.SafetensorError, OSError) as error:
         raise _damaged(file, error) from None
 
 
@@ -91,6 +103,9 @@ def _read_safetensors(file: Path) -> dict[str, Tensor]:
 
 
 def _read_pickle(file: Path) -> Any:
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            check_unpacked(file, sum(member.file_size for member in archive.infolist()))
     try:
         # Namespaces of training arguments are in many published checkpoints and hold no code.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -130,7 +145,11 @@ def _is_state(value: Any) -> bool:
 
 
 def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    return {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+    tensors = {str(key): value for key, value in state.items() if isinstance(value, Tensor)}
+    for key, tensor in tensors.items():  # strides of 0 let one number stand for billions
+        if tensor.layout is torch.strided and tensor.nbytes > tensor.untyped_storage().nbytes():
+            raise UserError(f"the tensor '{shorten([key])}' says {tuple(tensor.shape)}, more than its file stores")
+    return tensors
 
 
 def shorten(keys: Iterable[str], limit: int = 8) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from hardtack.base.errors import UserError
 from hardtack.report import wording
 from hardtack.report.headline_column import HeadlineColumn
-from hardtack.results import REPORTED, Result, Row, Run, Table, paired, per_image, read_verdicts, source_of
+from hardtack.results import REPORTED, Result, Row, Run, Table, paired, per_image, source_of, stored_verdicts
 
 
 def headlines(
@@ -127,7 +127,7 @@ def _robust_images(row: Row, threat: str | None, folders: Mapping[str, Path]) ->
     if not result.verdicts:
         return None
     try:
-        columns = read_verdicts(folders[row.run] / result.verdicts)
+        columns = stored_verdicts(folders[row.run], result)
     except UserError:
         return None
     stood = per_image(result, columns)

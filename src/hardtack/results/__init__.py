@@ -34,6 +34,7 @@ from hardtack.results.store import (
     read_metrics,
     read_results,
     read_verdicts,
+    stored_verdicts,
     verdicts_path,
     write_verdicts,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "read_runs",
     "read_verdicts",
     "source_of",
+    "stored_verdicts",
     "to_json",
     "verdicts_path",
     "wilson",

@@ -26,8 +26,8 @@ from hardtack.results import (
     paired,
     per_image,
     read_run,
-    read_verdicts,
     source_of,
+    stored_verdicts,
 )
 from hardtack.results.leaderboard import CLEAN
 from hardtack.results.record import INCIDENTAL_SETTINGS
@@ -168,7 +168,7 @@ def _difference(runs: list[Run], results: list[Result], label: str) -> Differenc
 
 def _rows(run: Run, result: Result) -> dict[int, float] | None:
     try:
-        columns = read_verdicts(run.path / str(result.verdicts))
+        columns = stored_verdicts(run.path, result)
     except UserError:
         return None
     vector = per_image(result, columns)

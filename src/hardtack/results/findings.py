@@ -15,6 +15,7 @@ import numpy as np
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
+from hardtack.base.limits import read_json, shorten
 from hardtack.results.metrics import is_share
 from hardtack.results.record import Result
 
@@ -88,14 +89,18 @@ def read_finding(path: Path, results: Sequence[Result]) -> Finding:
     if not zipfile.is_zipfile(arrays):
         raise UserError(f"{arrays} is missing or damaged: run the analysis again")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = read_json(path)
+        sections = {name: record[name] for name in ("settings", "about", "facts")}
+        for name, section in sections.items():
+            if not isinstance(section, dict):
+                raise UserError(f"'{name}' is {shorten(repr(section))}, expected an object")
+        if not isinstance(record["analysis"], str) or not isinstance(record["notes"], list):
+            raise UserError("'analysis' must be a text and 'notes' a list of texts")
         return Finding(
             id=path.stem,
             analysis=record["analysis"],
-            settings=record["settings"],
-            about=record["about"],
-            facts=record["facts"],
-            notes=tuple(record["notes"]),
+            **sections,
+            notes=tuple(str(note) for note in record["notes"]),
             arrays=_Stored(arrays),
             results=tuple(result for result in results if result.evaluation == path.stem),
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hardtack.base.errors import UserError
+from hardtack.base.limits import check_depth, shorten
 from hardtack.results.intervals import Paired, bootstrap, paired, wilson
 
 __all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "paired", "to_json", "wilson"]
@@ -21,6 +22,12 @@ LEVELS = ("red", "yellow")
 
 # Settings that do not change what an attack measures, or that `threat` already contains.
 INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "compile", "eps", "threat"})
+
+
+LONGEST_TEXT = 20_000  # characters of one field
+_STORED_TYPES: dict[str, Any] = {
+    "str": str, "float": (int, float), "int": int, "dict": dict, "tuple": (list, tuple),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,7 @@ def to_json(result: Result) -> str:
 
 def from_json(line: str) -> Result:
     """The record in one line of JSON. Fields of a newer version are kept under `extra`."""
+    check_depth(line)
     values = json.loads(line)
     if not isinstance(values, dict):
         raise UserError(f"expected a JSON object, found {type(values).__name__}")
@@ -88,9 +96,23 @@ def from_json(line: str) -> Result:
         raise UserError(f"a result without {', '.join(missing)}")
     own = {name: value for name, value in values.items() if name in fields}
     newer = {name: value for name, value in values.items() if name not in fields}
+    for name, value in own.items():
+        _check_type(name, value, str(fields[name].type))
     if newer:
         own["extra"] = {**own.get("extra", {}), **newer}
     return Result(**own)
+
+
+def _check_type(name: str, value: Any, annotation: str) -> None:
+    """Whether a stored field is of the type that all readers of results rely on."""
+    kind = next(kind for start, kind in _STORED_TYPES.items() if annotation.startswith(start))
+    optional = value is None and annotation.endswith("None")
+    if not optional and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise UserError(f"the field '{name}' is {shorten(repr(value))}, expected {annotation}")
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise UserError(f"the field '{name}' has {len(value)} characters, and the limit is {LONGEST_TEXT}")
+    if isinstance(value, int) and abs(value) > 2**63:
+        raise UserError(f"the field '{name}' is a number of {value.bit_length()} bits, and the limit is 64")
 
 
 def comparable(result: Result) -> tuple[Any, ...]:

@@ -5,7 +5,6 @@ Such results are marked as reported, get tables of their own, and have neither a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from hardtack.base.config import build
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.limits import read_json
 from hardtack.results import REPORTED, Result, append_results, parse_threat
 from hardtack.results.robustbench import BOARDS, CORRUPTIONS, IMAGES
 
@@ -95,10 +95,7 @@ def _reported(file: Path, norm: str | None) -> list[Result]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        info = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} is not valid JSON: {' '.join(str(error).split())}") from None
+    info = read_json(file)
     if not isinstance(info, dict) or "clean_acc" not in info:
         raise UserError(f"{file} is not RobustBench's model info: it has no clean_acc")
     return info

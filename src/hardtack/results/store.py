@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +18,8 @@ from typing import Any
 from hardtack.base.arrays import Columns, read_columns, write_columns
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import write_text
+from hardtack.base.limits import bounded_lines, check_depth, shorten
+from hardtack.base.trust import file_inside
 from hardtack.results.record import Result, from_json, to_json
 
 RUN_FILES = ("config.yaml", "results.jsonl", "metrics.jsonl")
@@ -31,7 +35,9 @@ def _locked(path: Path) -> Iterator[None]:
         yield
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
+    # a link of that name is not followed: it could lead to any file of the user's
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    with os.fdopen(handle, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -69,6 +75,7 @@ def _identity(result: Result) -> tuple[Any, ...]:
 
 def _mapping(line: str) -> dict[str, Any]:
     value = json.loads(line)
+    check_depth(line)
     if not isinstance(value, dict):
         raise UserError(f"expected a JSON object, found {type(value).__name__}")
     return value
@@ -77,19 +84,18 @@ def _mapping(line: str) -> dict[str, Any]:
 def _read_lines(path: Path, parse: Callable[[str], Any]) -> list[Any]:
     if not path.is_file():
         return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     values = []
-    for number, line in enumerate(lines, start=1):
+    for number, line, is_whole in bounded_lines(path):
         if not line.strip():
             continue
         try:
             values.append(parse(line))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             # Only a line that lacks its newline can have been cut off by a crash.
-            if number == len(lines):
+            if not is_whole:
                 warnings.warn(f"{path}:{number}: the last line is half-written (a crash?) and was skipped")
                 continue
-            reason = " ".join(str(error).split())
+            reason = shorten(error, 300)
             raise UserError(f"{path}:{number} is corrupt ({reason}); repair or remove that line") from None
     return values
 
@@ -99,12 +105,24 @@ def _read_lines(path: Path, parse: Callable[[str], Any]) -> list[Any]:
 
 def verdicts_path(run_dir: str | Path, id: str) -> Path:
     """Where the verdicts of a finished evaluation are."""
-    return Path(run_dir) / "verdicts" / f"{id}.parquet"
+    return Path(run_dir) / "verdicts" / f"{_file_name(id)}.parquet"
 
 
 def adversarial_folder(run_dir: str | Path, id: str) -> Path:
     """Where the adversarial images that decided an evaluation's verdicts are."""
-    return Path(run_dir) / "adversarial" / id
+    return Path(run_dir) / "adversarial" / _file_name(id)
+
+
+def stored_verdicts(run_dir: str | Path, result: Result) -> Columns:
+    """The verdicts that a result names, which must be a file of its run folder."""
+    return read_verdicts(file_inside(run_dir, str(result.verdicts)))
+
+
+def _file_name(id: str) -> str:
+    """The id of an evaluation, if it can be the name of a file: records may come from anybody."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", id):
+        raise UserError(f"the evaluation id '{shorten(id)}' may have only letters, digits, '.', '_' and '-'")
+    return id
 
 
 def write_verdicts(path: str | Path, columns: Mapping[str, Any]) -> Path:

@@ -201,9 +201,9 @@ def test_row_groups_are_read_once_or_so(tmp_path: Path, monkeypatch: pytest.Monk
     opened = parquet_module.pq.ParquetFile
 
     class Counting(opened):  # type: ignore[misc, valid-type]
-        def read_row_group(self, number: int, **options: object) -> object:
-            reads[number] += 1
-            return super().read_row_group(number, **options)
+        def iter_batches(self, *sizes: int, row_groups: list[int], **options: object) -> object:
+            reads.update(row_groups)
+            return super().iter_batches(*sizes, row_groups=row_groups, **options)
 
     monkeypatch.setattr(parquet_module.pq, "ParquetFile", Counting)
     numbers = [int(n) for batch in run(data, 10) for n in batch.index]

@@ -15,12 +15,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from hardtack.base.errors import UserError
 from hardtack.data.corruptions.ice import draw_ice
+from hardtack.data.decode import open_image
 
 PICKED = 5
 """Six were published; the original draws one of the first five."""
@@ -77,7 +77,7 @@ def _pictures(folder: Path | None) -> list[np.ndarray]:
     """H×W×3 uint8 each, red first."""
     if folder is None:
         return draw_ice(PICKED)
-    return [np.asarray(Image.open(file).convert("RGB")) for file in _files(folder)]
+    return [np.asarray(open_image(file, str(file)).convert("RGB")) for file in _files(folder)]
 
 
 def _files(folder: Path) -> list[Path]:

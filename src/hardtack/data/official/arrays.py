@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hardtack.base.errors import UserError
+from hardtack.base.limits import read_npy_header
 
 _GIVE_UP = 100  # members of an archive
 
@@ -30,9 +32,7 @@ class ArrayFile:
         try:
             with self.path.open("rb") as file:
                 file.seek(self.start)
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                return (*read(file), file.tell())
+                return read_npy_header(file, self.where)
         except (ValueError, OSError) as error:
             raise UserError(f"{self.where} is not a NumPy .npy file ({error}); download it again") from None
 
@@ -49,7 +49,7 @@ class ArrayFile:
         shape, fortran, dtype, begin = self._header
         if dtype.hasobject:
             raise UserError(f"{self.where} holds Python objects, which could run code; expected plain numbers")
-        there, needed = self.start + self.size - begin, int(np.prod(shape)) * dtype.itemsize
+        there, needed = self.start + self.size - begin, math.prod(shape) * dtype.itemsize
         if there < needed:
             raise UserError(f"{self.where} is cut off: {there:,} of {needed:,} bytes are there; download it again")
         # copy on write: torch warns of arrays it must not write to, and nobody writes

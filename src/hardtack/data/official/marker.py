@@ -9,6 +9,7 @@ from typing import Any
 
 from hardtack.base import files
 from hardtack.base.errors import UserError
+from hardtack.base.limits import parse_json
 from hardtack.data.official.kinds import GROUPS, Source, title
 
 NAME = "hardtack.json"
@@ -34,7 +35,7 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
 
 def _parse(data: bytes, where: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(data))
+        return dict(parse_json(data[: 2**22 + 1].decode("utf-8", errors="replace"), where))
     except (ValueError, TypeError):
         raise UserError(f"{where} is damaged; it should say how these images were made") from None
 

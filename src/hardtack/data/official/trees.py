@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from hardtack.base.errors import UserError
+from hardtack.data.decode import open_image
 from hardtack.data.folder import SUFFIXES, FolderImages
 from hardtack.data.official.kinds import GROUPS
 from hardtack.data.official.synsets import class_index, synsets
@@ -107,7 +107,7 @@ def list_images(
 def size_of(file: Path) -> tuple[int, int]:
     """(width, height) of an image file, from its header."""
     try:
-        with Image.open(file) as image:
+        with open_image(file, str(file)) as image:
             return image.size
     except Exception as error:  # Pillow raises whatever its decoders met
         raise UserError(f"cannot read the image {file}: {' '.join(str(error).split())}") from None

@@ -18,7 +18,7 @@ from hardtack.report import wording
 from hardtack.report.charts.comparable_runs import ComparedRun
 from hardtack.report.kinds.bars import bars_chart
 from hardtack.report.kinds.chart import Chart, numbers, rounded
-from hardtack.results import Result, lower_is_better, per_image, read_verdicts
+from hardtack.results import Result, lower_is_better, per_image, stored_verdicts
 
 Z = 1.959964  # of a 95 % interval
 MEAN = "mean of all"
@@ -94,14 +94,14 @@ def paired_bars_chart(
 
 
 def _bars(compared: ComparedRun, cells: Sequence[Sequence[Result]]) -> list[Bar | None]:
-    files = {result.verdicts for results in cells for result in results if result.verdicts}
-    columns = {name: _verdicts(compared, name) for name in files}
+    files = {result.verdicts: result for results in cells for result in results if result.verdicts}
+    columns = {name: _verdicts(compared, result) for name, result in files.items()}
     return [_bar(results, columns) if results else None for results in cells]
 
 
-def _verdicts(compared: ComparedRun, name: str) -> dict[str, Any]:
+def _verdicts(compared: ComparedRun, result: Result) -> dict[str, Any]:
     try:
-        return read_verdicts(compared.folder / name)
+        return stored_verdicts(compared.folder, result)
     except (UserError, OSError):
         return {}
 
