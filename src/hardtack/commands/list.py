@@ -203,6 +203,8 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "objectives": _entries(registry.objectives),
     "suites": _entries(registry.suites),
     "analyses": _entries(registry.analyses),
+    "mechanisms": _entries(registry.mechanisms),
+    "evaluators": _entries(registry.evaluators),
     "protocols": _protocols,
     "recipes": _recipes,
     "settings": _settings,

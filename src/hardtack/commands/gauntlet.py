@@ -1,0 +1,111 @@
+"""`hardtack gauntlet`: how often evaluators are silently wrong, on defences whose truth is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hardtack.base.errors import UserError
+from hardtack.base.registry import verbs
+from hardtack.commands.words import Words, say, split_target
+
+if TYPE_CHECKING:
+    from hardtack.base.runtime import Runtime
+    from hardtack.evaluation.gauntlet import Core, GauntletResult
+    from hardtack.threats import Threat
+
+DIGITS = {"core": "digits/standard", "robust": "digits/adversarial", "threat": "linf:0.1"}
+FITTED_ON = 5000  # training images that parts of a defence are fitted on, at most
+
+
+@verbs.register("gauntlet")
+def gauntlet(words: Words = None) -> None:
+    """Test evaluators on defences whose truth is known: [bold]hardtack gauntlet evaluators=fast,verified[/bold].
+
+    Settings: evaluators=fast,verified,exact,max,rand,… ([bold]hardtack list evaluators[/bold]), mechanisms=NAMES or
+    families (default: all; [bold]hardtack list mechanisms[/bold]), core=digits or the run folder of an undefended
+    model, robust=RUN (an adversarially trained one), threat=linf:0.1, seed=0, n=100, output=runs/gauntlet, fresh=true
+    (measure known rows again), runtime.device=cuda. If it is interrupted, the same command resumes it.
+    Exit code 1 if a number is silently wrong: more than one point above the truth, without a red flag.
+    """
+    first, settings = split_target(words)
+    if first is not None:
+        raise UserError(f"gauntlet takes settings of the form key=value, found '{first}'; did you mean core={first}?")
+    from hardtack.base.config import parse_words
+
+    result = run(**parse_words(settings))
+    say(result)
+    raise typer.Exit(1 if result.silent else 0)
+
+
+def run(*, quiet: bool = False, **values: Any) -> GauntletResult:
+    """Run the gauntlet with the settings of the command line."""
+    from hardtack.base.config import build, nested
+    from hardtack.evaluation.gauntlet import run_gauntlet
+    from hardtack.evaluation.gauntlet.settings import GauntletConfig
+
+    values = nested(values)
+    for name in ("evaluators", "mechanisms"):
+        if isinstance(values.get(name), str):
+            values[name] = [word.strip() for word in values[name].split(",") if word.strip()]
+    config = build(GauntletConfig, values)
+    folder = Path(config.output).expanduser()
+    core = load_core(
+        config.core, folder=folder, n=config.n, robust=config.robust, threat=config.threat, runtime=config.runtime,
+        quiet=quiet,
+    )  # fmt: skip
+    return run_gauntlet(
+        core, evaluators=config.evaluators, mechanisms=config.mechanisms, seed=config.seed, folder=folder,
+        runtime=config.runtime, fresh=config.fresh, quiet=quiet,
+    )  # fmt: skip
+
+
+def load_core(
+    name: str,
+    *,
+    folder: str | Path,
+    n: int = 100,
+    robust: str | None = None,
+    threat: Threat | None = None,
+    runtime: Runtime | None = None,
+    quiet: bool = False,
+) -> Core:
+    """The core of a gauntlet: `digits` is trained in `folder` when it is missing there; else a run folder is read."""
+    from hardtack.base.config import build
+    from hardtack.base.runtime import Runtime
+    from hardtack.evaluation.gauntlet import Core
+    from hardtack.evaluation.target import TargetConfig, complete, load_run, load_target
+    from hardtack.threats import Threat
+
+    runtime = runtime or Runtime()
+    run: str | Path = name
+    if name == "digits":
+        run = train_recipe_once(DIGITS["core"], Path(folder), quiet=quiet)
+        robust = robust or str(train_recipe_once(DIGITS["robust"], Path(folder), quiet=quiet))
+        threat = threat or Threat.parse(DIGITS["threat"])
+    if threat is None:
+        raise UserError("core=RUN needs a threat under which the undefended core has no robust accuracy: threat=…")
+
+    def images(split: str, count: int) -> tuple[Any, Any, Any]:
+        settings = build(TargetConfig, complete(run, {"n": count, "split": split}))
+        target = load_target(run, settings)
+        batch = target.data.batch(range(len(target.data)), device)
+        return batch.x.clone(), batch.y.clone(), target
+
+    device = runtime.torch_device
+    x, y, target = images("test", n)
+    train_x, train_y, _ = images("train", FITTED_ON)
+    return Core(
+        name=name, model=target.model.to(device).eval(), x=x, y=y, train_x=train_x, train_y=train_y,
+        threat=threat, classes=target.data.num_classes,
+        robust=None if robust is None else load_run(robust).to(device).eval(),
+    )  # fmt: skip
+
+
+def train_recipe_once(recipe: str, folder: Path, *, quiet: bool) -> Path:
+    """The run folder of a recipe inside `folder`; trained now if it is missing or unfinished."""
+    from hardtack.commands.train import train
+
+    return train(recipe, output=str(folder / "cores" / recipe.replace("/", "-")), quiet=quiet)

@@ -1,0 +1,218 @@
+"""The gauntlet: every evaluator on every defence mechanism, each beside the truth.
+
+Rows are kept in the output folder as soon as they are known, so that a repeated call only computes what is missing:
+
+    truths/MECHANISM-ID.npz              per image: robust or not, and the worst image known
+    rows/MECHANISM-EVALUATOR-ID.json     what the evaluator said
+
+The id is a digest of the core's weights, the images, the threat, the seed, the device and the version of hardtack; the
+settings of an evaluator that is under development are not in it: `fresh=True` measures again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+import hardtack
+from hardtack.base.arrays import read_arrays, write_arrays
+from hardtack.base.errors import UserError
+from hardtack.base.files import write_text
+from hardtack.base.progress import Meter
+from hardtack.base.registry import evaluators as evaluator_registry
+from hardtack.base.registry import mechanisms as mechanism_registry
+from hardtack.base.runtime import Runtime
+from hardtack.engine import tensor_digest
+from hardtack.evaluation.gauntlet.claim import Claim
+from hardtack.evaluation.gauntlet.mechanism import Core, Defence, MissingRobustModel, build_defence
+from hardtack.evaluation.gauntlet.truth import Truth, find_truth, lower_truth
+from hardtack.evaluation.gauntlet.verdict import Row, counts, table_lines
+from hardtack.models.from_file import state_sha256
+
+
+@dataclasses.dataclass(frozen=True)
+class GauntletResult:
+    """All rows, each with the best truth known after the last one."""
+
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def silent(self) -> tuple[Row, ...]:
+        """Rows that are silently wrong."""
+        return tuple(row for row in self.rows if row.verdict == "SILENT")
+
+    @property
+    def false_alarms(self) -> tuple[Row, ...]:
+        """Rows with a red flag on an honest model."""
+        return tuple(row for row in self.rows if row.verdict == "FALSE ALARM")
+
+    def __str__(self) -> str:
+        notes = [f"left out: {note}" for note in self.left_out]
+        return "\n".join([*table_lines(self.rows), *notes])
+
+    def markdown(self) -> str:
+        """The table for a page."""
+        return "\n".join([*table_lines(self.rows, markdown=True), ""])
+
+
+def run_gauntlet(
+    core: Core,
+    *,
+    evaluators: Sequence[str] = ("fast", "verified"),
+    mechanisms: Sequence[str] | None = None,
+    seed: int = 0,
+    folder: str | Path | None = None,
+    runtime: Runtime | None = None,
+    fresh: bool = False,
+    quiet: bool = False,
+) -> GauntletResult:
+    """Run every evaluator on every mechanism (None: all of them) and compare the numbers with the truth.
+
+    With `folder`, known rows are read from there and new ones written. `fresh` measures rows again; truths are kept.
+    """
+    runtime = runtime or Runtime(device=str(core.x.device), seed=seed)
+    entries = [evaluator_registry.get(name) for name in evaluators]
+    names = select_mechanisms(mechanisms)
+    store = _Store(None if folder is None else Path(folder), _digest(core, seed))
+    rows: list[Row] = []
+    left_out: list[str] = []
+    with Meter("gauntlet", total=len(names) * len(entries), quiet=quiet, unit="rows") as meter:
+        for name in names:
+            try:
+                defence = build_defence(name, core, seed=seed)
+            except MissingRobustModel as error:
+                left_out.append(f"{name}: {error}")
+                continue
+            truth = store.read_truth(name, core)
+            if truth is None:
+                meter.note(f"{name}: truth")
+                truth = find_truth(core, defence, seed=seed)
+                store.write_truth(name, truth)
+            own = []
+            for entry in entries:
+                row = None if fresh else store.read_row(name, entry.name)
+                if row is None:
+                    meter.note(f"{name}: {entry.name}")
+                    model = build_defence(name, core, seed=seed).model
+                    claim = _claim(entry, model, core, seed=seed, runtime=runtime)
+                    _learn(truth, claim, core, defence)
+                    row = _row(name, entry.name, claim, truth, defence)
+                    store.write_row(row)
+                    store.write_truth(name, truth)
+                own.append(row)
+                meter.advance(1, f"{name} {entry.name}")
+            final = truth.robust_accuracy
+            rows += [dataclasses.replace(row, truth=final) for row in own]
+    result = GauntletResult(tuple(rows), tuple(left_out))
+    store.write_tables(result)
+    return result
+
+
+def select_mechanisms(wanted: Sequence[str] | None) -> list[str]:
+    """Mechanisms by name or by family, in the order of their families; None: all."""
+    listing = sorted(mechanism_registry.listing(), key=lambda entry: (entry.family, entry.name))
+    if wanted is None:
+        return [entry.name for entry in listing]
+    families = {entry.family for entry in listing}
+    for word in wanted:
+        if word not in families:
+            mechanism_registry.get(word)  # an unknown name is refused with the nearest one
+    return [entry.name for entry in listing if entry.name in wanted or entry.family in wanted]
+
+
+def _claim(entry: object, model: torch.nn.Module, core: Core, *, seed: int, runtime: Runtime) -> Claim:
+    """The claim of an evaluator. A model or an evaluator that fails gives no number, and the gauntlet goes on."""
+    began = time.perf_counter()
+    devices = [core.x.device] if core.x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        try:
+            claim: Claim = entry.make(  # type: ignore[attr-defined]
+                model, core.x.clone(), core.y.clone(), threat=core.threat, runtime=runtime,
+                **entry.presets,  # type: ignore[attr-defined]
+            )  # fmt: skip
+            return claim
+        except UserError:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            return Claim(refused=text, seconds=time.perf_counter() - began)
+
+
+def _learn(truth: Truth, claim: Claim, core: Core, defence: Defence) -> None:
+    """Lower the truth by what an evaluator found, as far as the deployed model confirms it."""
+    if claim.x_adv is not None and not defence.random:
+        lower_truth(truth, defence.target, core, claim.x_adv.to(core.x))
+
+
+def _row(mechanism: str, evaluator: str, claim: Claim, truth: Truth, defence: Defence) -> Row:
+    def codes(level: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(flag["code"] for flag in claim.flags if flag["level"] == level))
+
+    return Row(
+        mechanism=mechanism, family=mechanism_registry.get(mechanism).family, evaluator=evaluator,
+        truth=truth.robust_accuracy, clean=truth.clean_accuracy, number=claim.robust_accuracy, red=codes("red"),
+        yellow=codes("yellow"), refused=claim.refused, seconds=round(claim.seconds, 3), honest=defence.honest,
+        random=defence.random, n=len(truth.robust), parameters=dict(defence.parameters),
+    )  # fmt: skip
+
+
+def _digest(core: Core, seed: int) -> str:
+    """Of everything that the rows of one gauntlet have in common."""
+    robust = "" if core.robust is None else state_sha256(core.robust)
+    words = [
+        hardtack.__version__, core.name, state_sha256(core.model), robust, tensor_digest({"x": core.x, "y": core.y}),
+        str(core.threat), str(seed), core.x.device.type,
+    ]  # fmt: skip
+    return hashlib.sha256("|".join(words).encode()).hexdigest()[:12]
+
+
+class _Store:
+    """Rows and truths on disk; without a folder nothing is kept."""
+
+    def __init__(self, folder: Path | None, digest: str) -> None:
+        self.folder, self.digest = folder, digest
+
+    def read_truth(self, mechanism: str, core: Core) -> Truth | None:
+        path = self._path("truths", f"{mechanism}-{self.digest}.npz")
+        if path is None or not path.is_file():
+            return None
+        arrays = {name: torch.from_numpy(value).to(core.x) for name, value in read_arrays(path).items()}
+        return Truth(arrays["clean"], arrays["robust"], arrays["x_adv"])
+
+    def write_truth(self, mechanism: str, truth: Truth) -> None:
+        path = self._path("truths", f"{mechanism}-{self.digest}.npz")
+        if path is not None:
+            arrays = {"clean": truth.clean, "robust": truth.robust, "x_adv": truth.x_adv}
+            write_arrays(path, {name: value.cpu().numpy() for name, value in arrays.items()})
+
+    def read_row(self, mechanism: str, evaluator: str) -> Row | None:
+        path = self._path("rows", f"{mechanism}-{evaluator}-{self.digest}.json")
+        if path is None or not path.is_file():
+            return None
+        return Row.read(json.loads(path.read_text(encoding="utf-8")))
+
+    def write_row(self, row: Row) -> None:
+        path = self._path("rows", f"{row.mechanism}-{row.evaluator}-{self.digest}.json")
+        if path is not None:
+            write_text(path, json.dumps(row.plain(), indent=1) + "\n")
+
+    def write_tables(self, result: GauntletResult) -> None:
+        """The table as JSON, as text and as markdown."""
+        if self.folder is None:
+            return
+        summary = {"counts": counts(result.rows), "left_out": list(result.left_out)}
+        content = {**summary, "rows": [row.plain() for row in result.rows]}
+        write_text(self.folder / "gauntlet.json", json.dumps(content, indent=1) + "\n")
+        write_text(self.folder / "gauntlet.txt", f"{result}\n")
+        write_text(self.folder / "gauntlet.md", result.markdown())
+
+    def _path(self, kind: str, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / kind / name

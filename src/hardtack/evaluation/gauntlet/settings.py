@@ -1,0 +1,38 @@
+"""The settings of `hardtack gauntlet`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field
+
+from hardtack.base.runtime import Runtime
+from hardtack.threats import Threat
+
+
+@dataclass(frozen=True, kw_only=True)
+class GauntletConfig:
+    """What is compared, on what.
+
+    evaluators   names, in the order of the table's columns
+    mechanisms   names or families of defence mechanisms (None: all)
+    core         digits, or the run folder of an undefended model
+    robust       the run folder of an adversarially trained model for the same data
+    threat       one under which the undefended core has no robust accuracy (None: linf:0.1 for digits)
+    seed         of the mechanisms' drawn parameters, and of the attacks
+    n            test images
+    output       the folder that keeps rows, truths, cores and tables
+    fresh        measure again what is known already; truths are kept
+    """
+
+    evaluators: tuple[str, ...] = ("fast", "verified")
+    mechanisms: tuple[str, ...] | None = None
+    core: str = "digits"
+    robust: str | None = None
+    threat: Threat | None = None
+    seed: int = 0
+    n: Annotated[int, Field(ge=1)] = 100
+    output: str = "runs/gauntlet"
+    fresh: bool = False
+    runtime: Runtime = field(default_factory=Runtime)
