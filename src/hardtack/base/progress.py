@@ -8,6 +8,8 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from hardtack.base.printable import printable
+
 EVERY_S = 30.0  # between two lines where there is no terminal
 
 
@@ -26,7 +28,7 @@ class Meter:
             transient=True,
             disable=quiet or not self.console.is_terminal,
         )
-        self._task = self._bar.add_task(title, total=total, completed=done, note="")
+        self._task = self._bar.add_task(printable(title), total=total, completed=done, note="")
         self._since, self._images, self._done, self._total = time.monotonic(), 0, done, total
         self._title, self._told, self._unit = title, time.monotonic(), unit
 
@@ -50,11 +52,11 @@ class Meter:
         self._update(self._done + min(max(share, 0.0), 0.999), text)
 
     def _update(self, completed: float, note: str) -> None:
-        self._bar.update(self._task, completed=completed, note=note)
+        self._bar.update(self._task, completed=completed, note=printable(note))
         if not self.console.is_terminal and time.monotonic() - self._told > EVERY_S:
             self._told = time.monotonic()
             self.say(f"{self._title}: {100 * completed / max(self._total, 1):.0f} %  {note}")
 
     def say(self, line: str) -> None:
         """As it stands: brackets are no markup, and a log has no width."""
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)

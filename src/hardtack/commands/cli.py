@@ -20,6 +20,7 @@ import typer
 
 from hardtack import __version__
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.printable import printable
 from hardtack.base.registry import verbs
 
 INTERRUPTED = 130
@@ -142,7 +143,7 @@ def _report_error(error: Exception) -> int:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print("hardtack: " + " ".join(message.split()), file=sys.stderr)
+    print("hardtack: " + printable(" ".join(message.split())), file=sys.stderr)
     return code
 
 
@@ -160,4 +161,4 @@ def _line_of_user(error: BaseException) -> str | None:
 
 def _print_note(message: Any, category: Any, *_: Any, **__: Any) -> None:
     if issubclass(category, UserWarning):
-        print(f"hardtack: note: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"hardtack: note: {printable(' '.join(str(message).split()))}", file=sys.stderr)

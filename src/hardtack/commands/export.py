@@ -34,9 +34,10 @@ def export(runs: Sequence[str | Path], words: Iterable[str] = ()) -> str:
     if config.format == "robustbench":
         return write_model_infos(read_runs(runs), config, config.output)
     if config.format == "latex":
+        from hardtack.report.damage import with_sound_runs
         from hardtack.report.latex import latex_text
 
-        text = latex_text(read_runs(runs))
+        text = with_sound_runs(read_runs(runs), latex_text)
     else:
         text = csv_text(read_runs(runs))
     if config.output is None:

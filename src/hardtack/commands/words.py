@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from hardtack.base.errors import UserError
+from hardtack.base.printable import printable
 
 # under torchrun only one process prints; a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
@@ -21,8 +22,8 @@ Files = Annotated[list[str], typer.Argument(metavar="FILES... [KEY=VALUE]...", h
 
 
 def say(text: object) -> None:
-    """Print text as it is, without markup or colours."""
-    console.print(str(text), highlight=False, markup=False)
+    """Print text as it is, without markup or colours; control characters from files are shown, not obeyed."""
+    console.print(printable(text), highlight=False, markup=False)
 
 
 def page() -> Console:

@@ -28,6 +28,7 @@ import numpy as np
 from hardtack.base.arrays import Columns, count_rows, read_arrays, read_columns, write_arrays, write_columns
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
+from hardtack.base.printable import printable
 from hardtack.engine.identity import check_id
 from hardtack.engine.pieces import PieceResult, Span, join_pieces, without_overlap
 
@@ -158,7 +159,7 @@ class PieceStore:
     def _report_damage(self, path: Path) -> None:
         if path not in self._reported:
             self._reported.add(path)
-            print(f"{path} is damaged; its rows are computed again", file=sys.stderr)
+            print(printable(f"{path} is damaged; its rows are computed again"), file=sys.stderr)
 
     def _file(self, span: Span, kind: str) -> Path:
         return self.folder / f"{span}.{kind}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
+from hardtack.base.printable import printable
 from hardtack.base.registry import suites
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.settings import suite_class
@@ -123,7 +124,7 @@ def recall_evaluation(folder: str | Path, id: str) -> Evaluation | None:
     try:
         return Evaluation(id, results, read_verdicts(verdicts_path(folder, id)), _read_examples(folder, id))
     except UserError as error:  # a damaged file must not stop the evaluation that would replace it
-        print(f"{error}; the model is evaluated again", file=sys.stderr)
+        print(printable(f"{error}; the model is evaluated again"), file=sys.stderr)
         return None
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.markup import escape
 from rich.tree import Tree
 from torch import Tensor, nn
 
 from hardtack.base import registry
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError
+from hardtack.base.printable import printable
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.build import rebuild
 from hardtack.models.catalog import make_body
@@ -62,6 +64,7 @@ def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
         parts = describe(body, size)
     total = sum(parameter.numel() for parameter in body.parameters())
     cost = f"{total / 1e6:.2f} M parameters · {counted.total / 1e9:.3g} GFLOPs (multiply-adds)"
+    title = escape(printable(title))
     head = f"[bold]{title}[/bold]  {type(body).__name__}  [cyan]3×{size}×{size}[/cyan]  [dim]{cost}[/dim]"
     return draw(head, parts), knobs(name) if name in registry.models else {}
 
@@ -130,7 +133,11 @@ def _grow(tree: Tree, parts: list[Part]) -> None:
         size = f"{first.parameters / 1e6:.2f} M" if first.parameters >= 1e5 else f"{first.parameters:,}"
         each = " each" if times else ""
         kind = "" if first.kind in ("ModuleList", "Sequential") else first.kind
-        words = [f"[bold]{name}[/bold]{times}", kind, f"[cyan]{first.shape}[/cyan]" if first.shape else ""]
+        words = [
+            f"[bold]{escape(printable(name))}[/bold]{times}",
+            kind,
+            f"[cyan]{first.shape}[/cyan]" if first.shape else "",
+        ]
         words += [f"[dim]{size}{each}[/dim]" if first.parameters else "", first.note]
         _grow(tree.add("  ".join(word for word in words if word)), first.parts)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.files import write_text
+from hardtack.base.printable import printable
 from hardtack.report import wording
+from hardtack.report.damage import with_sound_runs
 from hardtack.report.page import templates
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.report.view import flattened, version
@@ -37,7 +39,7 @@ TRAINING_SECTIONS = ("model", "objective", "optimiser", "schedule", "train", "au
 def write_card(run_dir: str | Path, output: str | Path | None = None) -> Path:
     """Write the card of one run, by default as `card.md` inside its folder."""
     run = read_run(run_dir)
-    return write_text(output or run.path / "card.md", render_card(run))
+    return write_text(output or run.path / "card.md", with_sound_runs([run], lambda runs: render_card(runs[0])))
 
 
 def render_card(run: Run) -> str:
@@ -76,7 +78,7 @@ def _inline(value: object) -> str:
 
 def _code(value: object) -> str:
     """Text between backticks, where nothing is escaped and only a backtick or a line break can get out."""
-    return " ".join(str(value).split()).replace("`", "'")
+    return printable(" ".join(str(value).split())).replace("`", "'")
 
 
 def _summary(run: Run) -> str:
@@ -155,14 +157,14 @@ def _commands(run: Run) -> list[str]:
             name = result.protocol.rpartition(" ")[0]  # the last word is its version
             lines.append(f"hardtack evaluate {folder} {shlex.quote(_code(f'protocol={name}'))}")
             continue
-        words = ["hardtack evaluate", folder, f"suite={result.suite}"]
+        words = ["hardtack evaluate", folder, shlex.quote(_code(f"suite={result.suite}"))]
         if result.checkpoint in ("best", "last"):
             words.append(f"checkpoint={result.checkpoint}")
         if result.threat and result.suite not in ("sweep", "curve"):
-            words.append(f"threat={result.threat}")
+            words.append(shlex.quote(_code(f"threat={result.threat}")))
         for key in ("steps", "restarts", "loss"):
             if result.attack_settings.get(key) is not None:
-                words.append(shlex.quote(f"attack.{key}={result.attack_settings[key]}"))
+                words.append(shlex.quote(_code(f"attack.{key}={result.attack_settings[key]}")))
         lines.append(" ".join(words))
     return lines
 

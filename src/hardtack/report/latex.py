@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from hardtack.base.errors import UserError
@@ -15,6 +16,7 @@ _ESCAPED = {
     "–": "--", "—": "---", "…": r"\ldots{}", "∪": r"$\cup$",
     "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be its arguments
 }  # fmt: skip
+_BALL = re.compile(r"[A-Za-z0-9]+:[0-9.e/+-]+")
 _NORMS = {"linf": r"\ell_\infty", "l2": r"\ell_2", "l1": r"\ell_1", "l0": r"\ell_0"}
 
 
@@ -82,6 +84,8 @@ def _latex_head(result: Result) -> str:
     if not result.threat or limits:
         return escaped(wording.reach_of(result) or wording.metric_name(result.metric))
     balls = [part.partition(":") for part in result.threat.split("+")]
+    if not all(_BALL.fullmatch(f"{norm}:{eps}") for norm, _, eps in balls):  # anything could stand there
+        return escaped(result.threat)
     return "$" + r" \cup ".join(rf"{_NORMS.get(norm, norm)} \le {eps}" for norm, _, eps in balls) + "$"
 
 

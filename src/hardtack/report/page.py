@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from hardtack.base.files import write_text
 from hardtack.report import kinds
+from hardtack.report.damage import with_sound_runs
 from hardtack.report.view import view
 from hardtack.results import read_runs
 
@@ -26,7 +27,8 @@ IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no scr
 def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) -> Path:
     """Write the page over these runs (or folders of runs) to `output`."""
     output = Path(output)
-    return write_text(output, render_page(view(read_runs(run_dirs), output)))
+    runs = read_runs(run_dirs)
+    return write_text(output, with_sound_runs(runs, lambda kept: render_page(view(kept, output))))
 
 
 def render_page(values: dict[str, Any]) -> str:

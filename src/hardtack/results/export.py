@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hardtack.base.printable import printable
 from hardtack.results.record import Result
 from hardtack.results.robustbench import Paper
 from hardtack.results.runs import Run
@@ -21,6 +22,7 @@ class ExportConfig(Paper):
     output: str | None = None
 
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
 COLUMNS: dict[str, Callable[[Result], object]] = {
     "model": lambda result: result.model,
     "checkpoint": lambda result: result.checkpoint,
@@ -53,5 +55,11 @@ def csv_text(runs: Sequence[Run]) -> str:
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(["run", *COLUMNS])
     for run in runs:
-        lines.writerows([run.label, *(read(result) for read in COLUMNS.values())] for result in run.results)
+        lines.writerows(map(_cell, [run.label, *(read(result) for read in COLUMNS.values())]) for result in run.results)
     return file.getvalue()
+
+
+def _cell(value: object) -> object:
+    """A text that a spreadsheet would take for a formula gets an apostrophe: names in run folders may be anybody's."""
+    text = printable(value) if isinstance(value, str) else value
+    return f"'{text}" if isinstance(text, str) and text.lstrip(" '\"").startswith(_FORMULA) else text

@@ -14,6 +14,7 @@ import numpy as np
 from hardtack.base.arrays import read_arrays
 from hardtack.base.config import read_yaml
 from hardtack.base.errors import UserError
+from hardtack.base.trust import check_links
 from hardtack.results.findings import Finding, finding_files, read_finding
 from hardtack.results.record import Result
 from hardtack.results.store import find_runs, read_metrics, read_results
@@ -100,6 +101,11 @@ def _read_run(folder: Path, label: str) -> Run:
             warnings.warn(str(error), stacklevel=4)
             return otherwise
 
+    try:
+        check_links(folder)
+    except UserError as error:  # nothing of a folder that leads elsewhere is read
+        warnings.warn(str(error), stacklevel=3)
+        return Run(path=folder, label=label, problems=[str(error)])
     results = attempt(read_results, folder, otherwise=[])
     galleries = [
         attempt(_read_gallery, path, results, otherwise=None) for path in sorted(folder.glob("examples/*.npz"))

@@ -12,20 +12,20 @@ from matplotlib.figure import Figure
 
 from hardtack.base.errors import UserError
 from hardtack.report import charts, kinds, palette
+from hardtack.report.damage import with_sound_runs
 from hardtack.report.figures.examples import examples_figure
 from hardtack.report.figures.mask_snapshots import mask_snapshots_figure
 from hardtack.report.figures.sheet import STYLE, caption, file_name, save
 from hardtack.report.mask_snapshots import read_mask_snapshots
-from hardtack.results import Gallery, read_runs
+from hardtack.results import Gallery, Run, read_runs
 
 
 def write_figures(
     run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, formats: Sequence[str]
 ) -> list[Path]:
     """Write every figure these runs have data for into `folder`, in these formats; returns the files."""
-    runs = palette.in_order(read_runs(run_dirs))
     folder = Path(folder)
-    drawn = [chart for section in charts.sections(runs) for chart in section["charts"]]
+    runs, drawn = with_sound_runs(read_runs(run_dirs), _charts_of)
     written: list[Path] = []
     with rc_context(STYLE):
         for name, figure in _figures(drawn):
@@ -39,6 +39,11 @@ def write_figures(
                     path = folder / f"examples-{file_name(run.label)}-{gallery.id}.png"
                     written += save(examples_figure(gallery), [path])
     return written
+
+
+def _charts_of(read: Sequence[Run]) -> tuple[Sequence[Run], list[dict[str, Any]]]:
+    runs = palette.in_order(read)
+    return runs, [chart for section in charts.sections(runs) for chart in section["charts"]]
 
 
 def write_examples_figure(gallery: Gallery, path: str | Path) -> Path:
