@@ -108,6 +108,14 @@ class Runtime:
         if self.world_size > 1:
             torch.distributed.barrier()
 
+    def share(self, value: bool) -> bool:
+        """The value of the main process, in every process."""
+        if self.world_size == 1:
+            return value
+        holder = torch.tensor([int(value)], device=self.torch_device)
+        torch.distributed.broadcast(holder, src=0)
+        return bool(holder.item())
+
 
 def _leave() -> None:
     if torch.distributed.is_initialized():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from hardtack.base.errors import UserError
@@ -9,6 +11,8 @@ from hardtack.engine.executors.executor import Executor
 from hardtack.engine.job import Job
 from hardtack.engine.pieces import missing_spans
 from hardtack.engine.store import Store
+
+_SHARE_EVERY_S = 20.0
 
 
 def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) -> Any:
@@ -18,6 +22,31 @@ def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) 
     if (result := job.recall()) is not None:
         return result
     job.begin()
+    with _locked(job, store, executor) as waited:
+        if waited and (result := job.recall()) is not None:
+            return result
+        return _compute(job, store, executor, quiet=quiet)
+
+
+@contextlib.contextmanager
+def _locked(job: Job, store: Store, executor: Executor) -> Iterator[bool]:
+    """Hold the lock of a job in the main process; yields whether another call held it before.
+
+    While the main process waits, the others hear from it every few seconds: an operation between processes that takes
+    longer than the process group allows would end them.
+    """
+    lock = store.lock(job.title) if executor.is_main else None
+    try:
+        while not executor.share(lock is None or lock.acquire(patience_s=_SHARE_EVERY_S)):
+            pass
+        yield executor.share(lock is not None and lock.waited)
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _compute(job: Job, store: Store, executor: Executor, *, quiet: bool) -> Any:
+    """The result from the pieces on disk and those that are missing."""
     size = max(1, job.piece_size(max(1, -(-job.total // executor.workers))))
     executor.wait()  # all processes must see the same pieces on disk before one of them adds to them
     missing = missing_spans(store.spans(), job.total, size)

@@ -30,6 +30,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
 from hardtack.base.printable import printable
 from hardtack.engine.identity import check_id
+from hardtack.engine.lock import JobLock
 from hardtack.engine.pieces import PieceResult, Span, join_pieces, without_overlap
 
 
@@ -74,6 +75,9 @@ class MemoryStore:
 
     def read(self) -> tuple[Columns, Columns]:
         return join_pieces(self._pieces)
+
+    def lock(self, title: str) -> JobLock | None:
+        return None
 
     def discard(self) -> None:
         self._pieces = []
@@ -125,6 +129,10 @@ class PieceStore:
     def pieces(self) -> Iterator[tuple[Span, PieceResult]]:
         """The complete pieces one by one in the order of their rows; every row occurs once."""
         return without_overlap((span, self._read_piece(span)) for span in self.spans())
+
+    def lock(self, title: str) -> JobLock | None:
+        """The lock of whoever computes this job; None where nobody else can."""
+        return JobLock(self.folder.with_name(f"{self.folder.name}.lock"), title)
 
     def discard(self) -> None:
         """Forget all pieces."""

@@ -35,6 +35,8 @@ from hardtack.models.facts import usual
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of, same_weights, state_sha256
 
+_READINGS = 5  # of a checkpoint that is replaced while it is read
+
 
 @dataclass(frozen=True, kw_only=True)
 class TargetConfig:
@@ -141,18 +143,42 @@ def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
         raise UserError(f"{folder} is not a run folder; to name a model, write model={folder}")
     if folder.is_dir():
         check_links(folder)
-    file = find_weights(folder, checkpoint=config.checkpoint)
-    model = rebuild(file)
+    model, file, digest, classes = _read_checkpoint(folder, config.checkpoint)
     data = _load_images(config, model) if with_images else None
-    stored = file.with_name(file.name + ".sha256")
-    digest = stored.read_text().split()[0] if stored.exists() else sha256(file)
-    flags = class_names(read_metadata(file).get("classes"), data.classes) if data is not None else []
+    flags = class_names(classes, data.classes) if data is not None else []
     name = model.architecture["name"]
     provenance = Provenance(
         run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags)
     )
     output = Path(config.output).expanduser() if config.output else folder
     return Target(model=model, provenance=provenance, folder=output, images=data)
+
+
+def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[Classifier, Path, str, Any]:
+    """The model, its file, the file's digest and class names, all of one version: training may replace the file."""
+    for _ in range(_READINGS):
+        file = find_weights(folder, checkpoint=checkpoint)
+        version = _version(file)
+        try:
+            model, side_file = rebuild(file), file.with_name(file.name + ".sha256")
+            digest = side_file.read_text().split()[0] if side_file.exists() else sha256(file)
+            classes = read_metadata(file).get("classes")
+        except (UserError, OSError):
+            if _version(file) == version:
+                raise
+        else:
+            if _version(file) == version:
+                return model, file, digest, classes
+    raise UserError(f"{file} was replaced {_READINGS} times while it was read; evaluate a checkpoint that stays")
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
+    """Changes when a file is replaced by another."""
+    try:
+        facts = file.stat()
+    except OSError:
+        return None
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 # ---------------------------------------------------------------- a model by its name

@@ -63,3 +63,31 @@ def test_without_images_a_model_is_enough_and_with_them_it_is_not(home):
         target(model="vit_digits")
     with pytest.raises(UserError, match="a run folder or a model"):
         target(with_images=False)
+
+
+def test_weights_and_digest_are_of_one_version_while_training_goes_on(home, monkeypatch):
+    """The trainer replaces the checkpoint between the moment it is read and the moment its digest is asked for."""
+    from hardtack.evaluation import target as module
+
+    def network(seed):
+        return load_model("vit_digits", num_classes=10, image_size=32, seed=seed, depth=1, width=16, heads=2)
+
+    path = home / "run" / "checkpoints" / "best.safetensors"
+    digests = [save_weights(path, network(0))]
+    (home / "run" / "config.yaml").write_text("data: {name: digits}\n")
+    reading, replaced = module.rebuild, []
+
+    def rebuild(file):
+        model = reading(file)
+        if len(replaced) < limit:
+            replaced.append(save_weights(path, network(len(replaced) + 1)))
+        return model
+
+    limit = 2
+    monkeypatch.setattr(module, "rebuild", rebuild)
+    found = target(run="run", with_images=False)
+    assert found.provenance.weights_sha256 == replaced[-1] != digests[0]
+    assert torch.equal(next(found.model.parameters()), next(network(2).parameters()))
+    limit = 100
+    with pytest.raises(UserError, match="was replaced 5 times while it was read"):
+        target(run="run", with_images=False)

@@ -26,6 +26,10 @@ class Executor:
     def wait(self) -> None:
         """Return when every process has come this far."""
 
+    def share(self, value: bool) -> bool:
+        """The main process's value, in every process."""
+        return value
+
     def run(self, job: Job, spans: Sequence[Span], store: Store, *, quiet: bool) -> None:
         """Compute these pieces and write them to the store."""
         run_pieces(job, spans, store, quiet=quiet)

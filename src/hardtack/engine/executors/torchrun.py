@@ -24,5 +24,8 @@ class Torchrun(Executor):
     def wait(self) -> None:
         self.runtime.wait()
 
+    def share(self, value: bool) -> bool:
+        return self.runtime.share(value)
+
     def run(self, job: Job, spans: Sequence[Span], store: Store, *, quiet: bool) -> None:
         run_pieces(job, spans[self.rank :: self.workers], store, quiet=quiet or not self.is_main)
