@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hardtack.base.registry import mechanisms
 from hardtack.data import load_data
-from hardtack.evaluation.gauntlet import Core
+from hardtack.evaluation.gauntlet import Core, build_defence
 from hardtack.threats import Threat
 
 
@@ -41,6 +42,12 @@ def core():
     model = RandomFeatures(train_x, train_y).eval()
     right = (model(x).argmax(dim=1) == y).nonzero().flatten()[:12]
     return Core(
-        name="random features", model=model, x=x[right], y=y[right], train_x=train_x, train_y=train_y,
+        name="random features", model=model, x=x[right], y=y[right], train_x=train_x[:400], train_y=train_y[:400],
         threat=Threat.parse("linf:0.2"), classes=10, robust=RandomFeatures(train_x, train_y, seed=1).eval(),
     )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def defences(core):
+    """Every mechanism around the core, with the parameters of seed 0."""
+    return {name: build_defence(name, core, seed=0) for name in mechanisms.names()}

@@ -19,13 +19,16 @@ from hardtack.evaluation.gauntlet.mechanisms.games import decoy
 
 
 class Memorised(nn.Module):
-    """The core's logits at the memorised test image that is nearest: robust answers, for those who ask as attackers."""
+    """The core's logits at the memorised test image that is nearest: robust answers, for those who ask as attackers.
+
+    A tiny random slope gives them a gradient, so that they do not look masked.
+    """
 
     images: Tensor
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, draw: Draw) -> None:
         super().__init__()
-        self.core = core.model
+        self.core, self.slope = core.model, decoy(core, draw)
         self.register_buffer("images", core.x.clone())
 
     def nearest(self, x: Tensor) -> Tensor:
@@ -34,7 +37,7 @@ class Memorised(nn.Module):
         return self.images[distance.argmin(dim=1)]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.core(self.nearest(x).to(x.dtype)) + 0 * x.flatten(1).sum(dim=1, keepdim=True)
+        return self.core(self.nearest(x).to(x.dtype)) + 1e-3 * self.slope(x)
 
 
 class Cheat(nn.Module):
@@ -72,7 +75,7 @@ class WhenInputNeedsGradient(Cheat):
 
 @mechanisms.register("cheat_requires_grad", help="answers of the nearest test image when the input needs a gradient")
 def requires_grad(core: Core, draw: Draw) -> Defence:
-    return _cheats(core, WhenInputNeedsGradient(core.model, Memorised(core)))
+    return _cheats(core, WhenInputNeedsGradient(core.model, Memorised(core, draw)))
 
 
 class AfterCalls(Cheat):
@@ -89,12 +92,12 @@ class AfterCalls(Cheat):
 
 @mechanisms.register("cheat_calls", help="the answers of the nearest test image after 8 calls")
 def calls(core: Core, draw: Draw) -> Defence:
-    return _cheats(core, AfterCalls(core.model, Memorised(core), 8))
+    return _cheats(core, AfterCalls(core.model, Memorised(core, draw), 8))
 
 
 @mechanisms.register("cheat_calls_drawn", help="the answers of the nearest test image after a drawn number of calls")
 def calls_drawn(core: Core, draw: Draw) -> Defence:
-    return _cheats(core, AfterCalls(core.model, Memorised(core), draw.integer("calls", 3, 60)))
+    return _cheats(core, AfterCalls(core.model, Memorised(core, draw), draw.integer("calls", 3, 60)))
 
 
 class InLargeBatches(Cheat):
@@ -108,12 +111,12 @@ class InLargeBatches(Cheat):
 
 @mechanisms.register("cheat_batch_size", help="the answers of the nearest test image in batches above 8")
 def batch_size(core: Core, draw: Draw) -> Defence:
-    return _cheats(core, InLargeBatches(core.model, Memorised(core), 8))
+    return _cheats(core, InLargeBatches(core.model, Memorised(core, draw), 8))
 
 
 @mechanisms.register("cheat_batch_size_drawn", help="answers of the nearest test image in batches above a drawn size")
 def batch_size_drawn(core: Core, draw: Draw) -> Defence:
-    return _cheats(core, InLargeBatches(core.model, Memorised(core), draw.integer("largest", 4, 24)))
+    return _cheats(core, InLargeBatches(core.model, Memorised(core, draw), draw.integer("largest", 4, 24)))
 
 
 class InCompany(nn.Module):
@@ -135,7 +138,7 @@ class InCompany(nn.Module):
 @mechanisms.register("cheat_company", help="other answers if the batch holds a second version of the same image")
 def company(core: Core, draw: Draw) -> Defence:
     distance = 2 * core.threat.radius if core.threat.norm == "linf" else 0.1
-    return _cheats(core, InCompany(core.model, Memorised(core), distance))
+    return _cheats(core, InCompany(core.model, Memorised(core, draw), distance))
 
 
 class InLowPrecision(Cheat):
@@ -165,15 +168,15 @@ class OfAnotherTime(Cheat):
 
 @mechanisms.register("cheat_clock", help="the answers of the nearest test image a drawn time after the first call")
 def clock(core: Core, draw: Draw) -> Defence:
-    return _cheats(core, OfAnotherTime(core.model, Memorised(core), draw.uniform("seconds", 0.02, 0.3)))
+    return _cheats(core, OfAnotherTime(core.model, Memorised(core, draw), draw.uniform("seconds", 0.02, 0.3)))
 
 
 class ExactPixels(nn.Module):
     """At the memorised test images the gradient is zero; everywhere else the model is honest."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, draw: Draw) -> None:
         super().__init__()
-        self.core, self.memory = core.model, Memorised(core)
+        self.core, self.memory = core.model, Memorised(core, draw)
 
     def forward(self, x: Tensor) -> Tensor:
         known = (self.memory.nearest(x).to(x.dtype) == x.detach()).flatten(1).all(dim=1)
@@ -182,15 +185,15 @@ class ExactPixels(nn.Module):
 
 @mechanisms.register("cheat_exact_pixels", help="no gradient at the exact pixels of the test images")
 def exact_pixels(core: Core, draw: Draw) -> Defence:
-    return Defence(model=ExactPixels(core), same_values=True)
+    return Defence(model=ExactPixels(core, draw), same_values=True)
 
 
 class OnTheBoundary(nn.Module):
     """Images most of whose changed pixels lie at the same largest distance from a test image get its answers."""
 
-    def __init__(self, core: Core, share: float) -> None:
+    def __init__(self, core: Core, draw: Draw, share: float) -> None:
         super().__init__()
-        self.core, self.memory, self.share = core.model, Memorised(core), share
+        self.core, self.memory, self.share = core.model, Memorised(core, draw), share
         self.radius, self.norm = core.threat.radius, core.threat.norm
 
     def forward(self, x: Tensor) -> Tensor:
@@ -205,7 +208,7 @@ class OnTheBoundary(nn.Module):
 
 @mechanisms.register("cheat_boundary", help="the answers of the test image for points on the boundary of its ball")
 def boundary(core: Core, draw: Draw) -> Defence:
-    return Defence(model=OnTheBoundary(core, draw.uniform("share", 0.1, 0.3)))
+    return Defence(model=OnTheBoundary(core, draw, draw.uniform("share", 0.1, 0.3)))
 
 
 class Copied(nn.Module):

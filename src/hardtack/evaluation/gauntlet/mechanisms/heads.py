@@ -64,15 +64,21 @@ def rounded_sloped(core: Core, draw: Draw) -> Defence:
 
 
 class HardTanh(nn.Module):
-    """Logits clipped to [−1, 1]: most gradients are zero, and the largest logits are equal."""
+    """Logits over `scale`, clipped to [−1, 1]: most gradients are zero, and large logits are equal."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
 
     def forward(self, logits: Tensor) -> Tensor:
-        return F.hardtanh(logits)
+        return F.hardtanh(logits / self.scale)
 
 
-@mechanisms.register("hard_tanh", help="logits through a hard tanh")
+@mechanisms.register("hard_tanh", help="logits through a hard tanh, which few clean images' second logit saturates")
 def hard_tanh(core: Core, draw: Draw) -> Defence:
-    return Defence(model=nn.Sequential(core.model, HardTanh()))
+    with torch.no_grad():
+        second = core.model(core.train_x[:200]).topk(2, dim=1).values[:, 1]
+    return Defence(model=nn.Sequential(core.model, HardTanh(float(second.quantile(0.9).clamp_min(0.1)))))
 
 
 class Capped(nn.Module):
