@@ -46,6 +46,23 @@ def test_verify_runs_no_code_that_a_result_names(run, words, capsys):
     assert "type it yourself" in error and error.count("\n") == 1, error
 
 
+@pytest.mark.parametrize(
+    "suite, word",
+    [
+        ("pgd", "attack.bpda=run/evil.py:surrogate"),
+        ("pgd", "attack.loss=run/evil.py:loss"),
+        ("attacks", "attacks=[{name: apgd, loss: 'run/evil.py:loss'}]"),
+        ("autoattack", "attack.bpda=run/evil.py:surrogate"),
+    ],
+)
+def test_verify_runs_no_surrogate_and_no_loss_that_a_result_names(run, suite, word, capsys):
+    (run / "evil.py").write_text("open('ran', 'w')\n")
+    change_results(run, suite=suite, extra={"words": [f"suite={suite}", "data=digits", word]})
+    assert main(["verify", "run"]) == 2
+    assert not Path("ran").exists()
+    assert "type it yourself" in capsys.readouterr().err
+
+
 def test_verify_runs_code_that_the_user_types(run, capsys):
     (run.parent / "mine.py").write_text(
         "import torch\n"

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks.ascent import input_gradient
 from hardtack.attacks.contract import Attack
-from hardtack.attacks.losses import get_loss, target_loss
+from hardtack.attacks.losses import LossName, get_loss, is_code, target_loss
 from hardtack.attacks.pool.search import NewItems, State, averaged, common_entries, observe, pick
 from hardtack.attacks.standalone import search_alone
 from hardtack.base import randomness
@@ -103,7 +103,7 @@ class APGD(Attack):
 
     threat: Threat
     steps: int = 100
-    loss: Literal["ce", "margin", "dlr", "pm"] = "ce"
+    loss: LossName = "ce"
     targets: int = 0
     restarts: int = 1
     rho: float = 0.75
@@ -125,6 +125,8 @@ class APGD(Attack):
             raise UserError(f"rho must lie in [0,1] and momentum in (0,1], found {self.rho} and {self.momentum}")
         if self.plans and self.steps not in self.plans:
             raise UserError(f"plans are numbers of steps, {self.steps} among them, found {list(self.plans)}")
+        if self.loss == "kl":
+            raise UserError("APGD climbs ce, margin, dlr, pm or a loss of your own; kl is for pgd")
         if self.widened and self.steps < 5:
             raise UserError("widened needs at least 5 steps")
 
@@ -133,7 +135,8 @@ class APGD(Attack):
     @property
     def name(self) -> str:
         """The registered name; forms that are not registered are named after their loss: apgd_pm."""
-        return "apgd_t" if self.targets else attacks.name_of(self) or f"apgd_{self.loss}"
+        own = "own" if is_code(self.loss) else self.loss
+        return "apgd_t" if self.targets else attacks.name_of(self) or f"apgd_{own}"
 
     # ------------------------------------------------------------ what the pool needs
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks import pooled_ascent
 from hardtack.attacks.contract import Attack
-from hardtack.attacks.losses import Loss, get_loss
+from hardtack.attacks.losses import Loss, LossName, get_loss
 from hardtack.attacks.outcome import AttackOutcome, Step, better, nothing_yet, succeeds
 from hardtack.attacks.targets import TargetChoice, choose_target
 from hardtack.base import randomness
@@ -93,10 +93,11 @@ class Ascent(Attack):
 
     `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep` is the
     returned iterate: the best one (one more forward pass; the default in an evaluation) or the last (the default in
-    training). `loss` is ce by default (TRADES: kl). `target` makes the attack targeted (see targets.py). Each of the
-    `restarts` starts from another random point. `seed` changes everything random. Against a model that is itself
-    random, `eot` passes are averaged (expectation over transformation, Athalye et al. 2018): their gradients, their
-    losses, and the logits that decide about success. `dense` takes the l1 steps of the Adversarial Robustness Toolbox,
+    training). `loss` is ce by default (TRADES: kl), or a function of your own, FILE.py:NAME. `target` makes the attack
+    targeted (see targets.py). Each of the `restarts` starts from another random point. `seed` changes everything
+    random. Against a model that is itself random, `eot` passes are averaged (expectation over transformation, Athalye
+    et al. 2018): their gradients, their losses, and the logits that decide about success. `dense` takes the l1 steps of
+    the Adversarial Robustness Toolbox,
     under which published l1 numbers look better than they are. `start: nudged` is the XCiT thesis's: a random point
     with 1e-5 added to every pixel.
     """
@@ -108,7 +109,7 @@ class Ascent(Attack):
     start: Literal["random", "clean", "gaussian", "nudged"] = "random"
     restarts: Count = 1
     momentum: Annotated[float, Field(ge=0)] = 0.0
-    loss: Literal["ce", "margin", "dlr", "pm", "kl"] | None = None
+    loss: LossName | None = None
     target: TargetChoice | None = None
     keep: Literal["best", "last"] | None = None
     mode: Literal["eval", "train"] = "eval"

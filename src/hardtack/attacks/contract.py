@@ -28,12 +28,14 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.losses import is_code
 from hardtack.attacks.outcome import AttackOutcome, nothing_yet
 from hardtack.attacks.pool.search import Cost, NewItems, PlannedAttempt, State
 from hardtack.attacks.preserve_state import Mode, preserve_state
 from hardtack.base.config import plain
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
+from hardtack.models.user_code import UserFunction
 from hardtack.threats import Threat
 
 
@@ -130,7 +132,7 @@ class Attack:
 
     def described(self) -> dict[str, Any]:
         """Name and settings as plain values, as they are stored with results and enter the evaluation's id."""
-        return plain(self)
+        return plain(self) | code_of_loss(self.loss)
 
     def shortened(self, steps: int) -> Self | None:
         """A short form that shows how many images survive the first few steps; None where the attack has no steps."""
@@ -141,6 +143,13 @@ class Attack:
         return dataclasses.replace(self, **{name: value for name, value in short.items() if name in mine})  # type: ignore[type-var]
 
     # ------------------------------------------------------------ what the pool needs
+
+    uses_logit_gradient: ClassVar[bool] = True
+    """Whether its only gradient is that of the logits, so that a gradient source (gradients.py) can replace it."""
+
+    has_gradient_source: ClassVar[bool] = False
+    """Whether its gradient is not the model's own (adaptive.py): it then searches on the model itself in fp32, whatever
+    the precision of the pool, and asks the model about images that it does not mean to return."""
 
     check_interval: ClassVar[int] = 1
     """The pool may check this attack's attempts so many times more rarely than others'."""
@@ -263,6 +272,11 @@ def as_attack(given: Any) -> Attack:
     if not callable(given):
         raise UserError(f"an attack is called as attack(model, x, y), but {type(given).__name__} cannot be called")
     return ForeignAttack(given)
+
+
+def code_of_loss(loss: str | None) -> dict[str, str]:
+    """The digest of a loss that stands in a user's file, for the record; nothing for any other loss."""
+    return {"loss_sha256": UserFunction.parse(str(loss), "loss").digest} if is_code(loss) else {}
 
 
 def settings_of(value: Any) -> dict[str, Any]:

@@ -86,17 +86,19 @@ class Smoothed(GradientSource):
 class Estimated(GradientSource):
     """See `estimated`."""
 
-    def __init__(self, model: nn.Module, *, sigma: float, samples: int, seed: int) -> None:
+    def __init__(self, model: nn.Module, *, sigma: float, samples: int, seed: int, grid: int | None = None) -> None:
         super().__init__(model)
         check_noise(sigma, samples)
         if samples % 2:
             raise UserError(f"a gradient is estimated from pairs of images: samples must be even, found {samples}")
-        self.sigma, self.samples, self.seed = sigma, samples, seed
+        if grid is not None and grid < 1:
+            raise UserError(f"grid must be at least 1, found {grid}")
+        self.sigma, self.samples, self.seed, self.grid = sigma, samples, seed, grid
         self.passes = (samples, 0)
 
     def pullback(self, x: Tensor, weights: Tensor) -> Tensor:
         total, squares, moved = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-        for noise in directions(x, self.seed, self.samples // 2):
+        for noise in directions(x, self.seed, self.samples // 2, grid=self.grid):
             ahead, behind = (x + self.sigma * noise).clamp(0, 1), (x - self.sigma * noise).clamp(0, 1)
             rise = ((self.model(ahead) - self.model(behind)) * weights).sum(dim=1) / (2 * self.sigma)
             total += noise * rise.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
@@ -153,12 +155,17 @@ def smoothed(model: nn.Module, sigma: float, samples: int = 16, seed: int = 0) -
     return Smoothed(model, sigma=sigma, samples=samples, seed=seed)
 
 
-def estimated(model: nn.Module, sigma: float, samples: int = 64, seed: int = 0) -> Estimated:
+def estimated(
+    model: nn.Module, sigma: float, samples: int = 64, seed: int = 0, *, grid: int | None = None
+) -> Estimated:
     """The gradient by natural evolution strategies (Ilyas et al. 2018): the model is asked for values only.
 
     `samples` forward passes for each backward pass of the attack: half as many random directions, each in both senses.
+    The squared cosine of estimate and gradient is about m / (m + d) with m directions in d dimensions. With `grid` the
+    directions are constant on the tiles of a grid of so many tiles a side (Ilyas et al. 2019), so that d is small: the
+    estimate is then the gradient summed over each tile.
     """
-    return Estimated(model, sigma=sigma, samples=samples, seed=seed)
+    return Estimated(model, sigma=sigma, samples=samples, seed=seed, grid=grid)
 
 
 def through(model: nn.Module, surrogate: Callable[[Tensor], Tensor]) -> Through:
@@ -193,11 +200,16 @@ def noise_keys(x: Tensor, seed: int) -> Tensor:
     return randomness.make_keys((words * weights).sum(dim=1), seed)
 
 
-def directions(x: Tensor, seed: int, count: int) -> Iterator[Tensor]:
-    """So many standard normal tensors of the shape of `x`, a function of each image and the seed."""
-    keys, shape = noise_keys(x, seed), tuple(x.shape[1:])
+def directions(x: Tensor, seed: int, count: int, *, grid: int | None = None) -> Iterator[Tensor]:
+    """So many standard normal tensors of the shape of `x`, a function of each image and the seed.
+
+    `grid`: all pixels of a tile of a grid×grid image have the same value.
+    """
+    keys, (channels, *sides) = noise_keys(x, seed), tuple(x.shape[1:])
+    coarse = tuple(sides if grid is None else [min(grid, side) for side in sides])
     for number in range(count):
-        yield randomness.normal(keys, shape, _STREAM + number).to(x.dtype)
+        noise = randomness.normal(keys, (channels, *coarse), _STREAM + number).to(x.dtype)
+        yield noise if coarse == tuple(sides) else nn.functional.interpolate(noise, size=tuple(sides), mode="nearest")
 
 
 def antithetic_noise(x: Tensor, seed: int, count: int) -> Iterator[Tensor]:
@@ -210,6 +222,8 @@ def antithetic_noise(x: Tensor, seed: int, count: int) -> Iterator[Tensor]:
 
 def gradient_at(function: Callable[[Tensor], Tensor], x: Tensor, weights: Tensor, *, name: str = "the model") -> Tensor:
     """The gradient of (weights · function(x)) at `x`; 0 where the function cuts the path to its input."""
+    if isinstance(function, GradientSource):  # its values are not needed
+        return function.pullback(x, weights)
     with torch.enable_grad():
         image = x.detach().requires_grad_()
         logits = function(image)

@@ -2,17 +2,27 @@
 
 Each takes logits N×C and labels N and returns N values in fp32. `kl` needs the clean logits as its reference.
 A targeted attack climbs the negated loss of the target class.
+
+A loss of one's own is a function of (logits, labels) that returns one value per image. It is named by its file,
+`attack.loss=mine.py:my_loss`, or registered in a file that is run by `--import`:
+
+    @losses.register("my_loss", help="one line")
+    def my_loss(logits, y): ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from pydantic import AfterValidator
 from torch import Tensor
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.registry import losses
+from hardtack.models.user_code import UserFunction
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -61,10 +71,49 @@ LOSSES: dict[str, Loss] = {
 
 
 def get_loss(name: str) -> Loss:
-    if name not in LOSSES:
-        hint = did_you_mean(name, LOSSES) or f"; known: {', '.join(LOSSES)}"
-        raise UserError(f"there is no attack loss '{name}'{hint}")
-    return LOSSES[name]
+    """A loss by its name, or a user's own by its file: `mine.py:my_loss`."""
+    if name in LOSSES:
+        return LOSSES[name]
+    if is_code(name):
+        return _own_loss(name, UserFunction.parse(name, "attack.loss").load())
+    if name in losses:
+        return _own_loss(name, losses.get(name).make)
+    known = [*LOSSES, *losses.names()]
+    hint = did_you_mean(name, known) or f"; known: {', '.join(known)}, or a function of your own: FILE.py:NAME"
+    raise UserError(f"there is no attack loss '{name}'{hint}")
+
+
+def is_code(name: str | None) -> bool:
+    """Whether a loss is named by its file."""
+    return name is not None and ".py:" in name
+
+
+def _own_loss(name: str, function: Callable[..., Tensor]) -> Loss:
+    """A user's function of (logits, labels), checked."""
+
+    def loss(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
+        value = function(logits, y)
+        if not isinstance(value, Tensor) or value.shape != y.shape:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+            raise UserError(
+                f"the loss {name} must return one value per image, shape {tuple(y.shape)}, found {found} "
+                "(cross_entropy needs reduction='none')"
+            )
+        return value
+
+    return loss
+
+
+def _known(name: str) -> str:
+    if is_code(name):
+        UserFunction.parse(name, "loss")  # a file that does not exist is refused now; it is run when it is needed
+    else:
+        get_loss(name)
+    return name
+
+
+LossName = Annotated[str, AfterValidator(_known)]
+"""The name of a loss, in the settings of an attack."""
 
 
 # ---------------------------------------------------------------- towards a target
@@ -98,5 +147,11 @@ TARGET_LOSSES: dict[str, TargetLoss] = {
 
 
 def target_loss(name: str) -> TargetLoss:
-    """The loss that rises as the target class gains on the label, by the name of its untargeted sibling."""
-    return TARGET_LOSSES[name]
+    """The loss that rises as the target class gains on the label, by the name of its untargeted sibling.
+
+    For a loss without a form of its own here it is the negated loss of the target class.
+    """
+    if name in TARGET_LOSSES:
+        return TARGET_LOSSES[name]
+    loss = get_loss(name)
+    return lambda logits, y, target: -loss(logits, target, None)

@@ -58,6 +58,8 @@ class Occlusion(Attack):
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
+    uses_logit_gradient = False
+
     def __post_init__(self) -> None:
         check(self)
         for name, count in (("tries", self.tries), ("patches", self.patches), ("patch_size", self.patch_size)):

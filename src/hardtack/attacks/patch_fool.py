@@ -71,6 +71,8 @@ class PatchFool(Attack):
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
+    uses_logit_gradient = False
+
     def __post_init__(self) -> None:
         check(self)
         for name in ("patches", "patch_size", "pixels", "steps", "decay_every"):

@@ -55,6 +55,8 @@ class Square(Attack):
     reach: bool = False
     seed: int = 0
 
+    uses_logit_gradient = False
+
     def __post_init__(self) -> None:
         check(self)
         if self.steps < 1 or self.restarts < 1:

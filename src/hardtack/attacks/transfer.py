@@ -93,6 +93,8 @@ class Transfer(Attack):
     seed: int = 0
     weights: tuple[str, ...] = ()
 
+    uses_logit_gradient = False
+
     def __post_init__(self) -> None:
         check(self)
         given = self.source if isinstance(self.source, list | tuple) else (self.source,)

@@ -23,7 +23,7 @@ from hardtack.base.limits import shorten
 
 # settings whose value is a file or a folder, by the last part of their key
 PATH_KEYS = frozenset(
-    {"root", "files", "frost", "weights", "source", "output", "others", "bpda", "surrogate", "transfer", "folders"}
+    {"root", "files", "frost", "weights", "source", "output", "others", "surrogate", "transfer", "folders"}
 )
 RUN_FILES = ("results.jsonl", "metrics.jsonl", "checkpoints")
 LONGEST_TEXT = 1000  # characters of one stored setting

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import as_attack, preserve_state
-from hardtack.base.config import choose, parse_words
+from hardtack.attacks import preserve_state
+from hardtack.attacks.adaptive import choose_attack
+from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError
-from hardtack.base.registry import attacks
 from hardtack.evaluation.evaluation import Evaluation, eight_bits
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.sanity import check_inputs, check_logits
@@ -31,12 +31,18 @@ FIRST = "adversarial"
 def attack(
     model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any
 ) -> Tensor:
-    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`."""
+    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`.
+
+    The settings are those of the attack and, for any attack by gradients, `smooth`, `nes`, `bpda`, `transfer` and `eot`
+    (attacks/adaptive.py), which say where its gradient comes from.
+    """
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
     with preserve_state(model), torch.no_grad():
         check_logits(model(x[:8]).float(), y[:8])
     target = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
-    return as_attack(choose(attacks, {"name": name, **settings}))(model, x, y, keys=keys, **target)
+    chosen = choose_attack({"name": name, **settings})
+    chosen, _ = chosen.settle(model, x[:8]) if chosen.has_gradient_source else (chosen, "")
+    return chosen(model, x, y, keys=keys, **target)
 
 
 class Crafted(NamedTuple):

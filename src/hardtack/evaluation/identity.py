@@ -71,7 +71,7 @@ def identify(
         name, description, classes = "tensors", f"{len(data[1])} images given as tensors", ()
     else:
         name, description, classes = f"{data.name}/{data.split}", data.description, tuple(data.classes)
-    own_settings = dataclasses.asdict(suite)
+    own_settings, votes = dataclasses.asdict(suite), suite.votes(config)
     facts = {
         "data": name, "data_description": description, "suite": config.suite,
         "attacks": [[str(t.threat), t.words, t.details, *map(str, t.radii)] for t in trials],
@@ -79,6 +79,7 @@ def identify(
         "version": hardtack.__version__,
         **({"views": [view.identity() for view in views]} if views else {}),
         **({"suite_settings": own_settings} if own_settings else {}),
+        **({"votes": votes} if votes > 1 and config.version != "rand" else {}),
         **(contents(model, data) if kept else {}),
     }  # fmt: skip
     return Identity(

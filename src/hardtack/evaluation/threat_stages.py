@@ -12,9 +12,10 @@ from fractions import Fraction
 from typing import Any
 
 from hardtack.attacks import Ascent
+from hardtack.attacks.adaptive import KEYS, AdaptiveAttack, GradientConfig, adapted, split_settings
 from hardtack.attacks.autoattack import Stage
-from hardtack.attacks.contract import settings_of, unusual_settings
-from hardtack.base.config import choose
+from hardtack.attacks.contract import as_attack, settings_of, unusual_settings
+from hardtack.base.config import build, choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.evaluation.settings import EvaluationConfig
@@ -45,13 +46,15 @@ class ThreatStages:
             return self.title
         attack, name = self.stages[0].attack, self.stages[0].name
         settings: dict[str, Any] = attack.settings()
+        inner = attack.attack if isinstance(attack, AdaptiveAttack) else attack
         keys = ("steps", "restarts", "loss", "momentum", "target", "targets")
         shown: dict[str, Any] = {key: settings[key] for key in keys if key in settings}
-        if isinstance(attack, Ascent):
-            shown["loss"] = attack.loss or "ce"
-        shown |= {key: value for key, value in unusual_settings(attack).items() if key not in shown}
+        if isinstance(inner, Ascent):
+            shown["loss"] = inner.loss or "ce"
+        shown |= {key: value for key, value in unusual_settings(inner).items() if key not in shown}
         kept = [f"{key}={value}" for key, value in shown.items() if value or key in ("steps", "restarts")]
-        return " ".join([name, *kept])
+        source = [attack.gradients.words()] if isinstance(attack, AdaptiveAttack) else []
+        return " ".join([name, *kept, *source])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -99,13 +102,45 @@ def make_attack(settings: Any, threat: Threat | None, seed: int) -> Any:
         return settings
     settings = {"name": "pgd", **({"name": settings} if isinstance(settings, str) else settings)}
     entry = attacks.get(settings["name"])
+    settings, gradients = split_settings(settings, entry.make)
     if threat is not None or not _has_threat(entry.make):
         settings = {"threat": threat or DEFAULT_THREAT, **settings}
     if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
         settings = {"steps": 20, **settings}
     attack = choose(attacks, settings, path="attack")
     takes_seed = "seed" not in settings and "seed" in settings_of(attack)
-    return dataclasses.replace(attack, seed=seed) if takes_seed else attack
+    attack = dataclasses.replace(attack, seed=seed) if takes_seed else attack
+    return attack if gradients == GradientConfig() else adapted(as_attack(attack), gradients)
+
+
+def common_gradients(config: EvaluationConfig) -> GradientConfig:
+    """Where the attacks of a list take their gradients from, for a suite whose attacks `attack.…` does not name."""
+    settings = config.attack
+    if not isinstance(settings, Mapping):
+        raise UserError(f"suite={config.suite} has its own attacks; attack={settings} is a setting of suite=pgd")
+    for key in settings:
+        if key not in KEYS:
+            known = ", ".join(f"attack.{name}" for name in KEYS)
+            raise UserError(
+                f"'attack.{key}' is a setting of suite=pgd; suite={config.suite} takes {known}, which hold for all of "
+                "its attacks"
+            )
+    return build(GradientConfig, settings, path="attack")
+
+
+def adapted_stages(stages: Sequence[Stage], gradients: GradientConfig) -> tuple[Stage, ...]:
+    """The stages with these gradients, where they use any."""
+    if gradients.replaces and not any(stage.attack.uses_logit_gradient for stage in stages):
+        adapted(stages[0].attack, gradients)  # raises, because it would change nothing
+    return tuple(dataclasses.replace(stage, attack=adapted(stage.attack, gradients, strict=False)) for stage in stages)
+
+
+def eot_votes(config: EvaluationConfig) -> int:
+    """Passes that decide one prediction of a random model: as many as the attack averages (`attack.eot`)."""
+    eot = (
+        config.attack.get("eot", 1) if isinstance(config.attack, Mapping) else settings_of(config.attack).get("eot", 1)
+    )
+    return eot if isinstance(eot, int) and eot > 1 else 1
 
 
 def require_threat(attack: Any, threat: Threat) -> Any:

@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from hardtack.base.annotations import WrittenAsText
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.models.files import sha256
 
@@ -136,3 +138,53 @@ def telling(what: str, file: Path | None) -> Iterator[None]:
         if "relative import" in reason:
             hint = "; import modules of its folder by their bare names, or give the package: model=package.module:NAME"
         raise UserError(f"{what}{at}: {type(error).__name__}: {reason}{hint}; --debug shows all of it") from error
+
+
+# ---------------------------------------------------------------- one name of a file
+
+
+@dataclass(frozen=True)
+class UserFunction(WrittenAsText):
+    """A function, class or module of a user's file that a setting names: `FILE.py:NAME`. Loading it runs the file."""
+
+    file: Path
+    name: str
+
+    @classmethod
+    def parse(cls, text: str, setting: str = "") -> UserFunction:
+        """From `FILE.py:NAME`; `setting` is named in messages. The file must exist; it is not run yet."""
+        path, colon, name = text.rpartition(":")
+        if not colon or not path.endswith(".py") or not name.isidentifier():
+            raise UserError(f"'{setting}' takes FILE.py:NAME, a name in a Python file of yours, found '{text}'")
+        file = Path(path).expanduser().resolve()
+        if not file.is_file():
+            beside = [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
+            raise UserError(f"'{setting}': there is no file {path}{did_you_mean(file.name, beside)}")
+        return cls(file, name)
+
+    def __str__(self) -> str:
+        """Without the folder, as results mention it."""
+        return f"{self.file.name}:{self.name}"
+
+    def load(self) -> Any:
+        """What the name stands for in the file."""
+        module = run_file(self.file).module
+        target = vars(module).get(self.name)
+        if not callable(target):
+            own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            if target is not None:
+                raise UserError(f"{self} is a {type(target).__name__}, not a function, class or module")
+            hint = did_you_mean(self.name, own) or f"; it has: {', '.join(own) or 'none'}"
+            raise UserError(f"{self.file} has no function '{self.name}'{hint}")
+        return target
+
+    def call(self, *arguments: Any) -> Any:
+        """Call it; whatever it raises becomes one line that says where."""
+        code, target = run_file(self.file), self.load()
+        with code.beside(), telling(f"{self} failed", self.file):
+            return target(*arguments)
+
+    @property
+    def digest(self) -> str:
+        """Of the file and of the modules beside it that it imports."""
+        return run_file(self.file).digest

@@ -137,7 +137,8 @@ def test_a_model_that_answers_otherwise_with_gradients_enabled_is_asked_without(
 @every_source
 def test_no_query_leaves_the_pixels_range(make):
     model, x = Quadratic(), points().round()
-    gradient_at(make(model), x, cotangent())
+    image = x.clone().requires_grad_()
+    make(model)(image).backward(cotangent(), inputs=[image])
     assert len(model.seen) > 0
     assert all(seen.min() >= 0 and seen.max() <= 1 for seen in model.seen)
 
@@ -206,6 +207,27 @@ def test_the_estimate_approaches_the_gradient_as_its_variance_says():
         found = gradient_at(estimated(model, 0.02, samples=2 * pairs), x, weights).flatten(1)
         cosine = torch.cosine_similarity(found, model.gradient(x, weights).flatten(1))
         assert abs(float((cosine**2).mean()) - pairs / (pairs + PIXELS + 1)) < 0.05
+
+
+def test_the_estimate_on_a_grid_is_the_gradient_summed_over_each_tile():
+    linear, weights = Linear(), torch.tensor([[1.0, -1.0]])
+    x = points(1, dtype=torch.float32)
+    truth = gradient_at(linear, x, weights)
+    found = gradient_at(estimated(linear, 0.02, samples=20_000, grid=2), x, weights)
+    for channel in range(3):
+        for rows, columns in ((slice(0, 2), slice(0, 3)), (slice(2, 4), slice(3, 5))):
+            tile = found[0, channel, rows, columns]
+            assert tile.std() < 1e-3 * tile.abs().max()
+            assert abs(float(tile.mean() - truth[0, channel, rows, columns].sum())) < 0.15
+
+
+@every_source
+def test_a_backward_pass_through_the_source_is_its_pullback(make):
+    model, x, weights = Quadratic(), points(), cotangent()
+    image = x.clone().requires_grad_()
+    torch.random.manual_seed(0)
+    make(model)(image).backward(weights, inputs=[image])
+    assert image.grad.any() and torch.equal(image.grad, gradient_at(make(model), x, weights))
 
 
 def test_the_gradient_through_a_surrogate_is_the_surrogates_at_the_models_values():
@@ -380,11 +402,13 @@ def test_settings_and_surrogates_that_do_not_fit_are_refused():
             make(model, 0.1, samples=0)
     with pytest.raises(UserError, match="samples must be even, found 3"):
         estimated(model, 0.1, samples=3)
+    with pytest.raises(UserError, match="grid must be at least 1, found 0"):
+        estimated(model, 0.1, grid=0)
     with pytest.raises(UserError, match="must be at least 1, found 0"):
         averaged(model, 0)
     x, weights = points(dtype=torch.float32), torch.ones(3, 2)
     with pytest.raises(UserError, match=r"the surrogate must return logits of shape \(3, 2\), found shape \(3, 5\)"):
-        gradient_at(through(model, Linear(5)), x, weights)
+        through(model, Linear(5))(x.requires_grad_()).sum().backward()
     with pytest.raises(UserError, match=r"the surrogate must return logits of shape .*, found str"):
         gradient_at(through(model, lambda x: "logits"), x, weights)
 

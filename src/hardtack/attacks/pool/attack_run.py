@@ -58,18 +58,22 @@ class AttackRun:
     def run(self, model: nn.Module, pool: Pool, verifier: Verifier, tell: Tell | None = None) -> None:
         """Run the remaining stages. `model` is the real one; the pool has its own copy."""
         finer: Pool | None = None
+        exact: Pool | None = None
         for number in range(self.first, len(self.stages)):
             stage, began = self.stages[number], time.monotonic()
             rows = self._rows(stage)
             if stage.fine and pool.coarse == "fp32":  # everything was searched in fp32 already
                 rows = rows[:0]
             if len(rows) and stage.attack.threat.eps > 0:
+                chosen = pool
+                if stage.attack.has_gradient_source:
+                    chosen = exact = exact or pool.exact(model)
+                elif stage.fine and stage.attack.pooled:
+                    chosen = finer = finer or pool.finer(model, self.table.inputs.x[:8])
                 if stage.attack.pooled:
-                    if stage.fine and finer is None:
-                        finer = pool.finer(model, self.table.inputs.x[:8])
-                    self._run_pooled(number, rows, finer if finer and stage.fine else pool, verifier, tell)
+                    self._run_pooled(number, rows, chosen, verifier, tell)
                 else:
-                    self._run_batches(number, rows, model, pool, verifier)
+                    self._run_batches(number, rows, model, chosen, verifier)
             self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + time.monotonic() - began
             self.kept = None
             if tell is not None:
@@ -124,7 +128,8 @@ class AttackRun:
             inputs = table.inputs.of(part)
             try:
                 seen = _Misclassified(inputs, attack.threat)
-                with counted(model, seen) as spent, pool.runtime.arithmetic(pool.precision):
+                looked_at = None if attack.has_gradient_source else seen
+                with counted(model, looked_at) as spent, pool.runtime.arithmetic(pool.precision):
                     given = {} if inputs.target is None else {"target": inputs.target}
                     found = attack.search(model, inputs.x, inputs.y, keys=inputs.keys, verdict=True, **given)
             except torch.OutOfMemoryError:

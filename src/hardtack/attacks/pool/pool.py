@@ -92,6 +92,12 @@ class Pool:
             self, model=copy, precision=precision, coarse=wanted, compile_after_s=None, spent=Cost(), slot_passes=0
         )
 
+    def exact(self, model: nn.Module) -> Pool:
+        """A pool that searches on the model itself, in fp32."""
+        return dataclasses.replace(
+            self, model=model, precision="fp32", coarse="fp32", compile_after_s=None, spent=Cost(), slot_passes=0
+        )
+
     def halve(self) -> None:
         """Use half as many slots, because memory has run out."""
         if self.batch_size == 1:

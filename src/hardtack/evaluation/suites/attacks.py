@@ -7,7 +7,14 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import suites
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Suite
-from hardtack.evaluation.threat_stages import ThreatStages, all_threats, make_attack, require_threat
+from hardtack.evaluation.threat_stages import (
+    ThreatStages,
+    adapted_stages,
+    all_threats,
+    common_gradients,
+    make_attack,
+    require_threat,
+)
 
 
 @suites.register(
@@ -16,16 +23,16 @@ from hardtack.evaluation.threat_stages import ThreatStages, all_threats, make_at
 class AttacksSuite(Suite):
     """Several attacks one after the other."""
 
-    takes = ("threat", "attacks", "union")
+    takes = ("threat", "attacks", "union", "attack")
     attacks = True
 
     def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
         if not config.attacks:
             raise UserError("suite=attacks needs a list: attacks=[apgd_ce,square] (hardtack list attacks shows them)")
-        sequences = []
+        sequences, gradients = [], common_gradients(config)
         for threat in all_threats(config):
             attacks = [require_threat(make_attack(settings, threat, seed), threat) for settings in config.attacks]
-            stages = tuple(Stage(attack) for attack in attacks)
-            title = "+".join(stage.name for stage in stages)
+            stages = adapted_stages([Stage(attack) for attack in attacks], gradients)
+            title = " ".join(["+".join(stage.name for stage in stages), *gradients.words().split()])
             sequences.append(ThreatStages(threat=threat, stages=stages, title=title))
         return sequences

@@ -7,7 +7,7 @@ from hardtack.base.registry import suites
 from hardtack.base.runtime import Precision, Runtime
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Suite
-from hardtack.evaluation.threat_stages import ThreatStages, all_threats
+from hardtack.evaluation.threat_stages import ThreatStages, adapted_stages, all_threats, common_gradients
 
 _GREY_LEVEL = 1 / 255
 
@@ -19,21 +19,27 @@ _GREY_LEVEL = 1 / 255
 class AutoAttackSuite(Suite):
     """The attacks of AutoAttack, one after the other, at every threat."""
 
-    takes = ("threat", "tier", "version", "union")
+    takes = ("threat", "tier", "version", "union", "attack")
     attacks = True
 
     def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
-        title = f"autoattack {config.version} tier={config.tier}"
+        gradients = common_gradients(config)
+        title = " ".join([f"autoattack {config.version} tier={config.tier}", *gradients.words().split()])
+        protocol = (("version", config.version), ("tier", config.tier))
+        own = (("gradients", gradients.words()),) if gradients.words() else ()
+        stages = {
+            threat: autoattack(threat, version=config.version, tier=config.tier, seed=seed)
+            for threat in all_threats(config)
+        }
         return [
             ThreatStages(
-                threat=threat, title=title, protocol=(("version", config.version), ("tier", config.tier)),
-                stages=tuple(autoattack(threat, version=config.version, tier=config.tier, seed=seed)),
+                threat=threat, title=title, protocol=(*protocol, *own), stages=adapted_stages(stages[threat], gradients)
             )
-            for threat in all_threats(config)
-        ]  # fmt: skip
+            for threat in stages
+        ]
 
     def votes(self, config: EvaluationConfig) -> int:
-        return EOT if config.version == "rand" else 1
+        return EOT if config.version == "rand" else super().votes(config)
 
     def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
         """fp32 in the exact tier and on a CPU, unless the runtime names a precision.

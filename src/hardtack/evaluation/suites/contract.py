@@ -26,7 +26,7 @@ from hardtack.base.runtime import Precision, Runtime
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.scores import accuracy
 from hardtack.evaluation.settings import EvaluationConfig
-from hardtack.evaluation.threat_stages import ThreatStages, all_threats
+from hardtack.evaluation.threat_stages import ThreatStages, all_threats, eot_votes
 from hardtack.evaluation.views import View
 from hardtack.results import Result, bootstrap, wilson
 from hardtack.threats import Threat
@@ -117,8 +117,8 @@ class Suite:
         return all_threats(config)[0]
 
     def votes(self, config: EvaluationConfig) -> int:
-        """How many passes of a randomised model decide one prediction."""
-        return 1
+        """How many passes of a randomised model decide one prediction: as many as the attack averages."""
+        return eot_votes(config) if "attack" in self.takes else 1
 
     def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
         """What attacks compute in (`pixels`: values in one image). Verdicts are always confirmed in fp32."""
