@@ -223,7 +223,8 @@ def antithetic_noise(x: Tensor, seed: int, count: int) -> Iterator[Tensor]:
 def gradient_at(function: Callable[[Tensor], Tensor], x: Tensor, weights: Tensor, *, name: str = "the model") -> Tensor:
     """The gradient of (weights · function(x)) at `x`; 0 where the function cuts the path to its input."""
     if isinstance(function, GradientSource):  # its values are not needed
-        return function.pullback(x, weights)
+        with torch.no_grad():
+            return function.pullback(x.detach(), weights)
     with torch.enable_grad():
         image = x.detach().requires_grad_()
         logits = function(image)

@@ -13,7 +13,13 @@ from hardtack.base.config import build, flat, nested, plain
 from hardtack.base.runtime import Runtime
 from hardtack.data.paths import find_path
 from hardtack.evaluation.evaluation import Evaluation
-from hardtack.evaluation.settings import EvaluationConfig, check_taken, gather_suite_settings, not_taken
+from hardtack.evaluation.settings import (
+    EvaluationConfig,
+    attack_settings,
+    check_taken,
+    gather_suite_settings,
+    not_taken,
+)
 from hardtack.evaluation.suite import evaluate
 from hardtack.evaluation.suites import make_suite
 from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
@@ -33,6 +39,8 @@ class EvaluationJob(TargetConfig, EvaluationConfig):
         configs = []
         for suite in suites:
             taken = {name: value for name, value in shared.items() if name not in not_taken(suite)}
+            if "attack" in taken:
+                taken["attack"] = attack_settings(suite, taken["attack"], suites)
             own = {suite: taken["suite_settings"][suite]} if suite in taken["suite_settings"] else {}
             configs.append(build(EvaluationConfig, {**taken, "suite": suite, "suite_settings": own}))
         check_taken(self, suites)
@@ -77,6 +85,11 @@ def evaluate_target(
 def _words(values: Mapping[str, Any], config: EvaluationConfig) -> tuple[str, ...]:
     """The settings of one suite, as they would be typed to repeat the evaluation."""
     taken = {name: value for name, value in plain(values).items() if name not in not_taken(config.suite)}
+    if "attack" in taken and isinstance(config.attack, Mapping):  # of several suites each has its part
+        typed = taken.pop("attack")
+        typed = {"name": typed} if isinstance(typed, str) else typed
+        part = {key: value for key, value in typed.items() if key in config.attack}
+        taken |= {"attack": part["name"] if list(part) == ["name"] else part} if part else {}
     settings = {**flat(taken), "suite": config.suite}
     suite = make_suite(config)
     settings |= {"threat": str(suite.threat(config))} if suite.attacks else {}

@@ -26,7 +26,8 @@ class EvaluationConfig:
 
     threat         norm and radius (None: linf:8/255, or what an attack that has one of its own is made for)
     tier, version  of autoattack: exact, verified, fast or max; standard, plus or rand
-    attack         the attack of pgd, sweep and curve: its name, its settings, or in Python the attack itself
+    attack         the attack of pgd, sweep and curve: its name, its settings, or in Python the attack itself; of
+                   autoattack and attacks: where their gradients come from (attack.smooth, attack.bpda …)
     attacks        the attacks of suite=attacks, one after the other
     union          further threats; the last result is then the worst case over all of them
     sweep          radii of sweep and curve, in multiples of the threat's eps
@@ -87,6 +88,15 @@ def suite_class(name: str) -> Any:
 def not_taken(suite: str) -> set[str]:
     """The settings that a suite does not use."""
     return set(_OF_SOME) - set(suite_class(suite).takes)
+
+
+def attack_settings(suite: str, attack: Any, names: Sequence[str]) -> Any:
+    """The part of `attack.…` that a suite takes, where another of the suites `names` takes the rest."""
+    keys = suite_class(suite).attack_keys
+    takers = [name for name in names if "attack" in suite_class(name).takes and suite_class(name).attack_keys is None]
+    if keys is None or not takers:
+        return attack
+    return {key: value for key, value in attack.items() if key in keys} if isinstance(attack, Mapping) else {}
 
 
 def check_taken(config: EvaluationConfig, names: Sequence[str]) -> None:

@@ -213,12 +213,12 @@ def test_the_estimate_on_a_grid_is_the_gradient_summed_over_each_tile():
     linear, weights = Linear(), torch.tensor([[1.0, -1.0]])
     x = points(1, dtype=torch.float32)
     truth = gradient_at(linear, x, weights)
-    found = gradient_at(estimated(linear, 0.02, samples=20_000, grid=2), x, weights)
+    found = gradient_at(estimated(linear, 0.02, samples=6000, grid=2), x, weights)
     for channel in range(3):
         for rows, columns in ((slice(0, 2), slice(0, 3)), (slice(2, 4), slice(3, 5))):
             tile = found[0, channel, rows, columns]
             assert tile.std() < 1e-3 * tile.abs().max()
-            assert abs(float(tile.mean() - truth[0, channel, rows, columns].sum())) < 0.15
+            assert abs(float(tile.mean() - truth[0, channel, rows, columns].sum())) < 0.25
 
 
 @every_source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hardtack.attacks.adaptive import KEYS
 from hardtack.attacks.autoattack import Stage
 from hardtack.base.errors import UserError
 from hardtack.base.registry import suites
@@ -24,6 +25,7 @@ class AttacksSuite(Suite):
     """Several attacks one after the other."""
 
     takes = ("threat", "attacks", "union", "attack")
+    attack_keys = KEYS
     attacks = True
 
     def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hardtack.attacks.adaptive import KEYS
 from hardtack.attacks.autoattack import EOT, autoattack
 from hardtack.base.registry import suites
 from hardtack.base.runtime import Precision, Runtime
@@ -20,6 +21,7 @@ class AutoAttackSuite(Suite):
     """The attacks of AutoAttack, one after the other, at every threat."""
 
     takes = ("threat", "tier", "version", "union", "attack")
+    attack_keys = KEYS
     attacks = True
 
     def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:

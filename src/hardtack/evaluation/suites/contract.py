@@ -83,6 +83,7 @@ class Suite:
     """What an evaluation measures. Its dataclass fields are settings of its own, typed as NAME.key=value.
 
     takes                 the settings of EvaluationConfig that this suite uses, besides those that all suites use
+    attack_keys           the settings `attack.…` that it takes; None: all of them
     attacks               whether it attacks images, and so has a threat
     curve                 whether its results belong to many radii and are drawn as a curve
     accepts_all_settings  whether settings of other suites are ignored instead of refused
@@ -90,6 +91,7 @@ class Suite:
     """
 
     takes: ClassVar[tuple[str, ...]] = ()
+    attack_keys: ClassVar[tuple[str, ...] | None] = None
     attacks: ClassVar[bool] = False
     curve: ClassVar[bool] = False
     accepts_all_settings: ClassVar[bool] = False
