@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import math
@@ -16,6 +17,7 @@ from torch import nn
 import hardtack
 from hardtack.analysis.analysis import Analysis, AnalysisContext, Arrays, Conclusion, Data, RowWork, choose_images
 from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
 from hardtack.base.config import choose, plain
 from hardtack.base.errors import UserError
 from hardtack.base.progress import Meter
@@ -36,7 +38,7 @@ from hardtack.engine import (
 )
 from hardtack.evaluation.identity import contents
 from hardtack.evaluation.provenance import Provenance, device_name, versions
-from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs
+from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, flag
 from hardtack.models.dtypes import names_dtypes
 from hardtack.results import (
     ANALYSIS,
@@ -80,9 +82,11 @@ def analyze(
     home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        with preserve_state(model), runtime.arithmetic("fp32"):
+        guarded = guard_input(model) if analysis.asks_model else contextlib.nullcontext(InputGuard())
+        with preserve_state(model), runtime.arithmetic("fp32"), guarded as guard:
             context = AnalysisContext(model=model, data=data, runtime=runtime, name=provenance.model)
             job = AnalysisJob(analysis, context, folder=folder, provenance=provenance)
+            job.guard = guard
             executor = choose_executor(runtime, shared=folder is not None)
             finding: Finding = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
@@ -92,6 +96,8 @@ def analyze(
 
 class AnalysisJob(Job):
     """An analysis as a job of the engine: its rows are those of the analysis' work."""
+
+    guard = InputGuard()  # replaced while the model is called
 
     def __init__(
         self, analysis: Analysis, context: AnalysisContext, *, folder: str | Path | None, provenance: Provenance
@@ -113,6 +119,7 @@ class AnalysisJob(Job):
 
     def begin(self) -> None:
         flags = _check_answers(self.whole) if self.analysis.asks_model else []
+        flags += [flag("red", "changes_input", CHANGES_INPUT)] if self.guard.changed else []
         self.provenance = dataclasses.replace(self.provenance, flags=(*self.provenance.flags, *flags))
         self.work: RowWork = self.analysis.begin(self.context)
         self.total = self.work.length

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.losses import is_code
 from hardtack.attacks.outcome import AttackOutcome, nothing_yet
 from hardtack.attacks.pool.search import Cost, NewItems, PlannedAttempt, State
@@ -81,7 +82,7 @@ class Attack:
         self, model: nn.Module, x: Tensor, y: Tensor, *, keys: Tensor | None = None, target: Tensor | None = None
     ) -> AttackOutcome:
         """The adversarial images, and what the search observed."""
-        with preserve_state(model, mode=self.mode):
+        with preserve_state(model, mode=self.mode), guard_input(model):
             # copies, because tensors made in inference mode cannot take part in a gradient
             target = None if target is None else target.clone()
             return self.search(model, x.detach().clone(), y.clone(), keys=keys, target=target, verdict=True)

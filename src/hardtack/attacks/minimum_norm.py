@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks.ascent import input_gradient
 from hardtack.attacks.contract import Attack
+from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.losses import margin
 from hardtack.attacks.outcome import AttackOutcome, Step, nothing_yet, succeeds
 from hardtack.attacks.preserve_state import preserve_state
@@ -149,7 +150,7 @@ class MinimumNorm(Attack):
 
         The distance is inf where none was found, and 0 where the clean image is misclassified.
         """
-        with preserve_state(model, mode=self.mode):
+        with preserve_state(model, mode=self.mode), guard_input(model):
             goal, sign = aim(model, x, y, keys, self.seed, None if target is None else target.clone(), self.target)
             nearest = self._minimise(model, x.detach().clone(), goal.clone(), sign)
             return nearest.found.x_adv, nearest.distance

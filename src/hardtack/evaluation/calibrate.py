@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.ascent import input_gradient
 from hardtack.attacks.autoattack import Stage
+from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool.attack_run import AttackRun
 from hardtack.attacks.pool.attempts import AttackInputs, AttemptRecord
 from hardtack.attacks.pool.pool import Pool
@@ -75,7 +76,7 @@ def calibrate(
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
     model.to(device)
     try:
-        with preserve_state(model):
+        with preserve_state(model), guard_input(model):
             return _calibrate(model, data, trials, config, runtime)
     finally:
         model.to(home)

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks import preserve_state as preserve_state
+from hardtack.attacks.input_guard import CHANGES_INPUT, is_changed
 from hardtack.base.randomness import make_keys, permutation, uniform
 from hardtack.base.runtime import Precision, Runtime
 from hardtack.evaluation.sanity import Flag, flag
@@ -44,6 +45,7 @@ _MESSAGES = {
     "that decides the answer in parameters, buffers or plain attributes",
     "dtype_dependent": "in {precision} the model gives other logits than in fp32 ({}): the search runs in {precision}; "
     "use runtime.precision=fp32",
+    "changes_input": CHANGES_INPUT + " (under some conditions only: other passes got no copies)",
     "call_dependent": "the logits of the same images changed during the evaluation ({}): they depend on the number of "
     "calls, on earlier inputs or on the time; make the model a function of its input alone",
 }
@@ -72,6 +74,7 @@ class Consistency:
         self.model, self.runtime, self.batch_size, self.precision = model, runtime, max(1, batch_size), precision
         self.attacks, self.active = attacks, not random_expected
         self.reference: Reference | None = None
+        self._changed = False  # whether the model has changed one of the copies that it was given
 
     def sample(self, total: int, pixels: int) -> Tensor:
         """Positions of the images for `before` and `after`: random, but the same at every call; fewer where images
@@ -147,6 +150,7 @@ class Consistency:
             parts["grad_dependent"] = _differ(self._logits(points, gradients=True), first)
             parts["copy_dependent"] = self._on_a_copy(points, first)
         parts["dtype_dependent"] = self._in_other_precision(points, first)
+        parts["changes_input"] = len(points) if self._changed else 0
         last, total = self._logits(points), len(points)
         if changed := _differ(again, first):
             settled = not _differ(last, again)
@@ -202,7 +206,9 @@ class Consistency:
         """The model gets a copy of the images, in case that it changes them."""
         with self.runtime.arithmetic(precision), torch.set_grad_enabled(gradients):
             given = x.detach().clone()
-            out = (model or self.model)(given.requires_grad_().clone() if gradients else given)
+            given = given.requires_grad_().clone() if gradients else given
+            out = (model or self.model)(given)
+        self._changed |= is_changed(x, given.detach())
         return out.detach().float()
 
     def _flag(self, code: str, wrong: int, total: int) -> Flag:

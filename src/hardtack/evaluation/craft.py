@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks import preserve_state
 from hardtack.attacks.adaptive import choose_attack
+from hardtack.attacks.input_guard import CHANGES_INPUT, guard_input
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError
 from hardtack.evaluation.evaluation import Evaluation, eight_bits
@@ -37,11 +39,13 @@ def attack(
     (attacks/adaptive.py), which say where its gradient comes from.
     """
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    with preserve_state(model), torch.no_grad():
+    with guard_input(model) as guard, preserve_state(model), torch.no_grad():
         check_logits(model(x[:8]).float(), y[:8])
+    if guard.changed:
+        warnings.warn(CHANGES_INPUT, stacklevel=3)
     target = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
     chosen = choose_attack({"name": name, **settings})
-    chosen, _ = chosen.settle(model, x[:8]) if chosen.has_gradient_source else (chosen, "")
+    chosen, _ = chosen.settle(model, x[:8].clone()) if chosen.has_gradient_source else (chosen, "")
     return chosen(model, x, y, keys=keys, **target)
 
 

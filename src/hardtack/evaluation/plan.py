@@ -18,6 +18,7 @@ from torch import nn
 
 from hardtack.attacks import preserve_state
 from hardtack.attacks.autoattack import Stage
+from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool.attack_run import counted
 from hardtack.attacks.pool.queue import Round
 from hardtack.attacks.pool.search import Cost
@@ -298,7 +299,7 @@ def _views_bill(model: nn.Module, views: Sequence[View], data: Any, runtime: Run
     index, total = numbers.to(x.device), Bill()
     try:
         verifier = Verifier(model.to(runtime.torch_device), runtime, batch_size=len(x))
-        with preserve_state(model), torch.no_grad():
+        with preserve_state(model), guard_input(model), torch.no_grad():
             for kind, view in {view.kind: view for view in views}.items():
                 costs = [other.cost for other in views if other.kind == kind]
                 sample, times = view.sample()

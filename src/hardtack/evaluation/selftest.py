@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks import preserve_state
+from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool import fast_copy
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
@@ -174,7 +175,7 @@ def test_attacks(
         check_inputs(x, y)
         x, index = x.clamp(0, 1), torch.arange(len(x), device=device)
         attacked: list[_Attacked] = []
-        with preserve_state(model), Meter("selftest", total=len(x), quiet=quiet) as meter:
+        with preserve_state(model), guard_input(model), Meter("selftest", total=len(x), quiet=quiet) as meter:
             twin, layer = _with_new_head(model, x[:2], runtime)
             for image, key in zip(x.split(1), index.split(1), strict=True):
                 if _plant(twin, layer, image, key, trial.threat, runtime, inner):

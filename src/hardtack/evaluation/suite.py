@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
@@ -34,7 +35,7 @@ from hardtack.evaluation.identity import identify
 from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.measure_views import ViewMeasure
 from hardtack.evaluation.provenance import Provenance
-from hardtack.evaluation.sanity import Flag
+from hardtack.evaluation.sanity import Flag, flag
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.summary import summarise
@@ -70,7 +71,8 @@ def evaluate(
     try:
         job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=provenance or Provenance())
         executor = choose_executor(runtime, shared=folder is not None)
-        result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
+        with guard_input(model) as job.guard:
+            result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
         model.to(home)
     return result
@@ -80,6 +82,7 @@ class SuiteJob(Job):
     """One suite as a job of the engine: its rows are the images."""
 
     unit = "img"
+    guard = InputGuard()  # replaced while the model is called
 
     def __init__(
         self,
@@ -119,8 +122,10 @@ class SuiteJob(Job):
 
     def _check_sample(self) -> None:
         """Compare the answers to a random sample of all images under the conditions of the evaluation."""
+        if self.guard.changed:
+            self.flags = merge_flags(self.flags, [flag("red", "changes_input", CHANGES_INPUT)])
         consistency = self.measure.consistency
-        consistency.active &= not any(flag["code"] == "random_outputs" for flag in self.flags)
+        consistency.active &= not any(known["code"] == "random_outputs" for known in self.flags)
         positions = consistency.sample(self.total, math.prod(shape_of(self.data)))
         self.sample = at_positions(self.data, self.runtime.torch_device, positions)
         radius = max(

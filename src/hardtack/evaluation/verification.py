@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from hardtack.attacks import preserve_state
+from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
 from hardtack.base.arrays import read_arrays
 from hardtack.base.config import parse_words
@@ -126,11 +127,11 @@ def _verify(folder: Path, source: Path, result: Result, settings: dict[str, Any]
     verifier = Verifier(target.model, job.runtime, votes=times if times == 1 else times * SECOND_VOTE)
     claimed = [other for other in read_results(folder) if other.evaluation == result.evaluation]
     if "robust" not in columns:  # corrupted images depend on their seed alone, and none were kept
-        with preserve_state(target.model):
+        with preserve_state(target.model), guard_input(target.model):
             wrong += _clean(verifier, target.data, columns, place)
         wrong += [line for claim in claimed for line in _recount(claim, columns)]
         return Verification(result.evaluation, len(place), 0, 0, tuple(wrong), attacked=False)
-    with preserve_state(target.model):
+    with preserve_state(target.model), guard_input(target.model):
         wrong += _clean(verifier, target.data, columns, place)
         limits, images = _limits(job, result.suite), adversarial_folder(folder, result.evaluation)
         broken = _broken(verifier, target.data, images, columns, place, limits, eight=eight)
