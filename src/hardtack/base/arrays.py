@@ -87,10 +87,10 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any], *, compressed: boo
     return Path(path)
 
 
-def read_arrays(path: str | Path) -> Columns:
-    """The arrays of an npz file; a file that would execute code when it is loaded is refused."""
+def read_arrays(path: str | Path, *, names: Sequence[str] | None = None) -> Columns:
+    """The arrays of an npz file, or those of `names` that it has; a file that would execute code is refused."""
     try:
-        return read_npz(path)
+        return read_npz(path, names)
     except UserError:
         raise
     except UNREADABLE_NPZ as error:

@@ -11,17 +11,20 @@ from hardtack.commands.words import Words, say, split_target
 
 @verbs.register("verify")
 def verify(words: Words = None) -> None:
-    """Check stored verdicts: [bold]hardtack verify runs/x bits=8[/bold].
+    """Check stored results: [bold]hardtack verify runs/x[/bold], or a bundle: [bold]hardtack verify x.zip[/bold].
 
-    Every adversarial image that an evaluation counts as a success is loaded again and checked: inside the ball of the
-    threat, inside [0,1], and misclassified in fp32 (bits=8: also when rounded to 8 bits). Exit code 1 if a check fails.
+    Every field of every result is recomputed from the stored verdicts, settings, weights and data, or compared with the
+    evidence record. Every adversarial image that counts as a success is checked with the model: inside the ball of the
+    threat, inside [0,1], and misclassified in fp32 (bits=8: also when rounded to 8 bits). sample=K measures K images
+    again, sample=all every image. What has no evidence is named as not verifiable. Exit code 1 if a check fails.
     """
     from hardtack.evaluation import verification
 
     path, settings = split_target(words)
     if path is None:
-        raise UserError("name a run folder: hardtack verify runs/x")
+        raise UserError("name a run folder or a bundle: hardtack verify runs/x")
     checked = verification.verify(path, settings)
     for evaluation in checked:
         say(evaluation)
+    say(verification.never_verifiable())
     raise typer.Exit(1 if any(evaluation.wrong for evaluation in checked) else 0)

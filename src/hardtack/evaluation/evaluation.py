@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import numpy as np
 
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
-from hardtack.base.printable import printable
 from hardtack.base.registry import suites
+from hardtack.evaluation.recomputation import RECALLED, compare_results
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.settings import suite_class
 from hardtack.results import (
@@ -26,6 +25,8 @@ from hardtack.results import (
     verdicts_path,
     write_verdicts,
 )
+from hardtack.results.agreement import check_evaluation
+from hardtack.results.disagreement import Disagreement, wrong_file
 from hardtack.results.evidence import examples_path, write_evidence
 
 Columns = dict[str, np.ndarray]
@@ -109,23 +110,46 @@ def write_evaluation(
         exact = evaluation.examples["x"]
         pictures = {**evaluation.examples, "x": eight_bits(exact), "x_exact": exact}
         write_arrays(examples_path(folder, evaluation.id), {**pictures, **example_facts})
-    append_results(folder, evaluation.results)
+    append_results(folder, evaluation.results, replacing=evaluation.id)
     write_evidence(folder, evaluation.results, evaluation.verdicts, facts=facts, common=common, flags=flags)
     # the verdicts are written last: their presence says that the evaluation is complete
     write_verdicts(verdicts_path(folder, evaluation.id), evaluation.verdicts)
 
 
-def recall_evaluation(folder: str | Path, id: str) -> Evaluation | None:
-    """The evaluation as it was written when it was complete; None while there is something left to do."""
+def recall_evaluation(
+    folder: str | Path, id: str, recompute: Callable[[Columns], Sequence[Result]]
+) -> tuple[Evaluation | None, str]:
+    """The evaluation as it was written when it was complete; None while there is something left to do.
+
+    Only results that agree with their evidence are recalled, and that have the numbers which `recompute` gives for the
+    verdict columns. Where they do not, the text names the field and both values, and the model is evaluated again.
+    """
     folder = Path(folder)
     results = tuple(result for result in read_results(folder) if result.evaluation == id)
     if not results or not verdicts_path(folder, id).exists():
-        return None
+        return None, ""
     try:
-        return Evaluation(id, results, read_verdicts(verdicts_path(folder, id)), _read_examples(folder, id))
+        verdicts, examples = read_verdicts(verdicts_path(folder, id)), _read_examples(folder, id)
     except UserError as error:  # a damaged file must not stop the evaluation that would replace it
-        print(printable(f"{error}; the model is evaluated again"), file=sys.stderr)
-        return None
+        return None, str(error)
+    wrong = check_evaluation(folder, results).wrong or _other_numbers(results, verdicts, recompute)
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        return None, f"{folder / 'results.jsonl'}: {id}: {wrong[0]}{more}"
+    return Evaluation(id, results, verdicts, examples), ""
+
+
+def _other_numbers(
+    results: Sequence[Result], verdicts: Columns, recompute: Callable[[Columns], Sequence[Result]]
+) -> list[Disagreement]:
+    try:
+        expected = recompute(verdicts)
+    except KeyError as error:
+        name = str(error.args[0])
+        if not name.startswith("clean_") and "@" not in name:  # a column that another version did not have
+            return []
+        return [wrong_file(name, "no such column", "a column", "the settings")]
+    return compare_results(results, expected, RECALLED)
 
 
 def eight_bits(x: np.ndarray) -> np.ndarray:

@@ -1,9 +1,4 @@
-"""Numbers about the images as they are, and about a whole curve: top-5, calibration, classes, area.
-
-Expected calibration error (Guo et al., "On calibration of modern neural networks", 2017): images go into fifteen equal
-bins by the probability of the predicted class; the gap between a bin's mean probability and its accuracy is weighted by
-the images in it.
-"""
+"""Numbers about the images as they are, and about a whole curve: top-5, calibration, classes, area."""
 
 from __future__ import annotations
 
@@ -14,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from hardtack.results import Result, bootstrap, wilson
-from hardtack.results.intervals import resamples
+from hardtack.results.calibration import calibration_error, calibration_interval, reliability
 from hardtack.results.metrics import area_under
 
-BINS = 15
 TOP_5_ABOVE = 10  # classes; with fewer, five of them say little
 Columns = Mapping[str, np.ndarray]
 
@@ -69,39 +63,12 @@ def per_class(right: np.ndarray, label: np.ndarray, classes: Sequence[str]) -> d
 
 def calibration(certainty: np.ndarray, correct: np.ndarray, flags: Sequence[Any], common: Mapping[str, Any]) -> Result:
     """Expected calibration error; its bins, (low, high, images, mean certainty, accuracy), are kept for the diagram."""
-    value = calibration_error(certainty, correct)
-    place, gap = _places(certainty), certainty.astype(float) - correct
-    draws = [_weighted_gap(place[rows], gap[rows]) for rows in resamples(len(correct))]
-    low, high = float(np.quantile(draws, 0.025)), float(np.quantile(draws, 0.975))
+    value, (low, high) = calibration_error(certainty, correct), calibration_interval(certainty, correct)
     extra = {**common["extra"], "bins": reliability(certainty, correct)}
     return Result(
-        metric="expected_calibration_error", value=value, low=min(low, value), high=max(high, value), n=len(correct),
+        metric="expected_calibration_error", value=value, low=low, high=high, n=len(correct),
         interval="bootstrap 95%", flags=tuple(flags), **{**common, "extra": extra},
     )  # fmt: skip
-
-
-def calibration_error(certainty: np.ndarray, correct: np.ndarray) -> float:
-    return _weighted_gap(_places(certainty), certainty.astype(float) - correct)
-
-
-def reliability(certainty: np.ndarray, correct: np.ndarray) -> list[list[float]]:
-    """The bins that hold an image."""
-    place, rows = _places(certainty), []
-    for number in range(BINS):
-        inside = place == number
-        if inside.any():
-            means = [float(certainty[inside].mean()), float(correct[inside].mean())]
-            rows.append([number / BINS, (number + 1) / BINS, int(inside.sum()), *means])
-    return rows
-
-
-def _places(certainty: np.ndarray) -> np.ndarray:
-    """Bins are open below and closed above, as Guo et al. have them."""
-    return np.clip(np.ceil(certainty.astype(float) * BINS).astype(int) - 1, 0, BINS - 1)
-
-
-def _weighted_gap(place: np.ndarray, gap: np.ndarray) -> float:
-    return float(np.abs(np.bincount(place, weights=gap, minlength=BINS)).sum() / len(gap))
 
 
 # ---------------------------------------------------------------- curves

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
+from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
@@ -40,6 +43,7 @@ from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.summary import summarise
 from hardtack.models.dtypes import names_dtypes
+from hardtack.results import Result, adversarial_folder
 
 
 @names_dtypes
@@ -103,12 +107,24 @@ class SuiteJob(Job):
             model, data, config, suite=suite, trials=self.trials, views=self.views, runtime=runtime,
             provenance=provenance, kept=folder is not None,
         )  # fmt: skip
+        self.rejected = False  # stored results that do not agree with their evidence
         self.store: Store = MemoryStore()
         if folder is not None:
             self.store = PieceStore(Path(folder) / "verdicts", self.identity.id, root=folder)
 
     def recall(self) -> Evaluation | None:
-        return None if self.folder is None else recall_evaluation(self.folder, self.identity.id)
+        """The stored evaluation, if its results agree with their evidence; else a line says what does not."""
+        if self.folder is None:
+            return None
+        evaluation, problem = recall_evaluation(self.folder, self.identity.id, self.recompute)
+        if problem and not self.rejected and self.runtime.is_main:
+            print(printable(f"{problem}; the model is evaluated again"), file=sys.stderr)
+        self.rejected = bool(problem)
+        return evaluation
+
+    def recompute(self, columns: Columns) -> tuple[Result, ...]:
+        """The results that verdict columns give, without the flags that are found while measuring."""
+        return summarise(self.identity, columns, {}, [], None, seconds=0.0).results
 
     def begin(self) -> None:
         x, y = head(self.data, self.runtime.torch_device)
@@ -134,6 +150,9 @@ class SuiteJob(Job):
         self.flags = merge_flags(self.flags, consistency.before(self.sample[0], radius=radius, total=self.total))
 
     def piece_size(self, most: int) -> int:
+        if self.rejected and self.folder is not None and self.runtime.is_main and not self.store.spans():
+            # images of the rejected verdicts must not stay beside the new ones
+            shutil.rmtree(adversarial_folder(self.folder, self.identity.id), ignore_errors=True)
         return self.config.chunk_size or self.measure.chunk_size(most)
 
     def inputs(self, spans: Sequence[Span]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

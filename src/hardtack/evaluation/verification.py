@@ -1,52 +1,66 @@
-"""Do the stored adversarial images of a run support its stored numbers (`hardtack verify`)?
+"""Does the evidence of a run support its stored results (`hardtack verify`)?
 
-For every evaluation of the run, each stored adversarial image is loaded and checked: inside the ball of the threat,
-inside [0,1], and misclassified by the run's model in fp32. The attack is not repeated.
+Every field of every line of `results.jsonl` is recomputed, or compared with what is stored beside it:
+
+1. files      values, intervals and counts from the verdict files, everything else with the evidence record
+              (`hardtack.results.agreement`; no model is needed)
+2. settings   the id, the attacks, threats and flags from the stored settings, the model and the data
+              (`reconstruction.py`)
+3. model      clean predictions and stored adversarial images, in fp32 (`stored_images.py`)
+4. sample=K   the measurement itself, on K images (`rerun.py`)
+
+What none of this can show is named as not verifiable. The attacks are repeated in the last step only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from hardtack.attacks import preserve_state
 from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
-from hardtack.base.arrays import read_arrays
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.limits import shorten
 from hardtack.base.trust import check_links, stored_settings
 from hardtack.data import Dataset, batches
 from hardtack.evaluation.job import EvaluationJob, read_job
-from hardtack.evaluation.settings import not_taken
-from hardtack.evaluation.suites import make_suite, votes
-from hardtack.evaluation.target import load_target
+from hardtack.evaluation.reconstruction import UNVERIFIABLE, Reconstruction, reconstruct
+from hardtack.evaluation.rerun import measure_again, read_sample
+from hardtack.evaluation.settings import EvaluationConfig, not_taken
+from hardtack.evaluation.stored_images import ImageCheck, attack_limits, check_examples, check_images
+from hardtack.evaluation.suites import votes
+from hardtack.evaluation.target import Target, load_target
+from hardtack.evaluation.views import clean_columns
 from hardtack.models.from_file import named_place
 from hardtack.results import (
     ANALYSIS,
     PROTOCOL,
+    REPORTED,
     Result,
     adversarial_folder,
-    per_image,
     read_results,
     read_verdicts,
     verdicts_path,
 )
-from hardtack.threats import Threat
+from hardtack.results.agreement import check_results
+from hardtack.results.disagreement import Agreement
+from hardtack.results.evidence import Evidence, image_digests, read_evidence
 
 Columns = dict[str, np.ndarray]
+_CLEAN_TOLERANCE = 1e-3  # of probabilities; another device rounds differently
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The outcome for one evaluation. `wrong` has a line for every check that failed."""
+    """The outcome for one evaluation. `wrong` has a line for every check that failed, `unverifiable` for every part
+    of it without evidence."""
 
     evaluation: str
     images: int
@@ -55,95 +69,178 @@ class Verification:
     wrong: tuple[str, ...]
     attacked: bool = True
     eight_bits: tuple[int, int, int] | None = None  # stored images; still misclassified when rounded; inside the ball
+    unverifiable: tuple[str, ...] = ()
+    summary: str = ""  # what was checked, for results that are no evaluation
+    again: str = ""  # what was measured again
 
     def __str__(self) -> str:
         verdict = "verified" if not self.wrong else "NOT VERIFIED"
+        if not self.wrong and self.summary:
+            verdict = "consistent"
         images = (
             f"{self.confirmed} of {self.broken} broken images confirmed, {self.images} clean predictions"
             if self.attacked
             else f"{self.images} clean predictions, every number counted again; its corrupted images are not repeated"
         )
-        lines = [f"{self.evaluation}: {verdict}: {images}"]
+        lines = [f"{self.evaluation}: {verdict}: {self.summary or images}"]
         if self.eight_bits is not None:
             stored, fooling, inside = self.eight_bits
             lines.append(
                 f"  rounded to 8 bits: {fooling} of {stored} are still misclassified, {inside} of these inside the ball"
             )
-        return "\n".join([*lines, *(f"  {line}" for line in self.wrong)])
+        lines += [f"  {self.again}"] if self.again else []
+        lines += [f"  wrong: {line}" for line in self.wrong]
+        return "\n".join([*lines, *(f"  not verifiable: {line}" for line in self.unverifiable)])
+
+
+def never_verifiable() -> str:
+    """A line about the fields that no evidence can show."""
+    return f"not verifiable in any result: {', '.join(UNVERIFIABLE)} (only the machine that measured knows them)"
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What the user asked for: the folder, the run that was measured, settings, and how thorough the check is."""
+
+    folder: Path
+    source: Path
+    settings: Mapping[str, Any]
+    typed: Mapping[str, Any]
+    eight: bool
+    sample: int | None
 
 
 def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
-    """Check every stored evaluation of a run.
+    """Check every stored result of a run folder or of a bundle (`hardtack bundle`).
 
-    Settings: evaluation=ID for one of them; bits=8 to check images rounded to 8 bits too; run=PATH of the run that was
-    measured, if its evaluations were written to another folder; and settings such as data.root=PATH.
+    Settings: evaluation=ID for one of them; sample=K to measure K images again (all: every image); bits=8 to check
+    images rounded to 8 bits too; run=PATH of the run that was measured, if its evaluations were written to another
+    folder; model=NAME and settings such as data.root=PATH.
     """
     settings = parse_words(words)
+    typed = dict(settings)
     wanted, bits = settings.pop("evaluation", None), settings.pop("bits", None)
-    measured_run = settings.pop("run", None)
+    measured_run, sample = settings.pop("run", None), read_sample(settings.pop("sample", None))
     if bits not in (None, 8):
         raise UserError(f"bits can only be 8, found bits={bits}")
-    folder = Path(run).expanduser()
-    if not folder.is_dir():
-        raise UserError(f"there is no run folder {folder}")
-    check_links(folder)
-    stored = {result.evaluation: result for result in read_results(folder) if _can_be_checked(result)}
-    if not stored:
-        raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
-    if wanted is not None and wanted not in stored:
-        hint = did_you_mean(wanted, stored) or f"; there are {', '.join(stored)}"
-        raise UserError(f"{folder} holds no evaluation '{wanted}'{hint}")
-    chosen = stored if wanted is None else {wanted: stored[wanted]}
-    source = folder if measured_run is None else Path(measured_run).expanduser()
-    return [_verify(folder, source, result, settings, eight=bits == 8) for result in chosen.values()]
+    with _opened(Path(run).expanduser()) as folder:
+        check_links(folder)
+        source = folder if measured_run is None else Path(measured_run).expanduser()
+        request = _Request(folder, source, settings, typed, bits == 8, sample)
+        results = read_results(folder)
+        groups: dict[str, list[Result]] = {}
+        for result in results:
+            groups.setdefault(result.evaluation, []).append(result)
+        if not groups:
+            raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
+        if wanted is not None and wanted not in groups:
+            hint = did_you_mean(str(wanted), groups) or f"; there are {', '.join(groups)}"
+            raise UserError(f"{folder} holds no evaluation '{wanted}'{hint}")
+        agreements = check_results(folder, results)
+        chosen = groups if wanted is None else {wanted: groups[wanted]}
+        return [_verify(request, id, lines, agreements[id]) for id, lines in chosen.items()]
 
 
-def _can_be_checked(result: Result) -> bool:
-    """Evaluations have verdicts of their own; rows of protocols, reported numbers and analyses have not."""
-    return result.verdicts is not None and result.suite not in (PROTOCOL, ANALYSIS)
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        raise UserError(f"there is no run folder {path}")
+    yield path
 
 
-def _verify(folder: Path, source: Path, result: Result, settings: dict[str, Any], *, eight: bool) -> Verification:
-    stored = _stored_words(folder, result)
-    stored = {name: value for name, value in stored.items() if name not in not_taken(result.suite)}
-    values = stored_settings(stored, settings, folder=folder, code=named_place)
-    if "model" not in values and not (source / "checkpoints").is_dir():
-        raise UserError(f"{source} holds no model; name the run that was measured: hardtack verify {folder} run=RUN")
-    run = None if "model" in values else source
-    job = read_job(run, values)
-    target = load_target(run, job)
+def _verify(request: _Request, id: str, lines: list[Result], agreement: Agreement) -> Verification:
+    wrong, notes = [str(entry) for entry in agreement.wrong], list(agreement.unverifiable)
+    first = lines[0]
+    if first.suite in (PROTOCOL, ANALYSIS, REPORTED) or first.extra.get("source") == REPORTED:
+        return _without_model(id, lines, wrong, notes)
+    if wrong and not (request.folder / "verdicts" / f"{id}.parquet").is_file():
+        return Verification(id, 0, 0, 0, (*notes, *wrong))
     try:
-        columns = read_verdicts(verdicts_path(folder, result.evaluation))
+        columns = read_verdicts(verdicts_path(request.folder, id))
     except UserError as error:
-        return Verification(result.evaluation, 0, 0, 0, (str(error),))
-    place = {int(index): row for row, index in enumerate(columns["index"])}
-    wrong = []
-    if target.provenance.weights_sha256 != result.weights_sha256:
-        wrong.append("the weights are not those that were measured")
-    if len(target.data) != len(place):
-        wrong.append(f"the data has {len(target.data)} images now, the evaluation has {len(place)}")
+        return Verification(id, 0, 0, 0, (str(error), *wrong))
+    loaded = _load(request, first, wrong)
+    if loaded is None:
+        return Verification(id, 0, 0, 0, tuple(wrong), unverifiable=tuple(notes))
+    job, config, target = loaded
+    if len(target.data) != len(columns["index"]):
+        wrong.append(f"the data has {len(target.data)} images now, the evaluation has {len(columns['index'])}")
+    record = _record(request.folder, id, wrong)
     target.model.to(job.runtime.torch_device)
-    times = votes(job)  # a model with random outputs votes as often as in the vote that decided
-    verifier = Verifier(target.model, job.runtime, votes=times if times == 1 else times * SECOND_VOTE)
-    claimed = [other for other in read_results(folder) if other.evaluation == result.evaluation]
-    if "robust" not in columns:  # corrupted images depend on their seed alone, and none were kept
-        with preserve_state(target.model), guard_input(target.model):
-            wrong += _clean(verifier, target.data, columns, place)
-        wrong += [line for claim in claimed for line in _recount(claim, columns)]
-        return Verification(result.evaluation, len(place), 0, 0, tuple(wrong), attacked=False)
+    with preserve_state(target.model):
+        rebuilt = _reconstruct(request, target, job, config, lines, columns, record)
     with preserve_state(target.model), guard_input(target.model):
-        wrong += _clean(verifier, target.data, columns, place)
-        limits, images = _limits(job, result.suite), adversarial_folder(folder, result.evaluation)
-        broken = _broken(verifier, target.data, images, columns, place, limits, eight=eight)
-    wrong += _reasons(columns) + broken.wrong + [line for claim in claimed for line in _recount(claim, columns)]
+        verifier = _verifier(target, job, config)
+        wrong += _new(rebuilt.wrong, wrong) + _clean(verifier, target.data, columns)
+        images = ImageCheck()
+        if "robust" in columns:
+            limits, stored = attack_limits(config, job.runtime.seed), adversarial_folder(request.folder, id)
+            images = check_images(verifier, target.data, stored, columns, limits, eight=request.eight)
+        wrong += check_examples(target.data, request.folder, id, columns)
+    again = ""
+    if request.sample is not None:
+        again, differences, broken = measure_again(target, config, job.runtime, columns, request.sample)
+        wrong += differences
+        _confirm_by_rerun(images, broken, columns)
+    notes += rebuilt.unverifiable
+    if record is None:
+        notes.append(f"there is no evidence record evidence/{id}.json (version 0.1.0 wrote none)")
     return Verification(
-        result.evaluation,
-        len(place),
-        broken.images,
-        broken.confirmed,
-        tuple(wrong),
-        eight_bits=broken.rounded if eight else None,
-    )
+        id, len(columns["index"]), images.broken, images.confirmed, tuple(dict.fromkeys([*wrong, *images.wrong])),
+        attacked="robust" in columns, again=again, unverifiable=tuple(dict.fromkeys(notes)),
+        eight_bits=_three(images.rounded) if request.eight and "robust" in columns else None,
+    )  # fmt: skip
+
+
+def _without_model(id: str, lines: Sequence[Result], wrong: list[str], notes: list[str]) -> Verification:
+    """Rows of protocols, analyses and reported numbers: what can be compared is in the folder."""
+    kinds = {
+        PROTOCOL: f"{len(lines)} columns counted again and compared with the evaluations that they were taken from",
+        ANALYSIS: f"{len(lines)} numbers of an analysis counted again",
+    }
+    if lines[0].suite == ANALYSIS:
+        notes = [*notes, "what an analysis measured for each image; hardtack analyze repeats it"]
+    summary = kinds.get(lines[0].suite, f"{len(lines)} numbers that others report")
+    return Verification(id, 0, 0, 0, tuple(wrong), unverifiable=tuple(notes), summary=summary)
+
+
+def _three(counts: np.ndarray) -> tuple[int, int, int]:
+    return int(counts[0]), int(counts[1]), int(counts[2])
+
+
+def _new(lines: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Lines about fields that were not named yet."""
+    named = {line.split(": stored ")[0] for line in known}
+    return [line for line in lines if line.split(": stored ")[0] not in named]
+
+
+# ---------------------------------------------------------------- what is needed for the check
+
+
+def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[EvaluationJob, EvaluationConfig, Target] | None:
+    """The settings, the model and the data; None, and a line in `wrong`, if they do not exist."""
+    stored = _stored_words(request.folder, result)
+    try:
+        stored = {name: value for name, value in stored.items() if name not in not_taken(result.suite)}
+    except UserError as error:
+        wrong.append(f"suite: stored {shorten(result.suite)}: {error}")
+        return None
+    stored.setdefault("suite", result.suite)
+    values = stored_settings(stored, request.settings, folder=request.folder, code=named_place)
+    if "model" not in values and not (request.source / "checkpoints").is_dir():
+        wrong.append(
+            f"not verifiable without the model: {request.source} holds none; name the run that was measured (run=RUN), "
+            "or the model (model=NAME model.weights=FILE)"
+        )
+        return None
+    run = None if "model" in values else request.source
+    try:
+        job = read_job(run, values)
+        config = next(config for config in job.configs() if config.suite == result.suite)
+    except StopIteration:
+        wrong.append(f"suite: stored {shorten(result.suite)}, its settings give {shorten(str(values.get('suite')))}")
+        return None
+    return job, config, load_target(run, job)
 
 
 def _stored_words(folder: Path, result: Result) -> dict[str, Any]:
@@ -157,142 +254,87 @@ def _stored_words(folder: Path, result: Result) -> dict[str, Any]:
         raise UserError(f"{folder / 'results.jsonl'}: the words of {shorten(result.evaluation)}: {error}") from None
 
 
-def _clean(verifier: Verifier, data: Dataset, columns: Columns, place: dict[int, int]) -> list[str]:
-    """A line if clean predictions or labels differ from the stored ones."""
-    changed: list[int] = []
-    for batch in batches(data, 256, device=verifier.runtime.torch_device):
-        index, labels = batch.index.cpu().numpy(), batch.y.cpu().numpy()
-        rows = np.array([place.get(int(number), -1) for number in index])
-        clean = verifier.logits(batch.x.clamp(0, 1)).argmax(dim=1).cpu().numpy()
-        same = (rows >= 0) & (columns["clean_prediction"][rows] == clean) & (columns["label"][rows] == labels)
-        changed += index[~same].tolist()
-    text = f"{len(changed)} clean predictions or labels differ from the stored ones, the first at index {changed[:1]}"
-    return [text] if changed else []
+def _record(folder: Path, id: str, wrong: list[str]) -> Evidence | None:
+    """The evidence record; files of images that are not those it was written with are named."""
+    try:
+        record = read_evidence(folder, id)
+    except UserError:  # named before
+        return None
+    if record is None:
+        return None
+    found = image_digests(folder, id)
+    for name in dict.fromkeys([*record.images, *found]):
+        if record.images.get(name) != found.get(name):
+            state = "missing" if name not in found else "new" if name not in record.images else "changed"
+            wrong.append(
+                f"{shorten(name)}: the file of adversarial images is {state}: changed since the evidence was written"
+            )
+    return record
 
 
-def _reasons(columns: Columns) -> list[str]:
-    """A line if verdicts contradict each other: a broken image must name its attack and a threat."""
-    broken = columns["clean_correct"] & ~columns["robust"]
-    reason = np.array([by is not None for by in columns["broken_by"]])
-    each = [verdicts for name, verdicts in columns.items() if name.startswith("robust@")]
-    worst = np.logical_and.reduce(each) if each else columns["clean_correct"]
-    odd = np.flatnonzero((broken != reason) | (worst != columns["robust"]))
-    text = f"{len(odd)} verdicts contradict each other, the first at index {columns['index'][odd[:1]].tolist()}"
-    return [text] if len(odd) else []
+def _verifier(target: Target, job: EvaluationJob, config: EvaluationConfig) -> Verifier:
+    """A model with random outputs votes as often as in the vote that decided."""
+    times = votes(config)
+    return Verifier(target.model, job.runtime, votes=times if times == 1 else times * SECOND_VOTE)
 
 
-class _Broken(NamedTuple):
-    images: int
-    confirmed: int
-    rounded: tuple[int, int, int]
-    wrong: list[str]
-
-
-def _broken(
-    verifier: Verifier,
-    data: Dataset,
-    folder: Path,
+def _reconstruct(
+    request: _Request,
+    target: Target,
+    job: EvaluationJob,
+    config: EvaluationConfig,
+    lines: list[Result],
     columns: Columns,
-    place: dict[int, int],
-    limits: dict[str, Any],
-    *,
-    eight: bool,
-) -> _Broken:
-    """Whether every image that counts as broken under a threat has a stored adversarial image inside that threat.
-
-    Files are read one by one, so that memory holds one chunk at a time.
-    """
-    unconfirmed = _claims(columns)
-    claimed = set().union(*unconfirmed.values()) if unconfirmed else set()
-    row_of = {int(index): row for row, index in enumerate(data.index)}
-    kept: set[int] = set()
-    rounded, wrong = np.zeros(3, dtype=np.int64), []
-    for path in sorted(folder.glob("*.npz")):
-        try:
-            arrays = read_arrays(path)
-        except UserError as error:
-            wrong.append(str(error))
-            continue
-        if len({len(arrays.get(name, ())) for name in ("index", "threat", "x_adv")}) != 1:
-            wrong.append(f"{path} is damaged: its arrays differ in length")
-            continue
-        here = [n for n, index in enumerate(arrays["index"].tolist()) if index in claimed and index in row_of]
-        for start in range(0, len(here), 256):
-            part = here[start : start + 256]
-            index = arrays["index"][part].tolist()
-            kept |= set(index)
-            device = verifier.runtime.torch_device
-            x_adv = torch.from_numpy(arrays["x_adv"][part]).to(device)
-            clean = data.batch([row_of[number] for number in index], device)
-            x, fooled = clean.x.clamp(0, 1), _fooled(verifier, x_adv, clean.y)
-            for reason, attack in limits.items():
-                mine = torch.tensor([columns["broken_by"][place[number]] == reason for number in index], device=device)
-                fooled = fooled & (~mine | attack.allows(x_adv, x, verifier.model))
-            for threat, images in unconfirmed.items():
-                holds = (fooled & threat.contains(x_adv, x)).tolist()
-                images -= {number for number, fine in zip(index, holds, strict=True) if fine}
-            if eight:
-                made_for = [Threat.parse(text) for text in arrays["threat"][part].tolist()]
-                round_trip = _eight_bits(x_adv, x, made_for)
-                still = _fooled(verifier, round_trip, clean.y)
-                rounded += [len(part), int(still.sum()), int((still & _inside(round_trip, x, made_for)).sum())]
-    missing, failed = claimed - kept, set().union(*unconfirmed.values()) & kept if unconfirmed else set()
-    if missing:
-        wrong.append(
-            f"{len(missing)} broken images are not on disk (keep=false, or deleted), the first at index {min(missing)}"
-        )
-    if failed:
-        wrong.append(
-            f"{len(failed)} stored images are classified correctly or lie outside the ball: index {sorted(failed)[:5]}"
-        )
-    return _Broken(
-        len(claimed),
-        len(claimed) - len(missing) - len(failed),
-        (int(rounded[0]), int(rounded[1]), int(rounded[2])),
-        wrong,
-    )
+    record: Evidence | None,
+) -> Reconstruction:
+    return reconstruct(
+        request.folder, target, job, config, lines, columns, record=record, typed=request.typed
+    )  # fmt: skip
 
 
-def _limits(job: EvaluationJob, suite: str) -> dict[str, Any]:
-    """The attacks by the names that `broken_by` has for them; each may have limits beside its threat."""
-    config = next(config for config in job.configs() if config.suite == suite)
-    trials = make_suite(config).threat_stages(config, job.runtime.seed)
-    stages = [(f"{stage.name} {trial.threat}", stage.attack) for trial in trials for stage in trial.stages]
-    return dict(stages)
+# ---------------------------------------------------------------- with the model
 
 
-def _claims(columns: Columns) -> dict[Threat, set[int]]:
-    """For every threat, the images that count as broken under it."""
-    claims = {}
-    for name, robust in columns.items():
-        if name.startswith("robust@"):
-            broken = columns["clean_correct"] & ~robust
-            claims[Threat.parse(name.removeprefix("robust@"))] = set(columns["index"][broken].tolist())
-    return claims
-
-
-def _fooled(verifier: Verifier, x_adv: Tensor, y: Tensor) -> Tensor:
-    logits = verifier.logits(x_adv)
-    good = logits.isfinite() | (logits.isneginf() & (verifier.votes > 1))  # a probability that was 0 in every vote
-    return good.all(dim=1) & (logits.argmax(dim=1) != y)
-
-
-def _inside(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
-    return torch.stack([threat.contains(a[None], b[None])[0] for threat, a, b in zip(threats, x_adv, x, strict=True)])
-
-
-def _eight_bits(x_adv: Tensor, x: Tensor, threats: list[Threat]) -> Tensor:
-    """Rounded as in an image file: to the nearest of 256 levels, or towards x if that lies outside the ball."""
-    nearest = (x_adv * 255).round() / 255
-    inwards = torch.where(x_adv > x, (x_adv * 255).floor(), (x_adv * 255).ceil()) / 255
-    return torch.where(_inside(nearest, x, threats).reshape(-1, 1, 1, 1), nearest, inwards)
-
-
-def _recount(result: Result, columns: Columns) -> list[str]:
-    """A line if a number is not the mean of its per-image values; numbers that are no such mean are not checked."""
-    vector = per_image(result, columns)
-    if vector is None or abs(vector.mean() - result.value) < 1e-6:
-        return []
-    return [
-        f"{result.metric} {result.threat or result.attack or ''}: stored {result.value}, counted again {vector.mean()}"
+def _clean(verifier: Verifier, data: Dataset, columns: Columns) -> list[str]:
+    """A line for every column about clean images that the model and the data do not give."""
+    place = {int(index): row for row, index in enumerate(columns["index"])}
+    strangers = set(place) - set(data.index.tolist())
+    changed: dict[str, list[int]] = {}
+    for batch in batches(data, 256, device=verifier.runtime.torch_device):
+        logits = verifier.logits(batch.x.clamp(0, 1))
+        found = {name: value.cpu().numpy() for name, value in clean_columns(logits, batch.y).items()}
+        found["label"] = batch.y.cpu().numpy()
+        index = batch.index.cpu().numpy()
+        rows = np.array([place.get(int(number), -1) for number in index])
+        for name in (name for name in found if name in columns):
+            same = (rows >= 0) & _same(name, columns[name][rows], found[name], votes=verifier.votes)
+            changed.setdefault(name, []).extend(index[~same].tolist())
+    lines = []
+    if strangers:
+        lines.append(f"index: {len(strangers)} rows are no images of this data, the first at index {min(strangers)}")
+    names = [name for name in ("clean_prediction", "label") if changed.get(name)]
+    if names:
+        both = sorted({number for name in names for number in changed[name]})
+        text = f"{len(both)} clean predictions or labels differ from the stored ones ({', '.join(names)})"
+        return [*lines, f"{text}, the first at index {both[:1]}"]
+    return lines + [
+        f"{name}: {len(numbers)} values differ from those of the model, the first at index {numbers[0]}"
+        for name, numbers in changed.items()
+        if numbers
     ]
+
+
+def _same(name: str, stored: np.ndarray, found: np.ndarray, *, votes: int) -> np.ndarray:
+    if name in ("clean_confidence", "clean_certainty"):
+        return np.abs(stored - found) <= (_CLEAN_TOLERANCE if votes == 1 else 1.0)
+    return (stored == found) | (name == "clean_rank" and votes > 1)
+
+
+def _confirm_by_rerun(images: ImageCheck, broken: set[int], columns: Columns) -> None:
+    """Broken images of which none was kept are confirmed if measuring again broke all of them."""
+    claimed = (
+        set(columns["index"][columns["clean_correct"] & ~columns["robust"]].tolist()) if "robust" in columns else set()
+    )
+    if images.missing and claimed <= broken:
+        images.wrong = [line for line in images.wrong if "not on disk" not in line]
+        images.confirmed = images.broken

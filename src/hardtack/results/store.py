@@ -50,12 +50,14 @@ def append_result(run_dir: str | Path, result: Result) -> None:
     append_results(run_dir, [result])
 
 
-def append_results(run_dir: str | Path, results: Iterable[Result]) -> None:
-    """Add several results in one write."""
+def append_results(run_dir: str | Path, results: Iterable[Result], *, replacing: str | None = None) -> None:
+    """Add several results in one write; all other results of the evaluation `replacing` are removed."""
     path = Path(run_dir) / "results.jsonl"
     with _locked(path.with_name(".results.lock")):
         kept = {_identity(old): old for old in read_results(run_dir)}
-        kept.update({_identity(new): new for new in results})
+        new_results = {_identity(new): new for new in results}
+        kept = {key: old for key, old in kept.items() if old.evaluation != replacing or key in new_results}
+        kept.update(new_results)
         write_text(path, "".join(to_json(result) + "\n" for result in kept.values()))
 
 

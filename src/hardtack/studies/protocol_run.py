@@ -8,7 +8,6 @@ value per image for every column whose images are those of the run.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from hardtack.evaluation.scores import accuracy
 from hardtack.evaluation.settings import EvaluationConfig, suite_class
 from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
 from hardtack.results import Result, append_results, per_image, write_verdicts
+from hardtack.results.protocol_rows import protocol_id
 from hardtack.studies.protocol import Column, Protocol, read_protocol
 
 # settings that the user may choose; all others are fixed by the protocol
@@ -260,8 +260,7 @@ class _ProtocolJob:
     # ------------------------------------------------------------ the row
 
     def write(self, results: dict[str, Result], vectors: dict[str, dict[int, float]]) -> tuple[Result, ...]:
-        facts = [str(self.protocol), sorted(self.evaluations), list(results)]
-        id = f"protocol-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]}"
+        id = protocol_id(str(self.protocol), sorted(self.evaluations), list(results))
         row = []
         for place, column in enumerate(self.protocol.columns):
             if (result := results.get(column.name)) is None:

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.evaluation.scores import calibration_error, per_class, reliability
+from hardtack.evaluation.scores import per_class
 from hardtack.results import per_image
+from hardtack.results.calibration import calibration_error, reliability
 from hardtack.results.metrics import area_under
 
 

@@ -281,4 +281,5 @@ def test_the_command_and_its_verification_after_tampering(tmp_path, capsys):
     capsys.readouterr()
     assert main(["verify", str(run)]) == 1
     told = capsys.readouterr().out
-    assert "flip_probability tilt: stored" in told and "mean_flip_probability shot_noise, tilt: stored" in told
+    assert "flip_probability tilt: value: stored" in told
+    assert "mean_flip_probability shot_noise, tilt: value: stored" in told

@@ -163,7 +163,7 @@ def test_a_column_on_other_images_can_be_verified(tmp_path):
     row = measure_protocol(output=str(tmp_path / "run"), **words, **{"folders.npz": str(tmp_path / "other.npz")})
     assert [result.data for result in row.results] == ["digits/validation", f"npz:{tmp_path / 'other.npz'}/test"]
     found = verify(tmp_path / "run")
-    assert len(found) == 2 and not any(one.wrong for one in found)
+    assert len(found) == 3 and not any(one.wrong for one in found), "two evaluations and the row"
 
 
 def test_the_command_prints_the_row_and_the_plan(tmp_path, capsys):

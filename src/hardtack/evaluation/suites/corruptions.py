@@ -23,11 +23,11 @@ from hardtack.data.corruptions import COMMON, NOISE, Constants, constants_for, c
 from hardtack.data.corruptions.choose import chosen_types
 from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official import OfficialC, open_official
-from hardtack.evaluation.scores import calibration_error
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Measurement, Suite, SuiteContext
 from hardtack.evaluation.views import ImageView, View
 from hardtack.results import Result, bootstrap, wilson
+from hardtack.results.calibration import calibration_error
 
 
 @suites.register(
