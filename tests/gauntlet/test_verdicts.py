@@ -1,5 +1,7 @@
 """The verdict on a row: right, flagged, refused, SILENT or FALSE ALARM; and the table."""
 
+import dataclasses
+
 import pytest
 
 from hardtack.evaluation.gauntlet.gauntlet import GauntletResult
@@ -47,5 +49,11 @@ def test_the_table_has_a_line_per_mechanism_and_a_column_per_evaluator():
     assert "50.0 % SILENT" in lines[1] and "90.0 % flagged (zero_gradient)" in lines[2] and "not run" in lines[2]
     assert lines[-1] == "left out: ripple_robust: no robust model"
     assert [silent.evaluator for silent in result.silent] == ["exact"]
-    assert counts(rows)["fast"] == {"right": 1, "flagged": 1, "refused": 0, "SILENT": 0, "FALSE ALARM": 0}
+    assert counts(rows)["fast"] == {"right": 1, "flagged": 1, "refused": 0, "failed": 0, "SILENT": 0, "FALSE ALARM": 0}
     assert result.markdown().splitlines()[1].startswith("|---|")
+
+
+@pytest.mark.parametrize("honest", [False, True])
+def test_an_evaluator_that_fails_is_neither_right_nor_raises_an_alarm(honest):
+    failed = dataclasses.replace(row(None, honest=honest), refused="", failed="RuntimeError: no kernel")
+    assert failed.verdict == "failed" and not GauntletResult((failed,)).silent

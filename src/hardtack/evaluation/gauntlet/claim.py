@@ -23,7 +23,8 @@ class Claim:
     flags             its warnings; a red one says that the number should not be trusted
     seconds           how long it took
     x_adv             its adversarial images, one for each image, where it returns them: they can lower the truth
-    refused           why the evaluator gave no number
+    refused           why the evaluator declined to give a number
+    failed            the exception that ended it
     """
 
     robust_accuracy: float | None = None
@@ -32,3 +33,4 @@ class Claim:
     seconds: float = 0.0
     x_adv: Tensor | None = None
     refused: str = ""
+    failed: str = ""

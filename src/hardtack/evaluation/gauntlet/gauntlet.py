@@ -143,7 +143,7 @@ def _claim(entry: object, model: torch.nn.Module, core: Core, *, seed: int, runt
             raise
         except Exception as error:
             text = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            return Claim(refused=text, seconds=time.perf_counter() - began)
+            return Claim(failed=text, seconds=time.perf_counter() - began)
 
 
 def _learn(truth: Truth, claim: Claim, core: Core, defence: Defence) -> None:
@@ -159,8 +159,8 @@ def _row(mechanism: str, evaluator: str, claim: Claim, truth: Truth, defence: De
     return Row(
         mechanism=mechanism, family=mechanism_registry.get(mechanism).family, evaluator=evaluator,
         truth=truth.robust_accuracy, clean=truth.clean_accuracy, number=claim.robust_accuracy, red=codes("red"),
-        yellow=codes("yellow"), refused=claim.refused, seconds=round(claim.seconds, 3), honest=defence.honest,
-        random=defence.random, n=len(truth.robust), parameters=dict(defence.parameters),
+        yellow=codes("yellow"), refused=claim.refused, failed=claim.failed, seconds=round(claim.seconds, 3),
+        honest=defence.honest, random=defence.random, n=len(truth.robust), parameters=dict(defence.parameters),
     )  # fmt: skip
 
 

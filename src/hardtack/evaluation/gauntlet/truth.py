@@ -97,7 +97,7 @@ def _candidates(
     """Images to verify and their rows. The search goes on only for images that are still classified correctly."""
     surrogates = list(dict.fromkeys((*defence.insiders, core.model)))
     eot = EOT if defence.random else 1
-    for attempt in range(RESTARTS):
+    for attempt in range(1 if defence.random else RESTARTS):
         for loss in ("margin", "ce"):
             for number, surrogate in enumerate(surrogates):
                 rows = truth.robust.nonzero().flatten()

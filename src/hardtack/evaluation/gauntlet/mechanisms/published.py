@@ -20,10 +20,37 @@ from hardtack.evaluation.gauntlet.mechanism import Core, Defence, Draw
 from hardtack.evaluation.gauntlet.mechanisms.inputs import BitDepth
 
 
-def _projected(core: Core, projection: nn.Module, *, random: bool = False) -> Defence:
-    """The core behind a projection; an insider differentiates as if the projection were the identity (BPDA)."""
-    insider = nn.Sequential(StraightThrough(projection), core.model)
-    return Defence(model=nn.Sequential(projection, core.model), insiders=(insider,), random=random)
+class Projection(nn.Module):
+    """A projection that is computed without a graph; subclasses write `project`."""
+
+    def project(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        return self.project(x)
+
+
+class WithGradient(nn.Module):
+    """A projection with the gradient that it withholds."""
+
+    def __init__(self, projection: Projection) -> None:
+        super().__init__()
+        self.projection = projection
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.projection.project(x)
+
+
+def _projected(core: Core, projection: Projection, *, smooth: bool = False, random: bool = False) -> Defence:
+    """The core behind a projection; an insider differentiates as if the projection were the identity (BPDA).
+
+    `smooth`: an insider can also differentiate the projection itself.
+    """
+    insiders: tuple[nn.Module, ...] = (nn.Sequential(StraightThrough(projection), core.model),)
+    if smooth:
+        insiders = (nn.Sequential(WithGradient(projection), core.model), *insiders)
+    return Defence(model=nn.Sequential(projection, core.model), insiders=insiders, random=random)
 
 
 class ThermometerCode(nn.Module):
@@ -70,7 +97,7 @@ def activation_pruning(core: Core, draw: Draw) -> Defence:
     return Defence(model=net, insiders=(net, smooth_insider(net)), random=True)
 
 
-class PixelProjection(nn.Module):
+class PixelProjection(Projection):
     """PixelDefend in small: each pixel moves, by at most `reach`, to what its neighbours predict; no gradient.
 
     The prediction is linear in the eight neighbours, and fitted on the training images.
@@ -88,21 +115,22 @@ class PixelProjection(nn.Module):
         kernel = torch.cat([fitted[:4], fitted.new_zeros(1), fitted[4:]]).float()
         self.register_buffer("weight", kernel.view(1, 1, 3, 3).repeat(3, 1, 1, 1))
 
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         z = x
         for _ in range(self.sweeps):
             predicted = F.conv2d(F.pad(z, (1, 1, 1, 1), mode="replicate"), self.weight.to(z), groups=3)
             z = x + (predicted - x).clamp(-self.reach, self.reach)
-        return (torch.round(z * 255) / 255).clamp(0, 1)
+        return z.clamp(0, 1)
 
 
 @mechanisms.register("pixel_defend", help="pixels move to what their neighbours predict (Song et al. 2018, in small)")
 def pixel_defend(core: Core, draw: Draw) -> Defence:
-    return _projected(core, PixelProjection(core, draw.uniform("reach", 0.03, 0.12), draw.integer("sweeps", 2, 4)))
+    return _projected(
+        core, PixelProjection(core, draw.uniform("reach", 0.03, 0.12), draw.integer("sweeps", 2, 4)), smooth=True
+    )
 
 
-class GenerativeProjection(nn.Module):
+class GenerativeProjection(Projection):
     """Defense-GAN in small: the nearest image of a linear generator (principal components); no gradient."""
 
     mean: Tensor
@@ -126,10 +154,10 @@ class GenerativeProjection(nn.Module):
 
 @mechanisms.register("defense_gan", help="the nearest image of a linear generator (Samangouei et al. 2018, in small)")
 def defense_gan(core: Core, draw: Draw) -> Defence:
-    return _projected(core, GenerativeProjection(core, draw.integer("components", 40, 120)))
+    return _projected(core, GenerativeProjection(core, draw.integer("components", 40, 120)), smooth=True)
 
 
-class Quilting(nn.Module):
+class Quilting(Projection):
     """Every 4×4 patch is replaced by its nearest neighbour in a dictionary of training patches; no gradient."""
 
     patches: Tensor
@@ -141,8 +169,7 @@ class Quilting(nn.Module):
         order = torch.randperm(len(patches), generator=draw.generator)[:size].to(patches.device)
         self.register_buffer("patches", patches[order])
 
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         own = F.unfold(x, 4, stride=4).transpose(1, 2)
         patches = self.patches.to(x)
         nearest = torch.cdist(own.flatten(0, 1), patches).argmin(dim=1)
@@ -200,15 +227,14 @@ def mixup_inference(core: Core, draw: Draw) -> Defence:
     return Defence(model=model, insiders=(model,), random=True)
 
 
-class MatrixEstimation(nn.Module):
+class MatrixEstimation(Projection):
     """ME-Net in small: random pixels are dropped, then each channel becomes a matrix of low rank; no gradient."""
 
     def __init__(self, kept: float, rank: int) -> None:
         super().__init__()
         self.kept, self.rank = kept, rank
 
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         mask = (torch.rand_like(x[:, :1]) < self.kept).to(x.dtype)
         left, size, right = torch.linalg.svd((x * mask / self.kept).float(), full_matrices=False)
         size = size * (torch.arange(size.shape[-1], device=x.device) < self.rank)
