@@ -76,6 +76,11 @@ def open_image(file: io.BytesIO | str | os.PathLike[str], where: str) -> Image.I
     return image
 
 
+def pixel_bytes(image: np.ndarray) -> bytes:
+    """Size and pixels of one decoded image, to be digested."""
+    return str(image.shape).encode() + np.ascontiguousarray(image).tobytes()
+
+
 class Size(NamedTuple):
     """What all images are brought to: the shorter side resized to `shorter`, then the centre side×side cut out."""
 

@@ -32,6 +32,9 @@ class FolderImages:
     def read(self, index: int) -> np.ndarray:
         return read_file(self.files[index], str(self.files[index]))
 
+    def encoded(self, index: int) -> bytes:
+        return self.files[index].read_bytes()
+
     def where(self, index: int) -> str:
         return str(self.files[index])
 

@@ -46,10 +46,10 @@ class HeldBytes:
         return len(self.data)
 
     def read(self, index: int) -> np.ndarray:
-        data = self.data[index].as_py()
-        if data is None:
-            raise UserError(f"{self.where(index)} has no bytes (only a path?); store the images themselves")
-        return decode_bytes(data, self.where(index))
+        return decode_bytes(self.encoded(index), self.where(index))
+
+    def encoded(self, index: int) -> bytes:
+        return _present(self.data[index].as_py(), self.where(index))
 
     def where(self, index: int) -> str:
         return f"row {index} of {self.files[0]}{' …' if len(self.files) > 1 else ''}"
@@ -81,12 +81,12 @@ class RowGroups:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def read(self, index: int) -> np.ndarray:
+        return decode_bytes(self.encoded(index), self.where(index))
+
+    def encoded(self, index: int) -> bytes:
         group = int(np.searchsorted(self.ends, index, side="right"))
         start = int(self.ends[group - 1]) if group else 0
-        data = self._group(group)[index - start].as_py()
-        if data is None:
-            raise UserError(f"{self.where(index)} has no bytes (only a path?); store the images themselves")
-        return decode_bytes(data, self.where(index))
+        return _present(self._group(group)[index - start].as_py(), self.where(index))
 
     def _group(self, number: int) -> Any:
         """The bytes of one row group; threads may read the same one twice, which only takes time."""
@@ -102,6 +102,12 @@ class RowGroups:
 
     def where(self, index: int) -> str:
         return f"row {index} of {self.groups[0][0]}{' …' if len(self.groups) > 1 else ''}"
+
+
+def _present(data: bytes | None, where: str) -> bytes:
+    if data is None:
+        raise UserError(f"{where} has no bytes (only a path?); store the images themselves")
+    return data
 
 
 def _encoded_images(file: Path, column: str, *, group: int | None = None) -> Iterator[pa.Array]:

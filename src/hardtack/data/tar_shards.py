@@ -30,10 +30,13 @@ class TarImages:
         return len(self.spans)
 
     def read(self, index: int) -> np.ndarray:
+        return decode_bytes(self.encoded(index), self.where(index))
+
+    def encoded(self, index: int) -> bytes:
         file, start, length = self.spans[index].tolist()
         with self.files[file].open("rb") as tar:
             tar.seek(start)
-            return decode_bytes(tar.read(length), self.where(index))
+            return tar.read(length)
 
     def where(self, index: int) -> str:
         return f"image {index}, in {self.files[self.spans[index, 0]]}"

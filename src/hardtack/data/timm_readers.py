@@ -8,6 +8,7 @@ labels are known only after one walk, which happens when the set is opened.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ import torch
 
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import datasets
-from hardtack.data.decode import read_file, rgb_array
+from hardtack.data.decode import pixel_bytes, read_file, rgb_array
 from hardtack.data.paths import find_path
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
 from hardtack.data.tar_shards import index_shards
@@ -51,8 +52,8 @@ class HubImages:
 class WalkedImages:
     """An iterable timm reader: made anew for every walk, so no walk disturbs another."""
 
-    def __init__(self, make: Callable[[], Any], count: int) -> None:
-        self.make, self.count = make, count
+    def __init__(self, make: Callable[[], Any], count: int, digest: str) -> None:
+        self.make, self.count, self.digest = make, count, digest
 
     def __len__(self) -> int:
         return self.count
@@ -174,12 +175,20 @@ def _walker(folder: Path, split: str) -> Callable[[], Any]:
 
 def _walked(make: Callable[[], Any], name: str) -> Stored:
     """One walk for the labels; what cannot be read there would be missing silently later."""
+    values, whole = [], hashlib.sha256()
     try:
-        values = [int(label) for _, label in make()]
+        for image, label in make():
+            values.append(int(label))
+            whole.update(hashlib.sha256(pixel_bytes(rgb_array(image))).digest())
     except Exception as error:
         raise UserError(f"{name} cannot be read: {' '.join(str(error).split())[:300]}") from None
     labels = integer_labels(values, name) if values else torch.zeros(0, dtype=torch.int64)
-    return Stored(WalkedImages(make, len(values)), labels, numbered_classes(labels), "read in stored order only")
+    return Stored(
+        WalkedImages(make, len(values), whole.hexdigest()),
+        labels,
+        numbered_classes(labels),
+        "read in stored order only",
+    )
 
 
 # ---------------------------------------------------------------- tfds, hfids

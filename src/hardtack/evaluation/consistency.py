@@ -135,7 +135,7 @@ class Consistency:
             if changed:
                 return [self._flag("call_dependent", changed, len(points))]
             now = self._logits(x.clamp(0, 1))
-            wrong = _other_predictions(now, y, columns)
+            wrong = other_predictions(now, y, columns)
             if not wrong:
                 return []
             return self.compare(x.clamp(0, 1), now) or [self._flag("call_dependent", wrong, len(x))]
@@ -246,7 +246,7 @@ def _predicts_otherwise(logits: Tensor, predicted: Tensor) -> Tensor:
     return (top.indices[:, 0] != predicted) & sure
 
 
-def _other_predictions(logits: Tensor, y: Tensor, columns: Mapping[str, np.ndarray]) -> int:
+def other_predictions(logits: Tensor, y: Tensor, columns: Mapping[str, np.ndarray]) -> int:
     """How many images have another prediction or confidence than the stored one."""
     other = _predicts_otherwise(logits, torch.as_tensor(columns["clean_prediction"], device=y.device).long())
     confidence = torch.as_tensor(columns["clean_confidence"], device=y.device).float()

@@ -9,6 +9,7 @@ goes on from there and ends with the same numbers (`hardtack.engine`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -37,6 +38,7 @@ from hardtack.evaluation.evaluation import Evaluation, recall_evaluation
 from hardtack.evaluation.identity import identify
 from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.measure_views import ViewMeasure
+from hardtack.evaluation.older_records import predictions_agree
 from hardtack.evaluation.provenance import Provenance
 from hardtack.evaluation.sanity import Flag, flag
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
@@ -120,11 +122,24 @@ class SuiteJob(Job):
         if problem and not self.rejected and self.runtime.is_main:
             print(printable(f"{problem}; the model is evaluated again"), file=sys.stderr)
         self.rejected = bool(problem)
-        return evaluation
+        return evaluation or self._recall_older()
+
+    def _recall_older(self) -> Evaluation | None:
+        """A record of version 0.1.0, whose id has no digest of these images, if the model repeats its predictions."""
+        if self.folder is None or self.identity.older_id is None:
+            return None
+        older, _ = recall_evaluation(self.folder, self.identity.older_id, self.recompute_older)
+        agrees = older and predictions_agree(older, self.model, self.data, self.views, self.runtime)
+        return older if agrees else None
 
     def recompute(self, columns: Columns) -> tuple[Result, ...]:
         """The results that verdict columns give, without the flags that are found while measuring."""
         return summarise(self.identity, columns, {}, [], None, seconds=0.0).results
+
+    def recompute_older(self, columns: Columns) -> tuple[Result, ...]:
+        """The same, under the id of version 0.1.0."""
+        identity = dataclasses.replace(self.identity, id=self.identity.older_id or self.identity.id)
+        return summarise(identity, columns, {}, [], None, seconds=0.0).results
 
     def begin(self) -> None:
         x, y = head(self.data, self.runtime.torch_device)

@@ -18,6 +18,7 @@ from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
 from hardtack.data.official import OfficialC
+from hardtack.engine import tensor_digest
 
 ViewColumns = dict[str, Tensor]
 """Columns of the verdicts: a name, which ends in `@` and the view's name, and one value per image."""
@@ -51,6 +52,14 @@ class View:
         """Everything that decides what the view shows; part of the evaluation's id."""
         return [self.name, self.source, self.settings]
 
+    def stored_in(self) -> list[Any]:
+        """Where the files are that the view shows, and how they were made; nothing for regenerated images."""
+        return []
+
+    def content(self, x: Tensor, index: Tensor) -> str:
+        """A digest of what the files of the view hold for these images; empty for regenerated images."""
+        return ""
+
     def sample(self) -> tuple[View, int]:
         """A smaller view with the same cost per pass, and how many of it make this one: to estimate the time."""
         return self, 1
@@ -70,8 +79,11 @@ class ImageView(View):
     labels: Callable[[Tensor], Tensor] | None = None  # of the images with these numbers, where files bring labels
     files: OfficialC | None = None  # that the images come from
 
-    def identity(self) -> list[Any]:
-        return [self.name, self.source, self.settings, *file_identity(self.files)]
+    def stored_in(self) -> list[Any]:
+        return file_identity(self.files)
+
+    def content(self, x: Tensor, index: Tensor) -> str:
+        return "" if self.files is None else tensor_digest({"shown": self.show(x, index)})
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
         self._same_labels(y, index)
