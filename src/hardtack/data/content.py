@@ -50,7 +50,9 @@ def _digest(store: Store, rows: Tensor) -> str | None:
         known = store.sequence.digest if isinstance(store.sequence, DigestedSequence) else ""
         return known or _combined(hashlib.sha256(pixel_bytes(image)).digest() for image in store.sequence.walk())
     if isinstance(store, Joined):
-        return _combined(hashlib.sha256(store.fetch(rows[at : at + 1]).numpy().tobytes()).digest() for at in range(len(rows)))
+        return _combined(
+            hashlib.sha256(store.fetch(rows[at : at + 1]).numpy().tobytes()).digest() for at in range(len(rows))
+        )
     return None
 
 
