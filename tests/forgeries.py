@@ -314,7 +314,7 @@ def line_without_evidence(folder, id):
     write_lines(folder, [*lines_of(folder), forged])
 
 
-@forgery("verdicts")
+@forgery("line", "linf:0.2")
 def line_without_verdicts(folder, id):
     forged = {**lines_of(folder)[-1], "threat": "linf:0.2", "verdicts": None}
     write_lines(folder, [*lines_of(folder), forged])

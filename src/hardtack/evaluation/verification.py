@@ -153,8 +153,6 @@ def _verify(request: _Request, id: str, lines: list[Result], agreement: Agreemen
     first = lines[0]
     if first.suite in (PROTOCOL, ANALYSIS, REPORTED) or first.extra.get("source") == REPORTED:
         return _without_model(id, lines, wrong, notes)
-    if wrong and not (request.folder / "verdicts" / f"{id}.parquet").is_file():
-        return Verification(id, 0, 0, 0, (*notes, *wrong))
     try:
         columns = read_verdicts(verdicts_path(request.folder, id))
     except UserError as error:
@@ -198,6 +196,8 @@ def _without_model(id: str, lines: Sequence[Result], wrong: list[str], notes: li
         PROTOCOL: f"{len(lines)} columns counted again and compared with the evaluations that they were taken from",
         ANALYSIS: f"{len(lines)} numbers of an analysis counted again",
     }
+    if lines[0].suite == PROTOCOL:  # a row that is no copy of anything has no evidence at all
+        wrong, notes = wrong + [note for note in notes if "measured_by" in note], notes
     if lines[0].suite == ANALYSIS:
         notes = [*notes, "what an analysis measured for each image; hardtack analyze repeats it"]
     summary = kinds.get(lines[0].suite, f"{len(lines)} numbers that others report")

@@ -31,7 +31,9 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     runs = palette.in_order(runs)
     tables = leaderboard(runs)
     warnings = _warnings(runs)
-    column = telling_column(tables, runs)
+    trusted = [run.trusted for run in runs]  # a number that its evidence contradicts is no headline
+    sound_tables = leaderboard(trusted)
+    column = telling_column(sound_tables, trusted)
     sections = charts.sections(runs)
     training = [chart for section in sections if section["id"] == TRAINING for chart in section["charts"]]
     snapshots, unreadable = mask_snapshots.read_mask_snapshots(runs)
@@ -44,8 +46,8 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "who_is_coloured": palette.who_is_coloured(runs),
         "solid": palette.SOLID,
         "runs": [_run(number, run, output) for number, run in enumerate(runs)],
-        "headlines": headlines(tables, column, warnings, {run.label: number for number, run in enumerate(runs)}),
-        "verdict": verdict(column, runs),
+        "headlines": headlines(sound_tables, column, warnings, {run.label: number for number, run in enumerate(runs)}),
+        "verdict": verdict(column, trusted),
         "tables": [table_view(table, runs) for table in tables],
         "protocols": [protocol_view(table, runs) for table in protocol_tables(runs)],
         "sections": [section for section in sections if section["id"] != TRAINING],
@@ -64,6 +66,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "warnings": warnings,
         "level_means": LEVEL_MEANS,
         "provenance": _provenance(runs),
+        "unverifiable": _unverifiable(runs),
         "problems": [f"{run.label}: {problem}" for run in runs for problem in run.problems] + unreadable,
     }
 
@@ -140,6 +143,16 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return sorted(grouped.values(), key=lambda warning: (warning["level"] != "red", warning["code"]))
 
 
+def _unverifiable(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Evaluations whose numbers have no evidence beside them, with the reason; reported numbers say so themselves."""
+    return [
+        {"run": number, "name": run.label, "evaluation": id, "reasons": agreement.unverifiable}
+        for number, run in enumerate(runs)
+        for id, agreement in run.agreements.items()
+        if agreement.unverifiable and not agreement.reported
+    ]
+
+
 def _configuration(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Every setting of every run but where it lies. One that a run does not have is no difference."""
     flat = [dict(flattened(run.config)) for run in runs]
@@ -172,7 +185,9 @@ def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
     for number, run in enumerate(runs):
         for result in run.results:
             grouped.setdefault((number, result.evaluation), (run, []))[1].append(result)
-    facts = {key: _facts(_main(results)) for key, (_, results) in grouped.items()}
+    facts = {
+        key: {**_facts(_main(results)), "Evidence": _evidence(run, key[1])} for key, (run, results) in grouped.items()
+    }
     names = list(next(iter(facts.values()), {}))
     columns = [name for name in names if len({values[name] for values in facts.values()}) > 1]
     first: dict[str, str] = next(iter(facts.values()), {})
@@ -190,6 +205,11 @@ def _provenance(runs: Sequence[Run]) -> dict[str, Any]:
             for key, (run, results) in grouped.items()
         ],
     }
+
+
+def _evidence(run: Run, id: str) -> str:
+    """Whether the numbers of an evaluation agree with the files beside them."""
+    return run.agreements[id].text if id in run.agreements else ""
 
 
 def _measured(results: list[Result]) -> str:

@@ -4,10 +4,7 @@ from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.results.distinguish import distinguish
 from hardtack.results.findings import Finding, finding_path, read_finding, write_finding
 from hardtack.results.leaderboard import (
-    ANALYSIS,
     ONE_VIEW,
-    PROTOCOL,
-    REPORTED,
     SWEEPS,
     Curve,
     CurveSet,
@@ -23,7 +20,19 @@ from hardtack.results.leaderboard import (
     source_of,
 )
 from hardtack.results.metrics import Metric, find_metric, is_share, lower_is_better, per_image
-from hardtack.results.record import Paired, Result, bootstrap, comparable, from_json, paired, to_json, wilson
+from hardtack.results.record import (
+    ANALYSIS,
+    PROTOCOL,
+    REPORTED,
+    Paired,
+    Result,
+    bootstrap,
+    comparable,
+    from_json,
+    paired,
+    to_json,
+    wilson,
+)
 from hardtack.results.runs import Gallery, Run, read_run, read_runs
 from hardtack.results.store import (
     adversarial_folder,

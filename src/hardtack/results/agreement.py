@@ -28,10 +28,9 @@ from hardtack.results.disagreement import (
 )
 from hardtack.results.evidence import Evidence, is_id, read_evidence, result_digest, same_json
 from hardtack.results.findings import finding_path, read_finding
-from hardtack.results.leaderboard import ANALYSIS, PROTOCOL, REPORTED
 from hardtack.results.metrics import find_metric, per_image
 from hardtack.results.protocol_rows import check_protocol
-from hardtack.results.record import Result
+from hardtack.results.record import ANALYSIS, PROTOCOL, REPORTED, Result
 from hardtack.results.recount import UNKNOWN, recount
 from hardtack.results.store import adversarial_folder, read_verdicts, verdicts_path
 
@@ -40,7 +39,7 @@ DISAGREES = "disagrees"  # the code of the red flag of a number that its evidenc
 # fields that all results of one evaluation share
 SHARED = (
     "suite", "data", "data_description", "run", "model", "checkpoint", "weights_sha256", "seed", "precision", "device",
-    "seconds", "versions", "created", "protocol",
+    "seconds", "versions", "created",
 )  # fmt: skip
 # which field of a result names its column, and how such columns begin
 _NAMED_COLUMNS = {
@@ -73,6 +72,11 @@ def flag_disagreements(results: Sequence[Result], agreements: Mapping[str, Agree
         flag = {"level": "red", "code": DISAGREES, "message": message}
         flagged.append(replace(result, flags=(flag, *result.flags)) if mine else result)
     return flagged
+
+
+def disagrees(result: Result) -> bool:
+    """Whether `flag_disagreements` flagged the result."""
+    return any(flag["code"] == DISAGREES for flag in result.flags)
 
 
 # ---------------------------------------------------------------- one evaluation
@@ -118,6 +122,7 @@ def _check_reported(lines: list[Result], agreement: Agreement) -> None:
         for name, stored in (("verdicts", result.verdicts), ("weights_sha256", result.weights_sha256)):
             if stored is not None:
                 agreement.wrong.append(wrong_field(result, name, stored, None, "a number that others report"))
+    agreement.reported = True
     agreement.unverifiable.append("the numbers are reported by others and were not measured here")
 
 
@@ -125,7 +130,7 @@ def _read_columns(folder: Path, id: str, lines: list[Result], agreement: Agreeme
     """The verdict file; a problem with it is noted."""
     expected = f"verdicts/{id}.parquet"
     for result in lines:
-        if result.verdicts != expected and not (result.verdicts is None and result.suite in (PROTOCOL, ANALYSIS)):
+        if result.verdicts not in (None, expected):
             agreement.wrong.append(wrong_field(result, "verdicts", result.verdicts, expected, "the id"))
     if all(result.verdicts is None and result.suite == ANALYSIS for result in lines):
         agreement.unverifiable.append("an analysis whose numbers are not means over images; repeat hardtack analyze")
@@ -135,8 +140,9 @@ def _read_columns(folder: Path, id: str, lines: list[Result], agreement: Agreeme
         return None
     try:
         columns = read_verdicts(verdicts_path(folder, id))
-    except UserError as error:
-        agreement.unverifiable.append(str(error))
+    except UserError:
+        state = "cannot be read" if verdicts_path(folder, id).is_file() else "is missing"
+        agreement.unverifiable.append(f"the verdict file {expected} {state}")
         return None
     if "index" not in columns:
         agreement.unverifiable.append(f"{expected} has no column 'index'")
@@ -261,8 +267,8 @@ def _check_image_rows(folder: Path, id: str, columns: Columns, agreement: Agreem
     for path in sorted(adversarial_folder(folder, id).glob("*.npz")):
         try:
             arrays = read_arrays(path, names=("index", "threat"))
-        except UserError as error:
-            agreement.unverifiable.append(str(error))
+        except UserError:
+            agreement.unverifiable.append(f"adversarial/{id}/{path.name} cannot be read")
             continue
         pairs = list(zip(arrays.get("index", np.empty(0)).tolist(), arrays.get("threat", ()), strict=False))
         strangers = [number for number, _ in pairs if number not in rows]

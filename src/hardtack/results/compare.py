@@ -63,14 +63,18 @@ class Comparison:
     first: str
     second: str
     differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = ()  # stored numbers that their evidence contradicts
 
     def __str__(self) -> str:
         head = [f"{self.first} minus {self.second}", f"{'first':>8} {'second':>8} {'differ':>8}  95 % interval"]
-        return "\n".join([*head, *map(str, self.differences)])
+        return "\n".join([*head, *map(str, self.differences), *(f"RED FLAG disagrees: {note}" for note in self.notes)])
 
 
 def compare(first: str | Path, second: str | Path, *, metric: str | None = None) -> Comparison:
-    """All comparable numbers of two run folders; `metric` keeps one metric, single views included."""
+    """All comparable numbers of two run folders; `metric` keeps one metric, single views included.
+
+    Differences are computed from the verdict files; stored numbers that disagree with them are named in `notes`.
+    """
     runs = [read_run(first), read_run(second)]
     tables = [_newest(run, metric) for run in runs]
     shared = _without_repeats({key: tables[0][key] for key in tables[0] if key in tables[1]})
@@ -84,7 +88,15 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
         raise UserError(
             f"{runs[0].label} and {runs[1].label} have numbers in common, but they were not measured on the same images"
         )
-    return Comparison(runs[0].label, runs[1].label, tuple(differences))
+    used = [{table[key].evaluation for key in shared} for table in tables]
+    notes = [
+        f"{run.label}: {id}: {wrong}"
+        for run, evaluations in zip(runs, used, strict=True)
+        for id, agreement in run.agreements.items()
+        for wrong in agreement.wrong
+        if id in evaluations
+    ]
+    return Comparison(runs[0].label, runs[1].label, tuple(differences), tuple(notes))
 
 
 def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:

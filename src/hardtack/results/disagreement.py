@@ -34,6 +34,7 @@ class Agreement:
 
     wrong: list[Disagreement] = field(default_factory=list)
     unverifiable: list[str] = field(default_factory=list)
+    reported: bool = False  # by others: nothing was measured here
     has_record: bool = True  # False: settings, model and data are tied to the verdicts by the id alone
 
     @property

@@ -15,16 +15,13 @@ from typing import Any
 
 from hardtack.base.errors import UserError
 from hardtack.results.metrics import find_metric, lower_is_better
-from hardtack.results.record import Result, comparable, same_table
+from hardtack.results.record import ANALYSIS, PROTOCOL, REPORTED, Result, comparable, same_table
 from hardtack.results.runs import Run
 from hardtack.results.threat_text import parse_threat
 
 CLEAN = "clean_accuracy"
 ONE_VIEW = "corrupted_accuracy"
 AREA = "robustness_area"
-PROTOCOL = "protocol"
-ANALYSIS = "analysis"  # the suite of results of analyses, which have their own charts
-REPORTED = "reported"  # the source of numbers that were imported, not measured here
 SWEEPS = ("sweep", "curve")
 
 

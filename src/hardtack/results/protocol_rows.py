@@ -12,9 +12,8 @@ from hardtack.base.digests import json_digest, json_text
 from hardtack.base.errors import UserError
 from hardtack.results.disagreement import Agreement, Disagreement, label, wrong_field, wrong_file
 from hardtack.results.evidence import is_id, same_json
-from hardtack.results.leaderboard import PROTOCOL
 from hardtack.results.metrics import per_image
-from hardtack.results.record import Result
+from hardtack.results.record import PROTOCOL, Result
 from hardtack.results.store import read_verdicts, verdicts_path
 
 Columns = Mapping[str, np.ndarray]
@@ -34,6 +33,9 @@ def check_protocol(
     folder: Path, lines: list[Result], columns: Columns | None, groups: Mapping[str, list[Result]], agreement: Agreement
 ) -> None:
     """A column of a protocol is a copy of a result of another evaluation in the folder, or the worst of columns."""
+    if any("measured_by" not in result.extra for result in lines):
+        agreement.unverifiable.append(f"{label(lines[0])}: extra.measured_by does not say which evaluation it is from")
+        return
     _check_id(lines, agreement)
     for result in lines:
         if _WORST in str(result.attack):
@@ -84,8 +86,8 @@ def _check_column(folder: Path, result: Result, source: Result, columns: Columns
         return
     try:
         verdicts = read_verdicts(verdicts_path(folder, source.evaluation))
-    except UserError as error:
-        agreement.unverifiable.append(str(error))
+    except UserError:
+        agreement.unverifiable.append(f"{label(result)}: the verdict file of {source.evaluation} cannot be read")
         return
     vector = per_image(source, verdicts)
     if vector is None:

@@ -19,6 +19,10 @@ from hardtack.results.intervals import Paired, bootstrap, paired, wilson
 __all__ = ["Paired", "Result", "bootstrap", "comparable", "from_json", "paired", "to_json", "wilson"]
 
 LEVELS = ("red", "yellow")
+# suites of results that are no evaluation of their own
+PROTOCOL = "protocol"
+ANALYSIS = "analysis"
+REPORTED = "reported"  # also the source of numbers that were imported, not measured here
 
 # Settings that do not change what an attack measures, or that `threat` already contains.
 INCIDENTAL_SETTINGS = frozenset({"seed", "batch_size", "chunk_size", "device", "compile", "eps", "threat"})

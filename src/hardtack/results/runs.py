@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,13 @@ from hardtack.base.arrays import read_arrays
 from hardtack.base.config import read_yaml
 from hardtack.base.errors import UserError
 from hardtack.base.trust import check_links
+from hardtack.results.agreement import check_results, disagrees, flag_disagreements
+from hardtack.results.disagreement import Agreement
 from hardtack.results.findings import Finding, finding_files, read_finding
 from hardtack.results.record import Result
 from hardtack.results.store import find_runs, read_metrics, read_results
 
+_MOST_NAMED = 5  # fields of one evaluation
 GALLERY_ARRAYS = ("x", "x_adv", "index", "label", "clean_prediction", "adversarial_prediction", "size")
 
 
@@ -60,6 +63,12 @@ class Run:
     galleries: list[Gallery] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)  # oldest first
     problems: list[str] = field(default_factory=list)
+    agreements: dict[str, Agreement] = field(default_factory=dict)  # of results with their evidence, by evaluation
+
+    @property
+    def trusted(self) -> Run:
+        """The run without results that their evidence contradicts."""
+        return replace(self, results=[result for result in self.results if not disagrees(result)])
 
 
 def read_runs(paths: str | Path | Iterable[str | Path]) -> list[Run]:
@@ -110,6 +119,10 @@ def _read_run(folder: Path, label: str) -> Run:
     galleries = [
         attempt(_read_gallery, path, results, otherwise=None) for path in sorted(folder.glob("examples/*.npz"))
     ]
+    agreements = check_results(folder, results)
+    results = flag_disagreements(results, agreements)
+    for id, agreement in agreements.items():
+        problems += [f"{id} is not what its evidence gives: {wrong}" for wrong in agreement.wrong[:_MOST_NAMED]]
     analysed = [attempt(read_finding, path, results, otherwise=None) for path in finding_files(folder)]
     return Run(
         path=folder,
@@ -120,6 +133,7 @@ def _read_run(folder: Path, label: str) -> Run:
         galleries=[gallery for gallery in galleries if gallery is not None],
         findings=sorted(filter(None, analysed), key=lambda finding: str(finding.about.get("created", ""))),
         problems=problems,
+        agreements=agreements,
     )
 
 

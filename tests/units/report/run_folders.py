@@ -146,7 +146,7 @@ def write_pgd(folder: Path, survives: dict, scale: float, flags: bool) -> None:
     columns = {
         "index": np.arange(N),
         "label": np.arange(N) % 10,
-        "clean_prediction": np.where(survives[0], np.arange(N) % 10, 3),
+        "clean_prediction": np.where(survives[0], np.arange(N) % 10, (np.arange(N) + 1) % 10),
         "clean_correct": survives[0],
         "robust": robust,
         "broken_by": [None if fine else "pgd" for fine in robust],
