@@ -34,7 +34,8 @@ def official_autoattack(
     """The number that the official code prints: the images on which none of its attacks succeeded."""
     install = "pip install git+https://github.com/fra31/auto-attack"
     package = import_peer("autoattack", install=install)
-    began, lines = time.perf_counter(), []
+    began = time.perf_counter()
+    lines: list[str] = []
     device = str(x.device)
     attack: Any = package.AutoAttack(
         model, norm=NORMS[threat.norm], eps=threat.radius, seed=runtime.seed, verbose=False, version=version,

@@ -144,8 +144,7 @@ class GenerativeProjection(Projection):
         self.register_buffer("mean", mean)
         self.register_buffer("components", values.Vh[:components].float().to(rows.device))
 
-    @torch.no_grad()
-    def forward(self, x: Tensor) -> Tensor:
+    def project(self, x: Tensor) -> Tensor:
         centred = x.flatten(1) - self.mean.to(x)
         return (
             (self.mean.to(x) + centred @ self.components.to(x).T @ self.components.to(x)).clamp(0, 1).reshape(x.shape)
