@@ -1,18 +1,12 @@
 """The gauntlet: every evaluator on every defence mechanism, each beside the truth.
 
-Rows are kept in the output folder as soon as they are known, so that a repeated call only computes what is missing:
-
-    truths/MECHANISM-ID.npz              per image: robust or not, and the worst image known
-    rows/MECHANISM-EVALUATOR-ID.json     what the evaluator said
-
-The id is a digest of the core's weights, the images, the threat, the seed, the device and the version of hardtack; the
-settings of an evaluator that is under development are not in it: `fresh=True` measures again.
+Rows are kept in the output folder as soon as they are known (row_store.py), so that a repeated call only computes what
+is missing.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -20,20 +14,18 @@ from pathlib import Path
 
 import torch
 
-import hardtack
-from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
 from hardtack.base.progress import Meter
+from hardtack.base.registry import Entry
 from hardtack.base.registry import evaluators as evaluator_registry
 from hardtack.base.registry import mechanisms as mechanism_registry
 from hardtack.base.runtime import Runtime
-from hardtack.engine import tensor_digest
 from hardtack.evaluation.gauntlet.claim import Claim
 from hardtack.evaluation.gauntlet.mechanism import Core, Defence, MissingRobustModel, build_defence
+from hardtack.evaluation.gauntlet.row_store import RowStore
 from hardtack.evaluation.gauntlet.truth import Truth, find_truth, lower_truth
 from hardtack.evaluation.gauntlet.verdict import Row, counts, table_lines
-from hardtack.models.from_file import state_sha256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +72,7 @@ def run_gauntlet(
     runtime = runtime or Runtime(device=str(core.x.device), seed=seed)
     entries = [evaluator_registry.get(name) for name in evaluators]
     names = select_mechanisms(mechanisms)
-    store = _Store(None if folder is None else Path(folder), _digest(core, seed))
+    store = RowStore(None if folder is None else Path(folder), core, seed)
     rows: list[Row] = []
     left_out: list[str] = []
     with Meter("gauntlet", total=len(names) * len(entries), quiet=quiet, unit="rows") as meter:
@@ -90,28 +82,29 @@ def run_gauntlet(
             except MissingRobustModel as error:
                 left_out.append(f"{name}: {error}")
                 continue
-            truth = store.read_truth(name, core)
+            truth = store.read_truth(name)
             if truth is None:
                 meter.note(f"{name}: truth")
                 truth = find_truth(core, defence, seed=seed)
                 store.write_truth(name, truth)
             own = []
             for entry in entries:
-                row = None if fresh else store.read_row(name, entry.name)
+                row = None if fresh else store.read_row(name, entry)
                 if row is None:
                     meter.note(f"{name}: {entry.name}")
                     model = build_defence(name, core, seed=seed).model
                     claim = _claim(entry, model, core, seed=seed, runtime=runtime)
                     _learn(truth, claim, core, defence)
                     row = _row(name, entry.name, claim, truth, defence)
-                    store.write_row(row)
+                    store.write_row(row, entry)
                     store.write_truth(name, truth)
                 own.append(row)
                 meter.advance(1, f"{name} {entry.name}")
             final = truth.robust_accuracy
             rows += [dataclasses.replace(row, truth=final) for row in own]
     result = GauntletResult(tuple(rows), tuple(left_out))
-    store.write_tables(result)
+    if folder is not None:
+        write_tables(Path(folder), result)
     return result
 
 
@@ -127,16 +120,25 @@ def select_mechanisms(wanted: Sequence[str] | None) -> list[str]:
     return [entry.name for entry in listing if entry.name in wanted or entry.family in wanted]
 
 
-def _claim(entry: object, model: torch.nn.Module, core: Core, *, seed: int, runtime: Runtime) -> Claim:
+def write_tables(folder: Path, result: GauntletResult) -> None:
+    """The table as gauntlet.json, gauntlet.txt and gauntlet.md."""
+    summary = {"counts": counts(result.rows), "left_out": list(result.left_out)}
+    content = {**summary, "rows": [row.plain() for row in result.rows]}
+    write_text(folder / "gauntlet.json", json.dumps(content, indent=1) + "\n")
+    write_text(folder / "gauntlet.txt", f"{result}\n")
+    write_text(folder / "gauntlet.md", result.markdown())
+
+
+def _claim(entry: Entry, model: torch.nn.Module, core: Core, *, seed: int, runtime: Runtime) -> Claim:
     """The claim of an evaluator. A model or an evaluator that fails gives no number, and the gauntlet goes on."""
     began = time.perf_counter()
     devices = [core.x.device] if core.x.device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         try:
-            claim: Claim = entry.make(  # type: ignore[attr-defined]
+            claim: Claim = entry.make(
                 model, core.x.clone(), core.y.clone(), threat=core.threat, runtime=runtime,
-                **entry.presets,  # type: ignore[attr-defined]
+                **entry.presets,
             )  # fmt: skip
             return claim
         except UserError:
@@ -162,57 +164,3 @@ def _row(mechanism: str, evaluator: str, claim: Claim, truth: Truth, defence: De
         yellow=codes("yellow"), refused=claim.refused, failed=claim.failed, seconds=round(claim.seconds, 3),
         honest=defence.honest, random=defence.random, n=len(truth.robust), parameters=dict(defence.parameters),
     )  # fmt: skip
-
-
-def _digest(core: Core, seed: int) -> str:
-    """Of everything that the rows of one gauntlet have in common."""
-    robust = "" if core.robust is None else state_sha256(core.robust)
-    words = [
-        hardtack.__version__, core.name, state_sha256(core.model), robust, tensor_digest({"x": core.x, "y": core.y}),
-        str(core.threat), str(seed), core.x.device.type,
-    ]  # fmt: skip
-    return hashlib.sha256("|".join(words).encode()).hexdigest()[:12]
-
-
-class _Store:
-    """Rows and truths on disk; without a folder nothing is kept."""
-
-    def __init__(self, folder: Path | None, digest: str) -> None:
-        self.folder, self.digest = folder, digest
-
-    def read_truth(self, mechanism: str, core: Core) -> Truth | None:
-        path = self._path("truths", f"{mechanism}-{self.digest}.npz")
-        if path is None or not path.is_file():
-            return None
-        arrays = {name: torch.from_numpy(value).to(core.x) for name, value in read_arrays(path).items()}
-        return Truth(arrays["clean"], arrays["robust"], arrays["x_adv"])
-
-    def write_truth(self, mechanism: str, truth: Truth) -> None:
-        path = self._path("truths", f"{mechanism}-{self.digest}.npz")
-        if path is not None:
-            arrays = {"clean": truth.clean, "robust": truth.robust, "x_adv": truth.x_adv}
-            write_arrays(path, {name: value.cpu().numpy() for name, value in arrays.items()})
-
-    def read_row(self, mechanism: str, evaluator: str) -> Row | None:
-        path = self._path("rows", f"{mechanism}-{evaluator}-{self.digest}.json")
-        if path is None or not path.is_file():
-            return None
-        return Row.read(json.loads(path.read_text(encoding="utf-8")))
-
-    def write_row(self, row: Row) -> None:
-        path = self._path("rows", f"{row.mechanism}-{row.evaluator}-{self.digest}.json")
-        if path is not None:
-            write_text(path, json.dumps(row.plain(), indent=1) + "\n")
-
-    def write_tables(self, result: GauntletResult) -> None:
-        """The table as JSON, as text and as markdown."""
-        if self.folder is None:
-            return
-        summary = {"counts": counts(result.rows), "left_out": list(result.left_out)}
-        content = {**summary, "rows": [row.plain() for row in result.rows]}
-        write_text(self.folder / "gauntlet.json", json.dumps(content, indent=1) + "\n")
-        write_text(self.folder / "gauntlet.txt", f"{result}\n")
-        write_text(self.folder / "gauntlet.md", result.markdown())
-
-    def _path(self, kind: str, name: str) -> Path | None:
-        return None if self.folder is None else self.folder / kind / name

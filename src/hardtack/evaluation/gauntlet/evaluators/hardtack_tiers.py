@@ -33,13 +33,7 @@ def autoattack_tier(
 ) -> Claim:
     """One tier of our AutoAttack."""
     began = time.perf_counter()
-    settings: dict[str, Any] = {
-        "suite": "autoattack",
-        "tier": tier,
-        "version": version,
-        "threat": threat,
-        "examples": len(x),
-    }
+    settings: dict[str, Any] = {"tier": tier, "version": version, "threat": threat, "examples": len(x)}
     try:
         result = evaluate(model, (x, y), suite="autoattack", runtime=runtime, quiet=True, **settings)
     except UserError as error:
