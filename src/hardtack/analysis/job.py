@@ -12,7 +12,7 @@ from hardtack.analysis import analyze
 from hardtack.base.config import build, choose, flat, parse_words, plain
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
-from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
+from hardtack.evaluation.target import Target, TargetConfig, complete, load_target, note_missing_images
 from hardtack.results import Finding
 
 SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "batch_size")
@@ -110,7 +110,8 @@ def _target(run: str | None, values: dict[str, Any], chosen: Iterable[Any]) -> t
         config = build(TargetConfig, complete(run, {**values, "n": max(sizes)}))
     else:
         config = build(TargetConfig, {key: value for key, value in values.items() if key not in ("data", "n", "split")})
-    return load_target(run, config, with_images=bool(sizes)), config
+    target = load_target(run, config, with_images=bool(sizes))
+    return note_missing_images(target, config.n if "n" in values else None), config
 
 
 def _words(name: str, values: dict[str, Any]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from hardtack.base import config as configuration
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import datasets
 from hardtack.data import decode
+from hardtack.data.damage import readable_rows, settle_damage
 from hardtack.data.sampling import Sampling
 from hardtack.data.settings import DataConfig, ExtraConfig, SyntheticConfig
 from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
@@ -182,6 +183,11 @@ def _assemble(
 ) -> Dataset:  # fmt: skip
     if settings.limit is not None:
         rows = rows[first_rows(stored.labels[rows], settings.limit)]
+    if settings.skip_damaged and not isinstance(stored.images, Tensor | Sequence):
+        rows, damaged = readable_rows(stored.images, rows)
+        note = settle_damage(damaged, settings.name, skip=True)
+        stored = dataclasses.replace(stored, note="; ".join(filter(None, [stored.note, note])))
+        check_labels(stored.labels[rows], stored.classes, settings.name)
     store, positions = _store(stored, rows, settings) if not uncut else _uncut_store(stored, rows, settings)
     return Dataset(
         store, rows=positions, labels=stored.labels[rows], index=rows, name=settings.name, split=split,

@@ -54,6 +54,7 @@ class DataConfig:
     stream       decode while training; none: when the decoded split exceeds memory_limit_mb
     limit        only the first n images of each split, evenly by class where stored class by class
     label        label column, where there are several (`coarse_label`)
+    skip_damaged leave out images that cannot be read, and say how many; none are left out unless this is true
 
     Of training alone:
 
@@ -74,6 +75,7 @@ class DataConfig:
     memory_limit_mb: int = 4096
     limit: int | None = None
     label: str | None = None
+    skip_damaged: bool = False
     repeats: int = 1
     extra: tuple[ExtraConfig, ...] = ()
     synthetic: SyntheticConfig | None = None

@@ -8,6 +8,7 @@ labels are known only after one walk, which happens when the set is opened.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -20,6 +21,7 @@ import torch
 
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import datasets
+from hardtack.data.damage import reported_by_timm, settle_damage
 from hardtack.data.decode import pixel_bytes, read_file, rgb_array
 from hardtack.data.paths import find_path
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
@@ -127,12 +129,12 @@ def _web_shards(config: DataConfig, name: str) -> Splits:
     shards = _shards_by_split(root)
     folder = root if root.is_dir() else root.parent
     return {
-        split: (lambda word=word, files=files: _shards(f"wds/{name}", folder, word, files))  # type: ignore[misc]
+        split: (lambda word=word, files=files: _shards(config, f"wds/{name}", folder, word, files))  # type: ignore[misc]
         for split, (word, files) in shards.items()
     }
 
 
-def _shards(name: str, folder: Path, word: str, files: list[str]) -> Stored:
+def _shards(config: DataConfig, name: str, folder: Path, word: str, files: list[str]) -> Stored:
     """Plain tar files are read by position, others in order."""
     indexed = index_shards([folder / file for file in files])
     if indexed is not None:
@@ -142,7 +144,10 @@ def _shards(name: str, folder: Path, word: str, files: list[str]) -> Stored:
         import webdataset  # noqa: F401
     except ImportError:
         raise UserError(f"{name} needs the package 'webdataset': {_HUB}") from None
-    return _walked(_walker(folder, word), name)
+    damaged: list[str] = []
+    stored = _walked(_walker(folder, word, damaged), name)
+    note = settle_damage(damaged, name, skip=config.skip_damaged)
+    return stored if not note else dataclasses.replace(stored, note="; ".join(filter(None, [stored.note, note])))
 
 
 def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
@@ -164,11 +169,17 @@ def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
     return {split: ("::".join(names), names) for split, names in shards.items()}
 
 
-def _walker(folder: Path, split: str) -> Callable[[], Any]:
+def _walker(folder: Path, split: str, damaged: list[str]) -> Callable[[], Any]:
+    """Makes a walk; `damaged` receives the samples that the walk leaves out."""
+
     def make() -> Any:
         from timm.data import create_dataset
 
-        return create_dataset("wds/shards", root=str(folder), split=split, is_training=False)
+        made = create_dataset("wds/shards", root=str(folder), split=split, is_training=False)
+        damaged.clear()
+        with reported_by_timm(damaged):
+            made.reader._lazy_init()  # the pipeline is built here, and calls back what it was built with
+        return made
 
     return make
 

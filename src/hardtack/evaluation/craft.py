@@ -22,7 +22,7 @@ from hardtack.evaluation.evaluation import Evaluation, eight_bits
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
-from hardtack.evaluation.target import load_target
+from hardtack.evaluation.target import load_target, note_missing_images
 from hardtack.models.dtypes import names_dtypes
 from hardtack.results import Gallery, Result, read_arrays, write_arrays
 
@@ -59,12 +59,13 @@ class Crafted(NamedTuple):
 
 def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
     """Attack the first `n` (16) images; the folder `output` (default `adversarial`) receives their arrays."""
-    values = {"n": 16, **parse_words(words)}
+    typed = parse_words(words)
+    values = {"n": 16, **typed}
     output = Path(values.pop("output", None) or FIRST).expanduser()
     job = read_job(run, values)
     if len(job.configs()) > 1:
         raise UserError(f"attack takes one suite at a time, found suite={job.suite}")
-    target = load_target(run, job)
+    target = note_missing_images(load_target(run, job), job.n if "n" in typed else None)
     config = dataclasses.replace(job.configs()[0], examples=len(target.data))
     measured = evaluate(target.model, target.data, config=config, runtime=job.runtime, provenance=target.provenance)
     protocol = _protocol(measured.results[-1])

@@ -22,7 +22,7 @@ from hardtack.evaluation.settings import (
 )
 from hardtack.evaluation.suite import evaluate
 from hardtack.evaluation.suites import make_suite
-from hardtack.evaluation.target import Target, TargetConfig, complete, load_target
+from hardtack.evaluation.target import Target, TargetConfig, complete, load_target, note_missing_images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **wor
     """Evaluate a run folder, or `model=…` on `data=…`; results are kept in the run folder (or `output`)."""
     values = nested(words)
     job = read_job(run, values)
-    target = load_target(run, job)
+    target = note_missing_images(load_target(run, job), job.n)
     return [evaluate_target(target, config, job.runtime, values, quiet=quiet) for config in job.configs()]
 
 

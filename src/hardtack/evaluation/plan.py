@@ -32,7 +32,7 @@ from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
-from hardtack.evaluation.target import load_target
+from hardtack.evaluation.target import load_target, note_missing_images
 from hardtack.evaluation.threat_stages import ThreatStages
 from hardtack.evaluation.views import View
 
@@ -249,7 +249,7 @@ class Plans:
 def plan_run(run: str | Path | None, values: Mapping[str, Any]) -> Plans:
     """What `evaluate` with the same settings will cost, for a run folder or a named model."""
     job = read_job(run, values)
-    target = load_target(run, job)
+    target = note_missing_images(load_target(run, job), job.n)
     return Plans(
         tuple(plan_evaluation(target.model, target.data, config=item, runtime=job.runtime) for item in job.configs())
     )

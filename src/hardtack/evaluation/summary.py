@@ -18,7 +18,8 @@ from hardtack.evaluation.suites import Measurement
 Columns = dict[str, np.ndarray]
 # flags that concern the accuracy on clean images too
 _CLEAN_FLAGS = (
-    "random_outputs", "batch_dependent", "call_dependent", "changes_input", "other_classes", "class_names", "untrained",
+    "random_outputs", "batch_dependent", "call_dependent", "changes_input", "fewer_images",
+    "other_classes", "class_names", "untrained",
 )  # fmt: skip
 
 

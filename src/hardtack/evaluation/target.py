@@ -11,6 +11,8 @@ the digest of the weights, the flag of an untrained model and the folder are the
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +31,7 @@ from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
 from hardtack.evaluation.class_subset import class_subset
 from hardtack.evaluation.provenance import Provenance
-from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, class_names
+from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, class_names, flag
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
 from hardtack.models.facts import usual
 from hardtack.models.files import sha256
@@ -107,6 +109,18 @@ def load_target(run: str | Path | None, config: TargetConfig, *, with_images: bo
         return target
     model, data = class_subset(target.model, target.images)
     return dataclasses.replace(target, model=model, images=data)
+
+
+def note_missing_images(target: Target, n: int | None) -> Target:
+    """The target with a flag, and a line on stderr, where there are fewer than the `n` images that were asked for."""
+    if n is None or target.images is None or len(target.images) >= n:
+        return target
+    there = len(target.images)
+    message = f"n={n:,}, but the data has {there:,} images: all {there:,} are used"
+    if int(os.environ.get("RANK", 0)) == 0:
+        print(f"note: {message}", file=sys.stderr)
+    flags = (*target.provenance.flags, flag("yellow", "fewer_images", message))
+    return dataclasses.replace(target, provenance=dataclasses.replace(target.provenance, flags=flags))
 
 
 def load_run(run: str | Path, *, checkpoint: str = "best") -> Classifier:
