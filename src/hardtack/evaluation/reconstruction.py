@@ -24,6 +24,7 @@ from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suite import SuiteJob
 from hardtack.evaluation.summary import summarise
 from hardtack.evaluation.target import Target
+from hardtack.models.from_file import place_of
 from hardtack.results import Result
 from hardtack.results.disagreement import Disagreement, label
 from hardtack.results.evidence import Evidence, result_digest, same_json
@@ -104,8 +105,12 @@ def _check_id(
 ) -> bool:
     """Compare the id with the digest of the facts; True if the attacks are another version's."""
     suite, id, facts = lines[0].suite, lines[0].evaluation, dict(facts)
-    if "data" in typed:  # the same images at another place; their digest is among the facts
-        facts |= {"data": lines[0].data, "data_description": lines[0].data_description}
+    # The same images at another place, or cut for a model that was named, are described differently. Their digest is
+    # among the facts too, and a description that was changed does not have the id.
+    if "data" in typed:
+        facts["data"] = lines[0].data
+    if "data" in typed or "model" in typed:
+        facts["data_description"] = lines[0].data_description
     if evaluation_id(suite, facts) == id:
         return False
     stored_attacks = [
@@ -156,15 +161,25 @@ def _compared_fields(
     if first.device.startswith("cpu") != (job.runtime.torch_device.type == "cpu"):
         skipped["precision"] = "it was measured on another kind of device"
     if "model" in typed or "run" in typed:
-        skipped |= dict.fromkeys(("checkpoint", "model", "weights_sha256"), "the model was named by you")
-    if "data" in typed:
-        skipped |= dict.fromkeys(("data", "data_description"), "the data was named by you")
+        names = ("checkpoint", "weights_sha256", *(() if _has_own_name(typed) else ("model",)))
+        skipped |= dict.fromkeys(names, "the model was named by you")
+    skipped |= {"data": "the data was named by you"} if "data" in typed else {}
+    compared = [name for name in FIELDS if name not in skipped]
+    if "data" in typed or "model" in typed:
+        compared.remove("data_description")  # the id covers it
     if other_attacks:
         skipped |= dict.fromkeys(("attack", "attack_settings"), "the attacks are another version's")
     for reason in dict.fromkeys(skipped.values()):
         names = ", ".join(name for name, other in skipped.items() if other == reason)
         outcome.unverifiable.append(f"{names}: {reason}")
-    return [name for name in FIELDS if name not in skipped]
+    return [name for name in compared if name not in skipped]
+
+
+def _has_own_name(typed: Mapping[str, Any]) -> bool:
+    """Whether the model that the user named has the same name everywhere; code of a user's is named by its path."""
+    model = typed.get("model")
+    name = model.get("name", "") if isinstance(model, Mapping) else str(model or "")
+    return place_of(str(name)) is None
 
 
 def _measured_flags(

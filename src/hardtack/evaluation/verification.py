@@ -36,7 +36,7 @@ from hardtack.evaluation.rerun import measure_again, read_sample
 from hardtack.evaluation.settings import EvaluationConfig, not_taken
 from hardtack.evaluation.stored_images import ImageCheck, attack_limits, check_examples, check_images
 from hardtack.evaluation.suites import votes
-from hardtack.evaluation.target import Target, load_target
+from hardtack.evaluation.target import Target, complete, load_target
 from hardtack.evaluation.views import clean_columns
 from hardtack.models.from_file import named_place
 from hardtack.results import (
@@ -50,6 +50,7 @@ from hardtack.results import (
     verdicts_path,
 )
 from hardtack.results.agreement import check_results
+from hardtack.results.bundle import open_bundle
 from hardtack.results.disagreement import Agreement
 from hardtack.results.evidence import Evidence, image_digests, read_evidence
 
@@ -114,7 +115,7 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     """Check every stored result of a run folder or of a bundle (`hardtack bundle`).
 
     Settings: evaluation=ID for one of them; sample=K to measure K images again (all: every image); bits=8 to check
-    images rounded to 8 bits too; run=PATH of the run that was measured, if its evaluations were written to another
+    images rounded to 8 bits too; run=PATH of the run that was measured, or of its weights, if they are not in the same
     folder; model=NAME and settings such as data.root=PATH.
     """
     settings = parse_words(words)
@@ -123,7 +124,8 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     measured_run, sample = settings.pop("run", None), read_sample(settings.pop("sample", None))
     if bits not in (None, 8):
         raise UserError(f"bits can only be 8, found bits={bits}")
-    with _opened(Path(run).expanduser()) as folder:
+    path = Path(run).expanduser()
+    with _opened(path) as (folder, checked):
         check_links(folder)
         source = folder if measured_run is None else Path(measured_run).expanduser()
         request = _Request(folder, source, settings, typed, bits == 8, sample)
@@ -132,20 +134,26 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
         for result in results:
             groups.setdefault(result.evaluation, []).append(result)
         if not groups:
-            raise UserError(f"{folder} holds no evaluation; make one with hardtack evaluate {folder}")
+            raise UserError(f"{path} holds no evaluation; make one with hardtack evaluate {path}")
         if wanted is not None and wanted not in groups:
             hint = did_you_mean(str(wanted), groups) or f"; there are {', '.join(groups)}"
-            raise UserError(f"{folder} holds no evaluation '{wanted}'{hint}")
+            raise UserError(f"{path} holds no evaluation '{wanted}'{hint}")
         agreements = check_results(folder, results)
         chosen = groups if wanted is None else {wanted: groups[wanted]}
-        return [_verify(request, id, lines, agreements[id]) for id, lines in chosen.items()]
+        return [*checked, *(_verify(request, id, lines, agreements[id]) for id, lines in chosen.items())]
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        raise UserError(f"there is no run folder {path}")
-    yield path
+def _opened(path: Path) -> Iterator[tuple[Path, list[Verification]]]:
+    """The run folder, and the check of the bundle that it was unpacked from."""
+    if path.is_file():
+        with open_bundle(path) as bundle:
+            summary = f"{bundle.files} files compared with the manifest, whose digest is {bundle.digest}"
+            yield bundle.folder, [Verification(str(path), 0, 0, 0, bundle.wrong, summary=summary)]
+    elif path.is_dir():
+        yield path, []
+    else:
+        raise UserError(f"there is no run folder or bundle {path}")
 
 
 def _verify(request: _Request, id: str, lines: list[Result], agreement: Agreement) -> Verification:
@@ -227,13 +235,15 @@ def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[Evaluati
         return None
     stored.setdefault("suite", result.suite)
     values = stored_settings(stored, request.settings, folder=request.folder, code=named_place)
-    if "model" not in values and not (request.source / "checkpoints").is_dir():
+    if "model" not in values and not (request.source.is_file() or (request.source / "checkpoints").is_dir()):
         wrong.append(
-            f"not verifiable without the model: {request.source} holds none; name the run that was measured (run=RUN), "
-            "or the model (model=NAME model.weights=FILE)"
+            "not verifiable without the model: there is none beside the results; name the run that was measured or its "
+            "weights (run=RUN or run=FILE.safetensors), or the model (model=NAME model.weights=FILE)"
         )
         return None
     run = None if "model" in values else request.source
+    if run != request.folder and (request.folder / "config.yaml").is_file():
+        values = complete(request.folder, values)  # the user named the model; the data is that of the run
     try:
         job = read_job(run, values)
         config = next(config for config in job.configs() if config.suite == result.suite)

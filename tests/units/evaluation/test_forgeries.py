@@ -2,39 +2,17 @@
 
 import shutil
 
-import numpy as np
 import pytest
 
-import hardtack as ht
-from forgeries import FORGERIES, verdicts_of
+from forgeries import FORGERIES, broken_rows, drop_record, renumber, reseal, set_robust, verdicts_of, write_columns
+from genuine_run import WORDS, make_genuine_run
 from hardtack.commands.cli import main
 from hardtack.results import read_results
-from tiny_runs import settings, write_data
-
-WORDS = [
-    "suite=attacks", "threat=linf:0.1", "chunk_size=5", "runtime.device=cpu",
-    "attacks=[{name: apgd_ce, steps: 5}, {name: square, steps: 20}]",
-]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def genuine(tmp_path_factory):
-    """A trained run with one evaluation: some images are misclassified, some broken, some robust."""
-    base = tmp_path_factory.mktemp("forgeries")
-    file = write_data(base / "data.npz", test=16)
-    arrays = dict(np.load(file))
-    arrays["y_test"][:3] = 3 - arrays["y_test"][:3]  # labels that the model will not predict
-    np.savez(file, **arrays)
-    words = settings(base / "run", file, objective={"name": "standard"}, output=str(base / "run"))
-    words["train"] |= {"epochs": 6, "ema": 0.0}
-    ht.train(None, quiet=True, **words)
-    assert main(["evaluate", str(base / "run"), *WORDS]) == 0
-    (id,) = {result.evaluation for result in read_results(base / "run")}
-    columns = verdicts_of(base / "run", id)
-    broken = columns["clean_correct"] & ~columns["robust"]
-    assert main(["verify", str(base / "run")]) == 0
-    assert broken.sum() >= 2 and columns["robust"].sum() >= 2 and not columns["clean_correct"].all()
-    return base / "run", id
+    return make_genuine_run(tmp_path_factory.mktemp("forgeries"))
 
 
 @pytest.fixture
@@ -73,3 +51,59 @@ def test_a_forgery_is_named(run, capsys, name):
 
 def test_there_are_many_of_them():
     assert len(FORGERIES) >= 50
+
+
+# ---------------------------------------------------------------- measuring again
+
+
+def forge_without_a_trace(folder, id):
+    """Broken images set robust, their adversarial images removed, every number and digest recomputed."""
+    columns = verdicts_of(folder, id)
+    set_robust(columns, broken_rows(columns))
+    write_columns(folder, id, columns)
+    shutil.rmtree(folder / "adversarial")
+    renumber(folder, id)
+    reseal(folder, id)
+
+
+def test_a_forgery_without_a_trace_is_found_by_measuring_again(run, capsys):
+    columns = verdicts_of(*run)
+    forge_without_a_trace(*run)
+    shutil.rmtree(run[0] / "examples")
+    reseal(*run, examples=None)
+    reseal(*run, images={})
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 0, "no file contradicts it"
+    code, text = verify(run[0], "sample=all", capsys=capsys)
+    wrong = len(broken_rows(columns))
+    assert code == 1 and "measured again: 16 images" in text, text
+    assert f"robust@linf:0.1: {wrong} of 16 images differ when they are measured again" in text, text
+
+
+def test_a_genuine_run_comes_out_again(run, capsys):
+    code, text = verify(run[0], "sample=5", capsys=capsys)
+    assert code == 0 and "measured again: 5 images" in text, text
+    assert verify(run[0], "sample=0", capsys=capsys)[0] == 2
+    assert verify(run[0], "sample=x", capsys=capsys)[0] == 2
+
+
+def test_images_that_were_not_kept_are_confirmed_by_measuring_again(run, capsys):
+    assert main(["evaluate", str(run[0]), *WORDS, "keep=false"]) == 0
+    (new,) = {result.evaluation for result in read_results(run[0])} - {run[1]}
+    code, text = verify(run[0], f"evaluation={new}", capsys=capsys)
+    assert code == 1 and "not verifiable without measuring again" in text
+    code, text = verify(run[0], f"evaluation={new}", "sample=all", capsys=capsys)
+    assert code == 0, text
+
+
+def test_views_are_measured_again_too(run, capsys):
+    words = ["suite=corruptions", "types=[fog]", "severities=[1,5]", "runtime.device=cpu"]
+    assert main(["evaluate", str(run[0]), *words]) == 0
+    (new,) = {result.evaluation for result in read_results(run[0])} - {run[1]}
+    assert verify(run[0], f"evaluation={new}", "sample=all", capsys=capsys)[0] == 0
+    columns = verdicts_of(run[0], new)
+    columns["correct@fog/5"][:] = True
+    write_columns(run[0], new, columns)
+    drop_record(run[0])
+    code, text = verify(run[0], f"evaluation={new}", "sample=all", capsys=capsys)
+    assert code == 1 and "correct@fog/5" in text
