@@ -34,7 +34,7 @@ class FittedNet(nn.Module):
         pool: nn.Module | None = None,
         norm: nn.BatchNorm2d | None = None,
         after: nn.Module | None = None,
-        width: int = 96,
+        width: int = 64,
     ) -> None:
         super().__init__()
         self.code, self.activation = code or nn.Identity(), activation

@@ -137,13 +137,15 @@ def _ascent(
 
 
 def _gradient(surrogate: nn.Module, point: Tensor, y: Tensor, loss: str, eot: int) -> Tensor:
-    """Of the loss, summed over `eot` passes."""
+    """Of the loss, summed over `eot` passes; zero where the surrogate has none."""
     objective = get_loss(loss)
     total = torch.zeros_like(point)
     with torch.enable_grad():
         leaf = point.detach().requires_grad_()
         for _ in range(eot):
-            total += torch.autograd.grad(objective(surrogate(leaf).float(), y, None).sum(), leaf)[0].nan_to_num()
+            value = objective(surrogate(leaf).float(), y, None).sum()
+            gradient = torch.autograd.grad(value, leaf, allow_unused=True)[0] if value.requires_grad else None
+            total += 0 if gradient is None else gradient.nan_to_num()
     return total
 
 

@@ -45,7 +45,7 @@ def max_pool_net(core: Core, draw: Draw) -> Defence:
 
 @mechanisms.register("batch_norm_net", help="a fitted network with batch norm, in evaluation mode")
 def batch_norm_net(core: Core, draw: Draw) -> Defence:
-    width = 96
+    width = 64
     return _honest(FittedNet(core, draw, activation=nn.ReLU(), norm=nn.BatchNorm2d(width), width=width))
 
 

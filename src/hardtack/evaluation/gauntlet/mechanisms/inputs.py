@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hardtack.base.registry import mechanisms
-from hardtack.evaluation.gauntlet.gradients import StraightThrough
+from hardtack.evaluation.gauntlet.gradients import Detached, StraightThrough
 from hardtack.evaluation.gauntlet.mechanism import Core, Defence, Draw
 
 
@@ -85,8 +85,11 @@ class TotalVariation(nn.Module):
         super().__init__()
         self.weight, self.steps, self.share = weight, steps, share
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
+        return self._minimised(x.detach()) + 0 * x
+
+    @torch.no_grad()
+    def _minimised(self, x: Tensor) -> Tensor:
         keep = 1.0 if self.share == 1 else (torch.rand_like(x[:, :1]) < self.share).to(x.dtype)
         z = x.clone()
         for _ in range(self.steps):
@@ -155,18 +158,7 @@ def blur(core: Core, draw: Draw) -> Defence:
 @mechanisms.register("blur_detached", help="a Gaussian blur without a gradient")
 def blur_detached(core: Core, draw: Draw) -> Defence:
     smooth = GaussianBlur(draw.uniform("sigma", 0.4, 1.0))
-    return Defence(model=nn.Sequential(NoGradient(smooth), core.model), insiders=(nn.Sequential(smooth, core.model),))
-
-
-class NoGradient(nn.Module):
-    """A transform computed without a graph: the model behind it has no gradient for the input at all."""
-
-    def __init__(self, transform: nn.Module) -> None:
-        super().__init__()
-        self.transform = transform
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.transform(x.detach()) + 0 * x
+    return Defence(model=nn.Sequential(Detached(smooth), core.model), insiders=(nn.Sequential(smooth, core.model),))
 
 
 class ResizePad(nn.Module):

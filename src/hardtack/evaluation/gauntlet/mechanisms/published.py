@@ -21,14 +21,15 @@ from hardtack.evaluation.gauntlet.mechanisms.inputs import BitDepth
 
 
 class Projection(nn.Module):
-    """A projection that is computed without a graph; subclasses write `project`."""
+    """A projection that withholds its gradient: a zero gradient reaches the input. Subclasses write `project`."""
 
     def project(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        return self.project(x)
+        with torch.no_grad():
+            projected = self.project(x)
+        return projected + 0 * x
 
 
 class WithGradient(nn.Module):
@@ -65,7 +66,7 @@ class ThermometerCode(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         above = x[:, :, None] - self.thresholds.to(x)[None, None, :, None, None]
-        code = (above * self.levels + 0.5).clamp(0, 1) if self.soft else (above > 0).to(x.dtype)
+        code = (above * self.levels + 0.5).clamp(0, 1) if self.soft else (above > 0).to(x.dtype) + 0 * above
         return code.flatten(1, 2)
 
 
