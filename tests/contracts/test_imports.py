@@ -24,6 +24,7 @@ ROOMS = {
     "results": {"base"},
     "report": {"base", "results"},
     "evaluation": {"base", "data", "threats", "models", "attacks", "engine", "results"},
+    "surrogates": {"base", "data", "threats", "models", "attacks", "engine", "results", "evaluation"},
     "analysis": {"base", "data", "threats", "models", "attacks", "engine", "results", "evaluation", "report"},
 }
 FREE = {"studies", "commands"}  # may import anything; nobody imports them, but each other and the two files of the root

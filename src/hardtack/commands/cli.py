@@ -26,8 +26,8 @@ from hardtack.base.registry import verbs
 INTERRUPTED = 130
 # the order in which the help shows them; others follow by name
 ORDER = (
-    "train", "evaluate", "analyze", "attack", "verify", "bundle", "selftest", "gauntlet", "plan", "report", "export",
-    "import", "compare", "corrupt", "list", "describe", "doctor", "demo",
+    "train", "evaluate", "analyze", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan", "report",
+    "export", "import", "compare", "corrupt", "list", "describe", "doctor", "demo",
 )  # fmt: skip
 
 
