@@ -121,8 +121,9 @@ def common_gradients(config: EvaluationConfig) -> GradientConfig:
     for key in settings:
         if key not in KEYS:
             known = ", ".join(f"attack.{name}" for name in KEYS)
+            word = "attack" if key == "name" else f"attack.{key}"
             raise UserError(
-                f"'attack.{key}' is a setting of suite=pgd; suite={config.suite} takes {known}, which hold for all of "
+                f"'{word}' is a setting of suite=pgd; suite={config.suite} takes {known}, which hold for all of "
                 "its attacks"
             )
     return build(GradientConfig, settings, path="attack")
