@@ -31,11 +31,12 @@ def gauntlet(words: Words = None) -> None:
     Exit code 1 if a number is silently wrong: more than one point above the truth, without a red flag.
     """
     first, settings = split_target(words)
-    if first is not None:
-        raise UserError(f"gauntlet takes settings of the form key=value, found '{first}'; did you mean core={first}?")
     from hardtack.base.config import parse_words
 
-    result = run(**parse_words(settings))
+    values = parse_words(settings)
+    if first is not None and "core" in values:
+        raise UserError(f"the command names the core twice: {first} and core={values['core']}")
+    result = run(**(values if first is None else {**values, "core": first}))
     say(result)
     raise typer.Exit(1 if result.silent else 0)
 
@@ -43,7 +44,8 @@ def gauntlet(words: Words = None) -> None:
 def run(*, quiet: bool = False, **values: Any) -> GauntletResult:
     """Run the gauntlet with the settings of the command line."""
     from hardtack.base.config import build, nested
-    from hardtack.evaluation.gauntlet import run_gauntlet
+    from hardtack.base.registry import evaluators
+    from hardtack.evaluation.gauntlet import run_gauntlet, select_mechanisms
     from hardtack.evaluation.gauntlet.settings import GauntletConfig
 
     values = nested(values)
@@ -51,6 +53,9 @@ def run(*, quiet: bool = False, **values: Any) -> GauntletResult:
         if isinstance(values.get(name), str):
             values[name] = [word.strip() for word in values[name].split(",") if word.strip()]
     config = build(GauntletConfig, values)
+    select_mechanisms(config.mechanisms)  # unknown names are refused before a core is trained
+    for name in config.evaluators:
+        evaluators.get(name)
     folder = Path(config.output).expanduser()
     core = load_core(
         config.core, folder=folder, n=config.n, robust=config.robust, threat=config.threat, runtime=config.runtime,
