@@ -147,6 +147,8 @@ class _Setting:
     def validate(self, value: Any) -> Any:
         if isinstance(value, bool) and is_number(self.hint):  # True is 1 in Python, but a mistake in a configuration
             raise _about_value(f"input should be a number, found {value!r}").inside(self.name)
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            raise _about_value(f"no computer number holds {value}").inside(self.name)
         try:
             return self.adapter.validate_python(value)
         except ValidationError as error:
@@ -169,6 +171,10 @@ class _Setting:
         return _about_value(f"{message[0].lower()}{message[1:]}, found {value!r}")
 
 
+_INT64 = 2**63
+_RULES = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+
+
 @functools.cache
 def _settings(cls: type) -> dict[str, _Setting]:
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -176,7 +182,7 @@ def _settings(cls: type) -> dict[str, _Setting]:
     for item in dataclasses.fields(cls):
         if item.init:
             hint = _with_validators(hints[item.name], item.default)
-            adapter: TypeAdapter[Any] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+            adapter: TypeAdapter[Any] = TypeAdapter(hint, config=_RULES)
             required = item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
             settings[item.name] = _Setting(item.name, hints[item.name], adapter, required)
     return settings

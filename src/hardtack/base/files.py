@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from hardtack.base.errors import UserError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextlib.contextmanager
@@ -24,10 +30,34 @@ def atomic(path: str | Path) -> Iterator[IO[bytes]]:
         # mkstemp makes files only their owner can read; results are for sharing
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+        if is_disk_full(error):
+            raise no_space(path) from error
         raise
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Whether an error comes from a full disk or quota; torch reports it as a RuntimeError that hides the cause."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def no_space(path: str | Path) -> UserError:
+    """The error for a file that does not fit on its disk."""
+    path = Path(path)
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(path.parent).free / 2**20
+        detail = f"{free:,.0f} MB are free in {path.parent}, or a quota is reached"
+        return UserError(
+            f"{path} cannot be written: no space is left on the disk ({detail}). What was written before is kept: free "
+            "some space and repeat the command to continue"
+        )
+    return UserError(f"{path} cannot be written: no space is left on the disk")
 
 
 def write_text(path: str | Path, text: str) -> Path:

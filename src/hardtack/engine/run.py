@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hardtack.base.errors import UserError
+from hardtack.base.lost_process import explain_lost_process
 from hardtack.engine.executors.executor import Executor
 from hardtack.engine.job import Job
 from hardtack.engine.pieces import missing_spans
@@ -17,15 +18,16 @@ _SHARE_EVERY_S = 20.0
 
 def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) -> Any:
     """The job's result: recalled if it was finished before, else from the pieces on disk and those computed now."""
-    executor.join()
-    executor.wait()  # until the main process has written its last result: all processes must recall, or none
-    if (result := job.recall()) is not None:
-        return result
-    job.begin()
-    with _locked(job, store, executor) as waited:
-        if waited and (result := job.recall()) is not None:
+    with explain_lost_process(executor.workers, "Finished pieces are kept"):
+        executor.join()
+        executor.wait()  # until the main process has written its last result: all processes must recall, or none
+        if (result := job.recall()) is not None:
             return result
-        return _compute(job, store, executor, quiet=quiet)
+        job.begin()
+        with _locked(job, store, executor) as waited:
+            if waited and (result := job.recall()) is not None:
+                return result
+            return _compute(job, store, executor, quiet=quiet)
 
 
 @contextlib.contextmanager

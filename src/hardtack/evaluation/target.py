@@ -84,6 +84,8 @@ def complete(run: str | Path | None, values: Mapping[str, Any]) -> dict[str, Any
     remember_paths(values)
     if isinstance(values.get("data"), str):
         values["data"] = {"name": values["data"]}
+    if not isinstance(values.get("data", {}), Mapping):
+        raise UserError(f"'data' names a data set, for example data=folder:PATH, found {values['data']!r}")
     if _is_same_data(values.get("data", {}), stored):
         values = stored_settings({"data": stored}, values, folder=run_folder(run)) if run and stored else values
     else:  # a data set without splits that the model was not trained on: all of it is test data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hardtack.base.errors import UserError
-from hardtack.base.files import write_text
+from hardtack.base.files import is_disk_full, no_space, write_text
 from hardtack.base.progress import Meter
 
 
@@ -26,15 +27,21 @@ class Tracker:
         self._board = _board(folder, resumed_step) if tensorboard else None
 
     def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
-        self._file.write(json.dumps({"kind": kind, "step": step, "epoch": round(epoch, 6), **values}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"kind": kind, "step": step, "epoch": round(epoch, 6), **values}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            if is_disk_full(error):
+                raise no_space(self.path) from error
+            raise
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what could not be written was reported when it was
+            self._file.close()
         if self._board is not None:
             self._board.close()
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from hardtack.base import randomness
 from hardtack.base.capture import Captured
 from hardtack.base.config import plain, write_yaml
+from hardtack.base.lost_process import explain_lost_process
 from hardtack.base.progress import Meter
 from hardtack.data import Batch, Dataset, batches, make_augment
 from hardtack.objectives.contract import Objective
@@ -140,6 +141,10 @@ class Trainer:
 
     def fit(self) -> Path:
         """Train to the end, or continue where a killed run stopped; returns the run folder."""
+        with explain_lost_process(self.runtime.world_size, "The last saved state is kept"):
+            return self._fit()
+
+    def _fit(self) -> Path:
         self.runtime.join()
         with torch.random.fork_rng([self.device.index] if self.device.type == "cuda" else []):
             if (state := load_state(self.folder, plain(self.recipe))) is not None:

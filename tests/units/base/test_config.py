@@ -324,3 +324,14 @@ def test_several_may_be_written_with_commas_and_one_is_enough(given, taken):
         channels: Annotated[tuple[int, ...], SEVERAL] = ()
 
     assert build(Units, {"channels": given}).channels == taken
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), "nan", "inf"])
+def test_numbers_that_are_not_finite_are_refused(value):
+    with pytest.raises(UserError, match=r"'optimiser\.lr': input should be a finite number"):
+        read_recipe(None, optimiser={"lr": value})
+
+
+def test_numbers_beyond_64_bits_are_refused():
+    with pytest.raises(UserError, match=r"'runtime\.seed': no computer number holds 10{30}"):
+        read_recipe(None, runtime={"seed": 10**30})
