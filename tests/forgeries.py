@@ -374,6 +374,23 @@ def time_of_one_line_changed(folder, id):
     change(folder, seconds=0.001)
 
 
+@forgery("value: stored twice")
+def field_given_twice(folder, id):
+    """A reader that takes the first of two sees 99 %, hardtack the last."""
+    text = (folder / "results.jsonl").read_text()
+    (folder / "results.jsonl").write_text(text.replace('{"metric": "robust', '{"value": 0.99, "metric": "robust'))
+
+
+@forgery("device", "H100")
+def device_changed(folder, id):
+    change(folder, only="", device="NVIDIA H100")
+
+
+@forgery("versions")
+def versions_changed(folder, id):
+    change(folder, only="", versions={"hardtack": "9.9"})
+
+
 # ---------------------------------------------------------------- verdict files
 
 

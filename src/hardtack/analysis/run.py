@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import math
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
 from hardtack.base.config import choose, plain
 from hardtack.base.errors import UserError
+from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
 from hardtack.base.registry import analyses
 from hardtack.base.runtime import Runtime
@@ -51,6 +53,7 @@ from hardtack.results import (
     write_finding,
     write_verdicts,
 )
+from hardtack.results.agreement import check_evaluation
 
 
 @names_dtypes
@@ -115,7 +118,7 @@ class AnalysisJob(Job):
             self.context = dataclasses.replace(self.context, scratch=self.store.scratch)
 
     def recall(self) -> Finding | None:
-        return None if self.folder is None else _recall(Path(self.folder), self.id)
+        return None if self.folder is None else _recall(Path(self.folder), self.id, is_main=self.whole.runtime.is_main)
 
     def begin(self) -> None:
         flags = _check_answers(self.whole) if self.analysis.asks_model else []
@@ -236,7 +239,7 @@ def _keep(
     if folder is not None:
         if rows:
             write_verdicts(Path(folder) / rows, {"index": arrays["index"], "label": arrays["label"], **vectors})
-        append_results(folder, results)
+        append_results(folder, results, replacing=id)
         write_finding(folder, id, record, arrays)
     return Finding(
         id=id, analysis=name, settings=settings, about=about, facts=record["facts"], notes=tuple(conclusion.notes),
@@ -272,12 +275,16 @@ def _per_image(vectors: dict[str, np.ndarray], arrays: Arrays) -> bool:
     return "index" in arrays and "label" in arrays and lengths == {len(arrays["index"])}
 
 
-def _recall(folder: Path, id: str) -> Finding | None:
-    """The finding of an earlier call; one whose arrays are missing is computed again."""
+def _recall(folder: Path, id: str, *, is_main: bool) -> Finding | None:
+    """The finding of an earlier call; one whose arrays are missing, or whose numbers its files contradict, is not."""
     path = finding_path(folder, id)
     if not path.exists():
         return None
     try:
-        return read_finding(path, read_results(folder))
+        finding = read_finding(path, read_results(folder))
     except UserError:
         return None
+    wrong = check_evaluation(folder, finding.results).wrong
+    if wrong and is_main:
+        print(printable(f"{folder / 'results.jsonl'}: {id}: {wrong[0]}; the analysis is repeated"), file=sys.stderr)
+    return None if wrong else finding

@@ -16,7 +16,7 @@ import numpy as np
 
 from hardtack.attacks.input_guard import guard_input
 from hardtack.base.errors import UserError
-from hardtack.evaluation.identity import evaluation_id
+from hardtack.evaluation.identity import Identity, evaluation_id
 from hardtack.evaluation.job import EvaluationJob
 from hardtack.evaluation.recomputation import compare_results, match_results
 from hardtack.evaluation.sanity import Flag
@@ -73,12 +73,13 @@ def reconstruct(
     suite_job = SuiteJob(
         target.model, target.data, config, runtime=job.runtime, folder=folder, provenance=provenance
     )  # fmt: skip
-    other_attacks = _check_id(suite_job.identity.facts, lines, record, typed, outcome)
+    other_attacks = _check_id(suite_job.identity, lines, record, typed, outcome)
     try:
         with guard_input(target.model) as suite_job.guard:
             suite_job.begin()
         identity = suite_job.measure.complete(suite_job.identity)
-        flags = _measured_flags(suite_job.flags, lines, record, outcome)
+        found = suite_job.flags if _same_kind_of_device(lines[0], job) else []
+        flags = _measured_flags(found, lines, record, outcome)
         expected = summarise(identity, dict(columns), {}, flags, None, seconds=0.0).results
     except (UserError, KeyError) as error:
         outcome.wrong.append(f"its numbers cannot be computed again from its verdict file: {error}")
@@ -97,14 +98,14 @@ def reconstruct(
 
 
 def _check_id(
-    facts: Mapping[str, Any],
+    identity: Identity,
     lines: Sequence[Result],
     record: Evidence | None,
     typed: Mapping[str, Any],
     outcome: Reconstruction,
 ) -> bool:
     """Compare the id with the digest of the facts; True if the attacks are another version's."""
-    suite, id, facts = lines[0].suite, lines[0].evaluation, dict(facts)
+    suite, id, facts = lines[0].suite, lines[0].evaluation, dict(identity.facts)
     # The same images at another place, or cut for a model that was named, are described differently. Their digest is
     # among the facts too, and a description that was changed does not have the id.
     if "data" in typed:
@@ -112,6 +113,9 @@ def _check_id(
     if "data" in typed or "model" in typed:
         facts["data_description"] = lines[0].data_description
     if evaluation_id(suite, facts) == id:
+        return False
+    if identity.older_id == id:
+        outcome.unverifiable.append("the images: the ids of version 0.1.0 have no digest of these; labels agree")
         return False
     stored_attacks = [
         [result.threat, result.attack, result.extra["stages"]]
@@ -158,11 +162,13 @@ def _compared_fields(
 ) -> list[str]:
     """The fields that can be compared here; the others are named as not verifiable."""
     skipped: dict[str, str] = {}
-    if first.device.startswith("cpu") != (job.runtime.torch_device.type == "cpu"):
+    if not _same_kind_of_device(first, job):
         skipped["precision"] = "it was measured on another kind of device"
+    elif job.runtime.torch_device.type != "cpu":
+        skipped["precision"] = "on a GPU it is chosen while measuring"
     if "model" in typed or "run" in typed:
-        names = ("checkpoint", "weights_sha256", *(() if _has_own_name(typed) else ("model",)))
-        skipped |= dict.fromkeys(names, "the model was named by you")
+        named = ("checkpoint", "weights_sha256", *(() if _has_own_name(typed) else ("model",)))
+        skipped |= dict.fromkeys(named, "the model was named by you")
     skipped |= {"data": "the data was named by you"} if "data" in typed else {}
     compared = [name for name in FIELDS if name not in skipped]
     if "data" in typed or "model" in typed:
@@ -173,6 +179,11 @@ def _compared_fields(
         names = ", ".join(name for name, other in skipped.items() if other == reason)
         outcome.unverifiable.append(f"{names}: {reason}")
     return [name for name in compared if name not in skipped]
+
+
+def _same_kind_of_device(result: Result, job: EvaluationJob) -> bool:
+    """Whether the checks before the attacks compute here what they computed there."""
+    return result.device.startswith("cpu") == (job.runtime.torch_device.type == "cpu")
 
 
 def _has_own_name(typed: Mapping[str, Any]) -> bool:

@@ -49,7 +49,7 @@ from hardtack.results import (
     read_verdicts,
     verdicts_path,
 )
-from hardtack.results.agreement import check_results
+from hardtack.results.agreement import check_results, repeated_keys
 from hardtack.results.bundle import open_bundle
 from hardtack.results.disagreement import Agreement
 from hardtack.results.evidence import Evidence, image_digests, read_evidence
@@ -139,6 +139,9 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
             hint = did_you_mean(str(wanted), groups) or f"; there are {', '.join(groups)}"
             raise UserError(f"{path} holds no evaluation '{wanted}'{hint}")
         agreements = check_results(folder, results)
+        for id, lines in repeated_keys(folder).items():
+            if id in agreements:
+                agreements[id].wrong += lines
         chosen = groups if wanted is None else {wanted: groups[wanted]}
         return [*checked, *(_verify(request, id, lines, agreements[id]) for id, lines in chosen.items())]
 

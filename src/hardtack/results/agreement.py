@@ -7,6 +7,8 @@ and `compare` mark the others, and `hardtack verify` begins with this and goes o
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +74,25 @@ def flag_disagreements(results: Sequence[Result], agreements: Mapping[str, Agree
         flag = {"level": "red", "code": DISAGREES, "message": message}
         flagged.append(replace(result, flags=(flag, *result.flags)) if mine else result)
     return flagged
+
+
+def repeated_keys(run_dir: str | Path) -> dict[str, list[Disagreement]]:
+    """Lines of results.jsonl that have a field twice, by evaluation: one reader takes the first, another the last."""
+    path, found = Path(run_dir) / "results.jsonl", dict[str, list[Disagreement]]()
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
+        twice: list[str] = []
+
+        def collect(pairs: list[tuple[str, Any]], twice: list[str] = twice) -> dict[str, Any]:
+            keys = [key for key, _ in pairs]
+            twice.extend(key for key in dict.fromkeys(keys) if keys.count(key) > 1)
+            return dict(pairs)
+
+        with contextlib.suppress(ValueError, RecursionError):
+            values = json.loads(line, object_pairs_hook=collect)
+            for key in twice:
+                wrong = Disagreement(about=f"line {number}", field=key, stored="twice", evidence="once", source="")
+                found.setdefault(str(values.get("evaluation")), []).append(wrong)
+    return found
 
 
 def disagrees(result: Result) -> bool:

@@ -50,7 +50,24 @@ def test_a_forgery_is_named(run, capsys, name):
 
 
 def test_there_are_many_of_them():
-    assert len(FORGERIES) >= 50
+    assert len(FORGERIES) >= 60
+
+
+def test_swapped_verdict_files_are_named(run, capsys):
+    """Of a weak and a strong attack at the same threat: the better number for the stronger attack."""
+    for steps in (1, 10):
+        words = ["suite=pgd", "threat=linf:0.1", f"attack.steps={steps}", "runtime.device=cpu"]
+        assert main(["evaluate", str(run[0]), *words]) == 0
+    weak, strong = dict.fromkeys(result.evaluation for result in read_results(run[0]) if result.suite == "pgd")
+    files = [run[0] / "verdicts" / f"{id}.parquet" for id in (weak, strong)]
+    contents = [file.read_bytes() for file in files]
+    for file, content in zip(files, reversed(contents), strict=True):
+        file.write_bytes(content)
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1, text
+    for id in (weak, strong):
+        assert f"{id}: NOT VERIFIED" in text and "verdict file, digest" in text, text
+    assert f"{run[1]}: verified" in text, "the other evaluation is not touched"
 
 
 # ---------------------------------------------------------------- measuring again

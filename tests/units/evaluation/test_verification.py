@@ -1,5 +1,6 @@
 """`hardtack verify` names everything that was changed, lost or never stored, and its exit code says so."""
 
+import json
 import shutil
 
 import numpy as np
@@ -171,8 +172,39 @@ def test_every_suite_can_be_verified(run, capsys):
     words = ["threat=linf:0.05", "attack.steps=3"]
     assert main(["evaluate", str(run[0]), "suite=clean,pgd,sweep,curve", *words]) == 0
     assert main(["evaluate", str(run[0]), *WORDS, "union=[l2:0.5]"]) == 0
+    fast = ["suite=autoattack", "tier=fast", "threat=linf:0.05", "n=4"]
+    rand = ["suite=autoattack", "tier=verified", "version=rand", "threat=linf:0.05", "n=2"]
+    assert main(["evaluate", str(run[0]), *fast]) == 0 and main(["evaluate", str(run[0]), *rand]) == 0
+    assert main(["evaluate", str(run[0]), "suite=corruptions", "types=[fog]", "severities=[2]"]) == 0
+    assert main(["evaluate", str(run[0]), "suite=patches", "patches.masks=2", "n=4"]) == 0
     code, text = verify(run[0], capsys=capsys)
-    assert code == 0 and text.count(": verified:") == 6
+    assert code == 0 and text.count(": verified:") == 10, text
+
+
+def test_an_analysis_and_a_protocol_are_compared_with_their_files(run, capsys, tmp_path):
+    assert main(["analyze", str(run[0]), "jacobian", "n=4"]) == 0
+    protocol = tmp_path / "mine.yaml"
+    protocol.write_text(
+        "version: 1\ncolumns:\n"
+        "  clean: {suite: clean, metric: clean_accuracy}\n"
+        "  small: {suite: pgd, threat: linf:0.05, attack: {steps: 2}}\n"
+        "  round: {suite: pgd, threat: l2:0.3, attack: {steps: 2}}\n"
+        "  worst: {worst_of: [small, round]}\n"
+    )
+    assert main(["evaluate", str(run[0]), f"protocol={protocol}", "n=8"]) == 0
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 0 and "numbers of an analysis counted again" in text and "4 columns counted again" in text, text
+    genuine = (run[0] / "results.jsonl").read_text()
+    for suite, word in (("analysis", "value: stored 123.0"), ("protocol", "value: stored 123.0")):
+        lines = [json.loads(line) for line in genuine.splitlines()]
+        changed = next(line for line in lines if line["suite"] == suite and line["verdicts"])
+        changed["value"] = 123.0
+        (run[0] / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        code, text = verify(run[0], capsys=capsys)
+        assert code == 1 and word in text, text
+        if suite == "analysis":
+            assert main(["analyze", str(run[0]), "jacobian", "n=4"]) == 0
+            assert "stored 123.0" in capsys.readouterr().err and verify(run[0], capsys=capsys)[0] == 0, "repeated"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ CONSISTENT = {
     "metric_renamed_to_a_real_one", "clean_predictions_set_correct", "hard_images_left_out", "rows_of_other_images",
     "certainties_changed", "sizes_of_perturbations_changed", "adversarial_predictions_changed", "examples_changed",
     "images_changed_without_reseal", "images_outside_the_threat", "images_removed", "threat_changed_everywhere",
-    "classes_changed", "id_changed_with_its_files",
+    "classes_changed", "id_changed_with_its_files", "field_given_twice",
 }  # fmt: skip
 
 
