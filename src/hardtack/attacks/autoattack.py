@@ -4,7 +4,10 @@ exact      the official constants, order and quirks, in fp32
 verified   the same passes, searched in bf16 or TF32; as everywhere, only what fp32 confirms counts
 fast       our own: short ascents with a cosine step size, targets ranked at the closest image found, long searches only
            for images near the decision boundary, gradient-free search where gradients give no direction
-max        the union of all of them
+max        all of them with their own random numbers and precision, and everything an audit would try, on all images
+
+An evaluation does not end with these lists: a sample of what they leave is audited (`audit_stages`), and the images
+that `fast` leaves are attacked by `full_stages` when the audit finds a reason (evaluation/audit.py).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hardtack.attacks.adaptive import AdaptiveAttack, GradientConfig
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.contract import Attack, as_attack
 from hardtack.attacks.fab import FAB
@@ -34,6 +38,8 @@ class Stage:
 
     `suspects`: only for images on which gradients give no direction. `near`: only for images that have no more than
     this share of their clean margin left. `fine`: searched with less rounding than the other stages, if those had any.
+    `exact`: searched in fp32, if the other stages are not. `stream`: its random numbers are those of the stage with
+    this number (None: its place in the list).
     """
 
     attack: Attack
@@ -41,6 +47,8 @@ class Stage:
     suspects: bool = False
     near: float | None = None
     fine: bool = False
+    exact: bool = False
+    stream: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attack", as_attack(self.attack))
@@ -67,15 +75,28 @@ def autoattack(threat: Threat, *, version: Version = "standard", tier: Tier = "v
             raise UserError(f"tier=fast has no version={version}; take tier=max for more")
         return fast(threat, seed=seed)
     if tier == "max":
-        searches = [*_official(threat, "standard"), *_official(threat, "plus"), *_stronger(threat)]
-        different = list(dict.fromkeys(searches))
-        return fast(threat, seed=seed) + [Stage(dataclasses.replace(attack, seed=seed)) for attack in different]
+        return _everything(threat, seed)
     stages = [Stage(dataclasses.replace(attack, seed=seed)) for attack in _official(threat, version)]
     if tier == "verified" and version != "rand":
         # what bf16 rounds away decides one image in a few hundred: those with almost no margin are searched again
         again = APGD(threat=threat, loss="dlr", targets=9, official=True, widened=threat.norm == "l1", seed=seed)
         stages.append(Stage(again, near=EDGE, fine=True))
     return stages
+
+
+def _everything(threat: Threat, seed: int) -> list[Stage]:
+    """Every other list with the random numbers and the precision it has by itself, so that none breaks more."""
+    verified = _numbered(autoattack(threat, tier="verified", seed=seed))
+    exact = [dataclasses.replace(stage, exact=True) for stage in verified if not stage.fine]
+    further = [*_official(threat, "plus"), *_stronger(threat)]
+    rest = _numbered([Stage(dataclasses.replace(attack, seed=seed), exact=True) for attack in further])
+    audits = [*_numbered(audit_stages(threat, seed=seed)), *_numbered(full_stages(threat, seed=seed))]
+    lists = [*_numbered(fast(threat, seed=seed)), *verified, *exact, *rest]
+    return list(dict.fromkeys([*lists, *(dataclasses.replace(stage, exact=True) for stage in audits)]))
+
+
+def _numbered(stages: list[Stage]) -> list[Stage]:
+    return [dataclasses.replace(stage, stream=number) for number, stage in enumerate(stages)]
 
 
 def _official(threat: Threat, version: Version) -> list[Any]:
@@ -142,3 +163,36 @@ def fast(threat: Threat, *, seed: int = 0) -> list[Stage]:
         Stage(edge, (targets,), near=EDGE, fine=True),
         Stage(Square(threat=threat, seed=seed), suspects=True),
     ]
+
+
+# ---------------------------------------------------------------- what follows a search
+
+
+def audit_stages(threat: Threat, *, seed: int = 0) -> list[Stage]:
+    """Attacks on a sample of the images that a search left: few passes, and nothing that the search relied on."""
+    ascent = APGD(threat=threat, loss="margin", steps=50, widened=threat.norm == "l1", seed=seed)
+    smooth = GradientConfig(smooth={"sigma": _noise(threat), "samples": 8})
+    return [
+        Stage(Square(threat=threat, steps=300, rescale=True, seed=seed)),
+        Stage(ascent),
+        Stage(AdaptiveAttack(attack=dataclasses.replace(ascent, steps=10), gradients=smooth)),
+    ]
+
+
+def full_stages(threat: Threat, *, seed: int = 0) -> list[Stage]:
+    """Attacks on all images that are left, once there is a reason to distrust the search.
+
+    The official list, then the same ascent along gradients that a shattered or a false gradient does not spoil: the
+    mean over noise, and one that is estimated from values alone.
+    """
+    official = [Stage(dataclasses.replace(attack, seed=seed)) for attack in _official(threat, "standard")]
+    ascent = APGD(threat=threat, loss="margin", steps=50, widened=threat.norm == "l1", seed=seed)
+    smooth = GradientConfig(smooth={"sigma": _noise(threat), "samples": 16})
+    estimated = GradientConfig(nes={"sigma": _noise(threat), "samples": 64})
+    adaptive = [Stage(AdaptiveAttack(attack=ascent, gradients=source)) for source in (smooth, estimated)]
+    return [*official, *adaptive]
+
+
+def _noise(threat: Threat) -> float:
+    """The deviation of noise around an image that still tells the classes apart: half the radius in linf."""
+    return min(max(threat.radius / 2, 0.004), 0.1) if threat.norm == "linf" else 0.02

@@ -56,19 +56,23 @@ def at_positions(data: Any, device: torch.device, positions: Tensor) -> tuple[Te
 
 
 def chunks(
-    data: Any, device: torch.device, spans: Sequence[tuple[int, int]]
+    data: Any, device: torch.device, spans: Sequence[tuple[int, int]], *, rows: Tensor | None = None
 ) -> Iterator[tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]]]:
-    """The images of each span (first row, one past the last), on the device; a stream is read once, in order."""
+    """The images of each span (first row, one past the last), on the device; a stream is read once, in order.
+
+    With `rows` (ascending positions in the data) the spans count these.
+    """
+    rows = torch.arange(count(data)) if rows is None else rows
     if isinstance(data, tuple):
         x, y = data
         for start, stop in spans:
-            rows = torch.arange(start, stop)
-            yield (start, stop), (x[rows].to(device), y[rows].to(device), rows.to(device))
+            part = rows[start:stop]
+            yield (start, stop), (x[part].to(device), y[part].to(device), part.to(device))
         return
     if not spans:
         return
-    rows = torch.cat([torch.arange(start, stop) for start, stop in spans])
-    pieces = batches(data.subset(rows), min(_PIECE, len(rows)), device=device)
+    chosen = torch.cat([rows[start:stop] for start, stop in spans])
+    pieces = batches(data.subset(chosen), min(_PIECE, len(chosen)), device=device)
     held = next(pieces)
     for start, stop in spans:
         parts, have = [held], len(held.x)

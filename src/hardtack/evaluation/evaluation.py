@@ -12,6 +12,7 @@ import numpy as np
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.registry import suites
+from hardtack.evaluation.audit_bound import audit_line
 from hardtack.evaluation.recomputation import RECALLED, compare_results
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.settings import suite_class
@@ -82,6 +83,7 @@ class Evaluation:
             kind = ".2%" if is_share(result.metric) else ".4g"
             interval = f"[{result.low:{kind}}, {result.high:{kind}}]"
             lines.append(f"{name:<{width}} {result.value:7{kind}}  {interval}  n={result.n}")
+        lines += [line for facts in last.extra.get("audit", ()) if (line := audit_line(facts))]
         lines += [f"{flag['level'].upper()} FLAG {flag['code']}: {flag['message']}" for flag in self.flags]
         return "\n".join(lines)
 

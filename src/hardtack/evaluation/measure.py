@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.verdicts import VerdictTable
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.progress import Meter
-from hardtack.base.runtime import Runtime
+from hardtack.base.runtime import Precision, Runtime
 from hardtack.engine import Notebook
 from hardtack.evaluation.consistency import Consistency
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
@@ -34,17 +34,27 @@ _RESIDENT_BYTES = 2**28  # of images that a piece of a pooled suite may hold
 
 
 class Measure:
-    """Measures piece after piece. `like` are a few of the images, from which shapes are taken."""
+    """Measures piece after piece. `like` are a few of the images, from which shapes are taken.
+
+    `on_the_model`: attacks search on the model itself in fp32, not on a copy, whatever the suite does.
+    """
 
     def __init__(
-        self, model: nn.Module, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime, *, like: Tensor
+        self,
+        model: nn.Module,
+        trials: list[ThreatStages],
+        config: EvaluationConfig,
+        runtime: Runtime,
+        *,
+        like: Tensor,
+        on_the_model: bool = False,
     ) -> None:
-        self.model, self.config, self.runtime = model, config, runtime
+        self.model, self.config, self.runtime, self.on_the_model = model, config, runtime, on_the_model
         self.trials, self._notes = _settled(trials, model, like)
         self.shape = tuple(like.shape[1:])
         self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, votes=votes(config), batch_size=self.batch_size)
-        self.precision = search_precision(config, runtime, like[0].numel())
+        self.precision: Precision = "fp32" if on_the_model else search_precision(config, runtime, like[0].numel())
         self.consistency = Consistency(
             model, runtime, batch_size=self.batch_size, precision=self.precision, attacks=bool(trials),
             random_expected=self.verifier.votes > 1,
@@ -101,8 +111,8 @@ class Measure:
     def pool(self, inputs: AttackInputs) -> Pool:
         if self._pool is None:
             model, arithmetic = self.model, self.precision
-            if self.pooled:
-                model, arithmetic = search_model(self.model, self.runtime, self.precision, inputs.x[:8])
+            if self.pooled and not self.on_the_model:
+                model, arithmetic, self.precision = search_model(self.model, self.runtime, self.precision, inputs.x[:8])
             every = 5 if self.runtime.torch_device.type == "cuda" else 2
             compile_after_s = 40.0 if self.runtime.compiles and self.precision != "fp32" else None
             compile_after_s = 0.0 if self.runtime.compile else compile_after_s
@@ -150,11 +160,11 @@ class Measure:
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)
 
-    def complete(self, identity: Any) -> Any:
-        """The identity with the settings and times that are known only after measuring."""
+    def complete(self, identity: Any, *, seconds: Mapping[str, float]) -> Any:
+        """The identity with the settings and times that are known only after measuring; `seconds`: of other parts."""
         recorded = {"recording": round(self._pool.recorded_s, 3)} if self._pool and self._pool.recorded_s else {}
         return dataclasses.replace(
-            identity, trials=self.trials, precision=self.precision, seconds={**self.seconds, **recorded}
+            identity, trials=self.trials, precision=self.precision, seconds={**self.seconds, **recorded, **seconds}
         )
 
 

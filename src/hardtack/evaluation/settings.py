@@ -41,6 +41,8 @@ class EvaluationConfig:
     batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
     chunk_size     images whose verdicts are written together (None: what suits the suite)
     examples       images that are kept for the report
+    audit          of suites that attack: images in the random sample of those that remain correct which is attacked
+                   again (None: a quarter, at least 16 and at most 64; 0: no audit)
     keep           store every adversarial image that decided a verdict, for `hardtack verify`
     suite_settings settings of suites that bring their own, typed as NAME.key=value
     """
@@ -63,6 +65,7 @@ class EvaluationConfig:
     batch_size: Annotated[int, Field(ge=1)] | None = None
     chunk_size: Annotated[int, Field(ge=1)] | None = None
     examples: Annotated[int, Field(ge=0)] = 12
+    audit: Annotated[int, Field(ge=0)] | None = None
     keep: bool = True
     suite_settings: dict[str, Any] = field(default_factory=dict)
 
@@ -71,7 +74,7 @@ class EvaluationConfig:
 
 
 # settings that every suite uses; all others are used by some suites only
-_SHARED = frozenset({"suite", "batch_size", "chunk_size", "examples", "keep", "suite_settings"})
+_SHARED = frozenset({"suite", "batch_size", "chunk_size", "examples", "audit", "keep", "suite_settings"})
 _OF_SOME = tuple(item.name for item in dataclasses.fields(EvaluationConfig) if item.name not in _SHARED)
 
 

@@ -31,7 +31,19 @@ from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import at_positions, check_pair, chunks, count, head, shape_of
-from hardtack.engine import Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, choose_executor, run_job
+from hardtack.engine import (
+    Executor,
+    Job,
+    MemoryStore,
+    Notebook,
+    PieceResult,
+    PieceStore,
+    Span,
+    Store,
+    choose_executor,
+    run_job,
+)
+from hardtack.evaluation.audit import Auditor, AuditReport
 from hardtack.evaluation.class_subset import class_subset
 from hardtack.evaluation.consistency import merge_flags
 from hardtack.evaluation.evaluation import Evaluation, recall_evaluation
@@ -40,10 +52,11 @@ from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.measure_views import ViewMeasure
 from hardtack.evaluation.older_records import predictions_agree
 from hardtack.evaluation.provenance import Provenance
-from hardtack.evaluation.sanity import Flag, flag
+from hardtack.evaluation.sanity import Flag, flag, search_flags
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.summary import summarise
+from hardtack.evaluation.threat_stages import AuditPlan
 from hardtack.models.dtypes import names_dtypes
 from hardtack.results import Result, adversarial_folder
 
@@ -77,8 +90,9 @@ def evaluate(
     try:
         job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=provenance or Provenance())
         executor = choose_executor(runtime, shared=folder is not None)
+        job.executor, job.quiet = executor, quiet or not runtime.is_main
         with guard_input(model) as job.guard:
-            result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
+            result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=job.quiet)
     finally:
         model.to(home)
     return result
@@ -110,6 +124,7 @@ class SuiteJob(Job):
             provenance=provenance, kept=folder is not None,
         )  # fmt: skip
         self.rejected = False  # stored results that do not agree with their evidence
+        self.executor, self.quiet = Executor(), True
         self.store: Store = MemoryStore()
         if folder is not None:
             self.store = PieceStore(Path(folder) / "verdicts", self.identity.id, root=folder)
@@ -150,6 +165,9 @@ class SuiteJob(Job):
         )
         self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None))
         self._check_sample()
+        self.random = any(item["code"] == "random_outputs" for item in self.flags) or (
+            isinstance(self.measure, Measure) and self.measure.verifier.votes > 1
+        )
 
     def _check_sample(self) -> None:
         """Compare the answers to a random sample of all images under the conditions of the evaluation."""
@@ -184,10 +202,34 @@ class SuiteJob(Job):
         return PieceResult(columns=columns, arrays=examples, files=files)
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
-        identity, folder = self.measure.complete(self.identity), self.folder if is_main else None
+        folder = self.folder if is_main else None
+        auditor = self._auditor()
+        reports = self._audit(auditor, columns) if self.trials else []
+        columns = auditor.columns or columns
         flags = self._all_flags(columns) if is_main else self.flags
+        flags = merge_flags(flags, [flag for report in reports for flag in report.flags])
+        identity = self.measure.complete(self.identity, seconds=auditor.seconds)
+        facts = [report.facts for report in reports if report.facts]
         seconds = time.monotonic() - self.began
-        return summarise(identity, columns, arrays, flags, folder, seconds=seconds)
+        return summarise(identity, columns, auditor.with_examples(arrays), flags, folder, seconds=seconds, audit=facts)
+
+    def _auditor(self) -> Auditor:
+        home = self.store.scratch if isinstance(self.store, PieceStore) else None
+        return Auditor(
+            self.model, self.data, self.config, self.runtime, executor=self.executor, home=home, folder=self.folder,
+            id=self.identity.id, quiet=self.quiet,
+        )  # fmt: skip
+
+    def _audit(self, auditor: Auditor, columns: Columns) -> list[AuditReport]:
+        """Look at what remains correct at every threat; of growing radii, at the largest."""
+        auditor.columns, reports = columns, []
+        if self.random:
+            return []  # differences between two passes of a random model say nothing about its gradient
+        red = any(flag["level"] == "red" for flag in search_flags(columns))
+        for trial in self.trials[-1:] if self.identity.suite.curve else self.trials:
+            plan = trial.audit or AuditPlan(sample=self.config.audit)
+            reports.append(auditor.audit(auditor.columns, trial, plan, suspicious=red))
+        return reports
 
     def _keep_flags(self, span: Span, flags: list[Flag]) -> None:
         """Flags of one piece, where they are found again when the evaluation is resumed or another process ends it."""

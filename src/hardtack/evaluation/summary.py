@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,11 @@ def summarise(
     folder: str | Path | None,
     *,
     seconds: float,
+    audit: Sequence[Mapping[str, Any]] = (),
 ) -> Evaluation:
-    """Results from verdicts; with a folder, everything is written there."""
+    """Results from verdicts; with a folder, everything is written there. `audit`: what audits found, by threat."""
     common, suite = _common(identity, columns, seconds), identity.suite
+    common["extra"] |= {"audit": list(audit)} if audit else {}
     measured_flags = list(flags)
     flags = [*identity.provenance.flags, *flags]
     if identity.trials:

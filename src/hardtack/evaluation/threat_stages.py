@@ -21,6 +21,27 @@ from hardtack.base.registry import attacks
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.threats import Threat
 
+_FEWEST, _MOST = 16, 64  # survivors in the sample of an audit, unless `audit` says how many
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditPlan:
+    """What is done about the survivors of one threat.
+
+    sample      how many of them are looked at (None: a quarter, at least 16 and at most 64)
+    stages      the attacks on the sample; none: it is only examined
+    escalation  the attacks on all survivors once there is a reason; none: the number stays, with a flag
+    """
+
+    sample: int | None = None
+    stages: tuple[Stage, ...] = ()
+    escalation: tuple[Stage, ...] = ()
+
+    def size(self, survivors: int) -> int:
+        """How many of so many survivors are in the sample."""
+        wanted = min(max(survivors // 4, _FEWEST), _MOST) if self.sample is None else self.sample
+        return min(wanted, survivors)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatStages:
@@ -30,6 +51,7 @@ class ThreatStages:
     radii      smaller threats whose verdicts follow from the size of the perturbation found
     title      the name of the whole list of attacks, where it has one
     protocol   settings that stand for the stages in the record, where the list is published under a name
+    audit      what is done about images that remain correct afterwards (None: nothing)
     """
 
     threat: Threat
@@ -38,6 +60,7 @@ class ThreatStages:
     radii: tuple[Threat, ...] = ()
     title: str = ""
     protocol: tuple[tuple[str, str], ...] = ()
+    audit: AuditPlan | None = None
 
     @property
     def words(self) -> str:
@@ -64,15 +87,21 @@ class ThreatStages:
 
     @property
     def details(self) -> list[dict[str, Any]]:
-        """Every stage with all of its settings."""
-        return [_plain_stage(stage) for stage in self.stages]
+        """Every stage with all of its settings, and the attacks of an audit that may change verdicts."""
+        stages = [_plain_stage(stage) for stage in self.stages]
+        if self.audit is None or not self.audit.escalation:
+            return stages
+        parts = {"stages": self.audit.stages, "escalation": self.audit.escalation}
+        plan: dict[str, Any] = {name: [_plain_stage(stage) for stage in part] for name, part in parts.items()}
+        return [*stages, {"audit": {"sample": self.audit.sample, **plan}}]
 
 
 def _plain_stage(stage: Stage) -> dict[str, Any]:
     settings = {key: value for key, value in stage.attack.described().items() if key != "threat"}
     rounds = [{"tries": [list(attempt) for attempt in part.attempts], "near": part.near} for part in stage.rounds]
-    special = {"suspects": stage.suspects, "near": stage.near, "fine": stage.fine, "rounds": rounds}
-    return settings | {key: value for key, value in special.items() if value}
+    special = {"suspects": stage.suspects, "near": stage.near, "fine": stage.fine, "exact": stage.exact}
+    stream = {} if stage.stream is None else {"stream": stage.stream}
+    return settings | {key: value for key, value in {**special, "rounds": rounds}.items() if value} | stream
 
 
 DEFAULT_THREAT = Threat.parse("linf:8/255")

@@ -1,5 +1,6 @@
 """AutoAttack's lists are the official ones, its tiers what they claim, and `fast` no weaker than what it replaces."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import nn
 import hardtack as ht
 from hardtack.attacks import APGD, FAB, Ascent, Square
 from hardtack.attacks import autoattack as ensemble
-from hardtack.attacks.autoattack import autoattack
+from hardtack.attacks.autoattack import audit_stages, autoattack, full_stages
 from hardtack.base.errors import UserError
 from hardtack.threats import Threat
 from row_models import Rows, row_pair
@@ -101,13 +102,17 @@ def test_fast_is_one_search_in_rounds_and_square_for_suspects_only(norm):
 
 
 @every_norm
-def test_max_holds_everything(norm):
+def test_max_holds_every_stage_with_its_own_random_numbers_and_precision(norm):
     stages = autoattack(THREATS[norm], tier="max")
+    for tier, exact in (("fast", False), ("verified", False), ("exact", True)):
+        for number, stage in enumerate(autoattack(THREATS[norm], tier=tier)):
+            assert dataclasses.replace(stage, stream=number, exact=exact) in stages, (tier, number)
+    for later in (audit_stages(THREATS[norm]), full_stages(THREATS[norm])):
+        for number, stage in enumerate(later):
+            assert dataclasses.replace(stage, stream=number, exact=True) in stages, number
     attacks = [stage.attack for stage in stages]
-    for other in ("exact", "fast"):
-        assert all(stage.attack in attacks for stage in autoattack(THREATS[norm], tier=other))
     assert all(stage.attack in attacks for stage in autoattack(THREATS[norm], version="plus", tier="exact"))
-    assert len(stages) > 10 and len({(a, s.rounds) for a, s in zip(attacks, stages, strict=True)}) == len(stages)
+    assert len(set(stages)) == len(stages)
 
 
 @pytest.mark.parametrize("tier, version", [("fast", "rand"), ("max", "rand"), ("fast", "plus")])
@@ -206,12 +211,13 @@ def test_gradients_that_are_hidden_bring_square_out(nets, short_square):
     )
 
 
-def test_square_is_spared_images_whose_gradients_work(nets, monkeypatch):
+def test_square_attacks_only_the_audited_sample_of_images_whose_gradients_work(nets, monkeypatch):
     shown = []
     honest = Square.begin
     monkeypatch.setattr(Square, "begin", lambda self, work: shown.append(len(work.x)) or honest(self, work))
-    measure(nets["robust"], "fast", "linf:0.05", count=12)
-    assert not shown
+    found = measure(nets["robust"], "fast", "linf:0.05", count=12)
+    (audit,) = found.results[-1].extra["audit"]
+    assert shown == [audit["sample"]] and audit["broken"] == 0 and audit["escalation"] == "none"
 
 
 # ---------------------------------------------------------------- few and many classes

@@ -250,7 +250,7 @@ def test_a_killed_evaluation_ends_with_the_same_verdicts(tmp_path, notes_at_ever
 
 def test_an_evaluation_that_is_killed_repeatedly_ends_with_the_same_verdicts(tmp_path, notes_at_every_look, short):
     """Every attempt gets a little further; what one noted of an earlier stage must not be taken for the next."""
-    settings, data = {"batch_size": 7, "examples": 12, "union": ["l2:0.1"]}, row_pair(Rows(), 12)
+    settings, data = {"batch_size": 7, "examples": 12, "union": ["l2:0.1"], "audit": 0}, row_pair(Rows(), 12)
     expected = measure(Mortal(), data, folder=tmp_path / "whole", **settings)
     for attempt in range(60):
         try:
@@ -522,7 +522,7 @@ def test_progress_counts_the_images_that_the_result_will_count(monkeypatch, note
 
     lines = []
     monkeypatch.setattr(Meter, "note", lambda self, text, share: lines.append(text))
-    found = measure(Mortal(), row_pair(Rows(), 12), suite="autoattack", tier="fast", batch_size=7)
+    found = measure(Mortal(), row_pair(Rows(), 12), suite="autoattack", tier="fast", batch_size=7, audit=0)
     robust = int(found.robust.sum())
     assert 0 < robust < 12 and lines[-1].endswith(f": {robust} of 12 images still correct")
     counts = [int(line.split(": ")[1].split()[0]) for line in lines]

@@ -51,7 +51,7 @@ def survivor(stages, count=1, classes=CLASSES, **settings):
     """Spent on an image that survives all: as the model counts, as the verdicts say, as planned."""
     model = Counting(classes)
     data = images(count, side=4), torch.zeros(count, dtype=torch.int64)
-    measured = ht.evaluate(model, data, quiet=True, **settings)
+    measured = ht.evaluate(model, data, quiet=True, audit=0, **settings)
     assert measured.robust.all()
     rest = count + count * len(stages) + _first_checks(count)
     verdicts = measured.verdicts
@@ -125,7 +125,7 @@ def test_the_fast_tier_spends_no_more_than_its_rounds():
     assert square.only and edge.only and not search.only and "if near" in search.attempts
     model = Counting()
     data = images(2, side=4), torch.zeros(2, dtype=torch.int64)
-    verdicts = ht.evaluate(model, data, quiet=True, suite="autoattack", tier="fast", threat=THREAT).verdicts
+    verdicts = ht.evaluate(model, data, quiet=True, suite="autoattack", tier="fast", threat=THREAT, audit=0).verdicts
     always = sum(cost.forwards for part, cost in search.rounds if part.near is None)
     assert (verdicts["forwards"] == always).all() and model.backwards == 2 * always
 
@@ -136,7 +136,7 @@ def test_an_image_that_is_broken_at_once_costs_one_check():
     weak = Linear(classes=CLASSES, side=4)
     x = images(1, side=4)
     y = weak(x).argmax(dim=1)
-    measured = ht.evaluate(weak, (x, y), quiet=True, suite="pgd", attack="apgd_ce", threat="linf:0.5")
+    measured = ht.evaluate(weak, (x, y), quiet=True, suite="pgd", attack="apgd_ce", threat="linf:0.5", audit=0)
     assert not measured.robust.any() and (measured.verdicts["forwards"] == 2).all()
 
 
@@ -159,7 +159,7 @@ def test_a_plan_brackets_what_is_spent():
     data = x, torch.where(torch.arange(40) % 4 > 0, model(x).argmax(dim=1), 0)
     settings = {"suite": "attacks", "attacks": ("apgd_ce", {"name": "square", "steps": 20}), "threat": "linf:0.002"}
     plan = plan_evaluation(model, data, **settings)
-    verdicts = ht.evaluate(model, data, quiet=True, **settings).verdicts
+    verdicts = ht.evaluate(model, data, quiet=True, audit=0, **settings).verdicts
     assert plan.images == 40 and plan.tried.clean == verdicts["clean_correct"].mean()
     assert 0 < plan.tried.survivors[0] < 1
     spent = verdicts["forwards"].sum()

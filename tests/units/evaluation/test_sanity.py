@@ -271,7 +271,7 @@ def test_a_loss_that_never_rises_is_flagged_yellow():
 
     model = Quantised(Repelling.apply)
     measured = measure(model, (images(), right_labels(model)), attack={"start": "clean"})
-    assert codes(measured) == {"flat_loss": "yellow"}
+    assert codes(measured) == {"flat_loss": "yellow", "gradient_mismatch": "red", "unconstrained_failure": "red"}
     assert "YELLOW FLAG flat_loss" in str(measured)
 
 

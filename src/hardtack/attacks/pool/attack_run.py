@@ -8,6 +8,7 @@ at which the table and the record of the current stage were written to disk.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,15 +60,18 @@ class AttackRun:
         """Run the remaining stages. `model` is the real one; the pool has its own copy."""
         finer: Pool | None = None
         exact: Pool | None = None
+        itself: Pool | None = None
         for number in range(self.first, len(self.stages)):
             stage, began = self.stages[number], time.monotonic()
             rows = self._rows(stage)
-            if stage.fine and pool.coarse == "fp32":  # everything was searched in fp32 already
+            if self._repeats(number, pool):
                 rows = rows[:0]
             if len(rows) and stage.attack.threat.eps > 0:
                 chosen = pool
                 if stage.attack.has_gradient_source:
-                    chosen = exact = exact or pool.exact(model)
+                    chosen = itself = itself or pool.exact(model)
+                elif stage.exact:
+                    chosen = exact = exact or pool.finer(model, self.table.inputs.x[:8], "fp32")
                 elif stage.fine and stage.attack.pooled:
                     chosen = finer = finer or pool.finer(model, self.table.inputs.x[:8])
                 if stage.attack.pooled:
@@ -79,12 +83,18 @@ class AttackRun:
             if tell is not None:
                 tell(self._progress(number + 1, 0.0))
 
+    def _repeats(self, number: int, pool: Pool) -> bool:
+        """Whether a stage would repeat an earlier one, because everything is searched in fp32 anyway."""
+        stage = self.stages[number]
+        twin = dataclasses.replace(stage, exact=False)
+        return pool.coarse == "fp32" and (stage.fine or (stage.exact and twin in self.stages[:number]))
+
     def _rows(self, stage: Stage) -> Tensor:
         rows = self.table.remaining[self.trial]
         if stage.suspects:
             rows = rows & self.table.suspects(self.trial)
         if stage.near is not None:
-            rows = rows & (self.table.margin_left[self.trial] <= stage.near)
+            rows = rows & ((self.table.margin_left[self.trial] <= stage.near) | self.table.unverified[self.trial])
         return rows.nonzero()[:, 0]
 
     def _run_pooled(self, number: int, rows: Tensor, pool: Pool, verifier: Verifier, tell: Tell | None) -> None:
@@ -100,7 +110,8 @@ class AttackRun:
                 done = 1 - progress.left / max(progress.left + progress.spent, 1)
                 tell(self._progress(number, done, progress.record))
 
-        pool.run(attack, inputs, rounds, record=record, stage=number, tell=forward)
+        stream = number if stage.stream is None else stage.stream
+        pool.run(attack, inputs, rounds, record=record, stage=stream, tell=forward)
         cost, last, device = attack.cost(classes), attack.last_cost(classes), rows.device
         lengths = np.array([attack.length(attempt.steps) for part in rounds for attempt in part.attempts])
         full = torch.as_tensor(record.full_attempts(lengths), device=device)

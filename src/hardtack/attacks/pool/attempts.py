@@ -72,9 +72,12 @@ class AttemptRecord:
         return (self.passes >= 0) & ((self.successful < 0)[:, None] | (number <= self.successful[:, None]))
 
     def is_near(self, inputs: AttackInputs, rows: np.ndarray, share: float) -> np.ndarray:
-        """Which of the images have no more than `share` of their clean margin left at the closest point found."""
+        """Which of the images have no more than `share` of their clean margin left at the closest point found.
+
+        An image whose success was not confirmed is near: its closest point was discarded.
+        """
         clean = -success_margin(inputs.clean[rows], inputs.y[rows], inputs.y[rows], reach=False)
-        return (-self.margin[rows] <= share * clean).cpu().numpy()
+        return ((-self.margin[rows] <= share * clean) | self.unverified[rows]).cpu().numpy()
 
     def add_failures(self, rows: Tensor, numbers: np.ndarray, slots: Tensor, state: State) -> None:
         """Attempts without success, one of each image: keep the closest image where it is closer than before."""

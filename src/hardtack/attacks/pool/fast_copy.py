@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,22 +38,70 @@ class FastCopy(nn.Module):
             return _logits(self.body(x))
 
 
-def search_model(
-    model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor
-) -> tuple[nn.Module, Precision]:
-    """The model that searches call, and the arithmetic to call it in. `probe`: a few images to test the copy on."""
+class SearchModel(NamedTuple):
+    """The model that searches call, the arithmetic to call it in, and the precision that this amounts to."""
+
+    model: nn.Module
+    arithmetic: Precision
+    precision: Precision
+
+
+_FINER: dict[Precision, Precision] = {"bf16": "tf32", "fp16": "tf32", "tf32": "fp32"}
+_GAIN = 0.9  # honest networks in bf16: above 0.97; a ripple on the input, which keeps all logits: below 0.8
+
+
+def search_model(model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor) -> SearchModel:
+    """What searches run on. `probe`: a few images, on which a copy must have the model's logits and gradient.
+
+    Where rounding spoils the gradient, the next finer precision is tried: bf16, then TF32, then fp32 on the model.
+    """
+    while precision != "fp32":
+        found = _in_precision(model, runtime, precision, probe)
+        with runtime.arithmetic("fp32"):
+            exact = _gradient(model, probe)
+        with runtime.arithmetic(found.arithmetic):
+            rounded = _gradient(found.model, probe)
+        if gradient_gain(exact, rounded) >= _GAIN:
+            return found
+        precision = _FINER.get(precision, "fp32")
+        if precision == "tf32" and runtime.torch_device.type != "cuda":
+            precision = "fp32"
+    return _in_precision(model, runtime, "fp32", probe)
+
+
+def _in_precision(model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor) -> SearchModel:
+    """A fast copy, where there is a GPU and the copy has the model's logits; else the model itself."""
+    as_it_is = SearchModel(model, precision, precision)
     if runtime.torch_device.type != "cuda":
-        return model, precision
+        return as_it_is
     try:
         with torch.no_grad(), runtime.arithmetic("fp32"):
             fast = _fast_copy(model, precision == "bf16", probe)
             wanted, got = _logits(model(probe)), fast(probe)
     except (RuntimeError, TypeError, AttributeError):  # it cannot be copied, or mixes types by hand
-        return model, precision
+        return as_it_is
     spread = wanted.std(dim=1).mean().clamp_min(1e-6)
     if not got.isfinite().all() or (got - wanted).abs().mean() > 0.2 * spread:
-        return model, precision
-    return fast, "fp32" if precision == "bf16" else precision
+        return as_it_is
+    return SearchModel(fast, "fp32" if precision == "bf16" else precision, precision)
+
+
+def _gradient(model: nn.Module, x: Tensor) -> Tensor:
+    """Of the largest logit against the second largest, with respect to the images."""
+    with torch.enable_grad():
+        image = x.detach().clone().requires_grad_()
+        logits = _logits(model(image))
+        if not logits.requires_grad:
+            return torch.zeros_like(x)
+        top = logits.topk(2, dim=1).values
+        return torch.autograd.grad((top[:, 0] - top[:, 1]).sum(), image, materialize_grads=True)[0]
+
+
+def gradient_gain(exact: Tensor, rounded: Tensor) -> float:
+    """What a step along the signs of the rounded gradient gains, as a share of what the exact signs would gain."""
+    exact, rounded = (part.float().nan_to_num(0.0, 0.0, 0.0) for part in (exact, rounded))
+    most = exact.abs().sum()
+    return float((exact * rounded.sign()).sum() / most) if most > 0 else 1.0
 
 
 def _fast_copy(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:

@@ -82,14 +82,15 @@ class Pool:
                 self.halve()
         return record
 
-    def finer(self, model: nn.Module, probe: Tensor) -> Pool:
+    def finer(self, model: nn.Module, probe: Tensor, wanted: Precision | None = None) -> Pool:
         """A pool with less rounding: TF32 instead of bf16, which is eight times as fine; itself if it is in fp32."""
         if self.coarse == "fp32":
             return self
-        wanted: Precision = "tf32" if self.coarse == "bf16" and self.runtime.torch_device.type == "cuda" else "fp32"
-        copy, precision = search_model(model, self.runtime, wanted, probe)
+        if wanted is None:
+            wanted = "tf32" if self.coarse == "bf16" and self.runtime.torch_device.type == "cuda" else "fp32"
+        copy, precision, coarse = search_model(model, self.runtime, wanted, probe)
         return dataclasses.replace(
-            self, model=copy, precision=precision, coarse=wanted, compile_after_s=None, spent=Cost(), slot_passes=0
+            self, model=copy, precision=precision, coarse=coarse, compile_after_s=None, spent=Cost(), slot_passes=0
         )
 
     def exact(self, model: nn.Module) -> Pool:

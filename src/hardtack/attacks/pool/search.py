@@ -73,12 +73,17 @@ def common_entries(items: NewItems) -> State:
 
 
 def success_margin(logits: Tensor, y: Tensor, target: Tensor, *, reach: bool) -> Tensor:
-    """How far the logits are on the wrong side; −inf for NaN logits. `reach`: only the target class counts as wrong."""
+    """How far the logits are on the wrong side; −inf for NaN logits. `reach`: only the target class counts as wrong.
+
+    Of equal logits one class is predicted. Where that makes the prediction wrong, the margin is positive, but tiny.
+    """
     goal = target if reach else y
     own = torch.arange(logits.shape[1], device=logits.device) == goal[:, None]
     best_other = logits.masked_fill(own, -torch.inf).amax(dim=1)
     at_goal = logits.masked_fill(~own, -torch.inf).amax(dim=1)
     margin = at_goal - best_other if reach else best_other - at_goal
+    wrong = (logits.argmax(dim=1) == goal) == reach
+    margin = torch.where((margin == 0) & wrong, torch.finfo(margin.dtype).tiny, margin)
     return torch.where(logits.isfinite().all(dim=1), margin, -torch.inf)
 
 

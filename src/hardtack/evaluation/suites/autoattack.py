@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from hardtack.attacks.adaptive import KEYS
-from hardtack.attacks.autoattack import EOT, autoattack
+from hardtack.attacks.autoattack import EOT, audit_stages, autoattack, full_stages
 from hardtack.base.registry import suites
 from hardtack.base.runtime import Precision, Runtime
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Suite
-from hardtack.evaluation.threat_stages import ThreatStages, adapted_stages, all_threats, common_gradients
+from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages, adapted_stages, all_threats, common_gradients
+from hardtack.threats import Threat
 
 _GREY_LEVEL = 1 / 255
 
@@ -35,7 +36,11 @@ class AutoAttackSuite(Suite):
         }
         return [
             ThreatStages(
-                threat=threat, title=title, protocol=(*protocol, *own), stages=adapted_stages(stages[threat], gradients)
+                threat=threat,
+                title=title,
+                protocol=(*protocol, *own),
+                stages=adapted_stages(stages[threat], gradients),
+                audit=_audit(config, threat, seed),
             )
             for threat in stages
         ]
@@ -58,3 +63,14 @@ class AutoAttackSuite(Suite):
         per_pixel = {"linf": 1.0, "l2": pixels**-0.5, "l1": 1.0}
         finest = min(threat.radius * per_pixel[threat.norm] for threat in all_threats(config))
         return "bf16" if finest >= 2 * _GREY_LEVEL else "tf32"
+
+
+def _audit(config: EvaluationConfig, threat: Threat, seed: int) -> AuditPlan | None:
+    """Attacks on a sample of what is left; `fast` then goes on where it must, the others' lists are fixed.
+
+    `audit=0` is the tier of version 0.1.0. A random model is not audited: attacks on it are `version=rand`'s.
+    """
+    if config.version == "rand" or config.audit == 0:
+        return None
+    escalation = tuple(full_stages(threat, seed=seed)) if config.tier == "fast" else ()
+    return AuditPlan(sample=config.audit, stages=tuple(audit_stages(threat, seed=seed)), escalation=escalation)
