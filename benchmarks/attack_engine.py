@@ -150,7 +150,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
     say = lambda **facts: (found.update(facts), print(json.dumps(facts), flush=True))  # noqa: E731
     with preserve_state(model):
-        search, _ = search_model(model, runtime, "bf16", x[:8])
+        search = search_model(model, runtime, "bf16", x[:8]).model
         say(ceiling=ceiling(search, x, y))
     tiers: dict[str, Any] = {}
     reference = None

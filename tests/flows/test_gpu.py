@@ -180,7 +180,7 @@ def test_the_double_has_its_models_gradients(name):
     x = X.cuda().requires_grad_()
     runtime = Runtime(device="cuda")
     with preserve_state(model), runtime.arithmetic("fp32"):
-        double, _ = search_model(model, runtime, "tf32", X[:8].cuda())
+        double = search_model(model, runtime, "tf32", X[:8].cuda()).model
         wanted, got = (torch.autograd.grad(one(x)[:, 3].sum(), x)[0] for one in (model, double))
     assert double is not model and torch.allclose(got, wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max())
 
