@@ -159,6 +159,8 @@ class Auditor:
         self, rows: np.ndarray, trial: ThreatStages, stages: Sequence[Stage], *, name: str, examine: bool = False
     ) -> Columns:
         """Attack the images at these positions, and write what was broken into the columns, if that counts."""
+        if not len(rows):
+            return {}
         attacks = ThreatStages(threat=trial.threat, stages=tuple(stages))
         id = f"{self.id}.{name}.{str(trial.threat).replace(':', '').replace('/', '_')}"
         job = SurvivorsJob(self, rows, attacks, id=id, examine=examine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,7 @@ class Measure:
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)
 
-    def complete(self, identity: Any, *, seconds: Mapping[str, float]) -> Any:
+    def complete(self, identity: Any, *, seconds: Mapping[str, float] = MappingProxyType({})) -> Any:
         """The identity with the settings and times that are known only after measuring; `seconds`: of other parts."""
         recorded = {"recording": round(self._pool.recorded_s, 3)} if self._pool and self._pool.recorded_s else {}
         return dataclasses.replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -66,6 +67,6 @@ class ViewMeasure:
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
         return look_first(self.model, x, y, self.runtime, classes=classes, random_expected=False)[1]
 
-    def complete(self, identity: Any, *, seconds: Mapping[str, float]) -> Any:
+    def complete(self, identity: Any, *, seconds: Mapping[str, float] = MappingProxyType({})) -> Any:
         own = {name: round(value, 3) for name, value in self.seconds.items()}
         return dataclasses.replace(identity, seconds={**own, **seconds})
