@@ -61,7 +61,7 @@ def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
     """Attack the first `n` (16) images; the folder `output` (default `adversarial`) receives their arrays."""
     typed = parse_words(words)
     values = {"n": 16, **typed}
-    output = Path(values.pop("output", None) or FIRST).expanduser()
+    output = Path(str(values.pop("output", None) or FIRST)).expanduser()
     job = read_job(run, values)
     if len(job.configs()) > 1:
         raise UserError(f"attack takes one suite at a time, found suite={job.suite}")

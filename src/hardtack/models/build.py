@@ -16,6 +16,7 @@ from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
+from hardtack.models.dtypes import check_values
 from hardtack.models.files import find_weights, read_metadata, read_shapes
 from hardtack.models.from_file import named_place, place_of
 from hardtack.models.stored_architecture import limited_size
@@ -103,6 +104,7 @@ def load_model(
         raise UserError(f"{asked.name} has {body.num_classes} classes, not {wanted}")
     place = place_of(asked.name)
     code = {} if body.code_sha256 is None else {"code_sha256": body.code_sha256}
+    check_values(body.module)
     model = Classifier(
         body.module,
         mean=settle("mean", mean),

@@ -1,4 +1,4 @@
-"""Images are float32. A network whose weights are of another type fails on them, somewhere inside."""
+"""Weights that no image can pass: of another type than float32, or without values."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(job)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        check_values(args[0] if args else kwargs.get("model"))
         try:
             return job(*args, **kwargs)
         except RuntimeError as error:
@@ -33,6 +34,18 @@ def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
             ) from error
 
     return guarded
+
+
+def check_values(model: Any) -> None:
+    """Refuse a model whose weights have shapes but no values, as torch.device("meta") makes them."""
+    tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
+    empty = [name for name, value in tensors if value.is_meta]
+    if empty:
+        more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+        raise UserError(
+            f"weights of this model have no values: {empty[0]}{more} on the device 'meta'. Create it on a real device, "
+            "or call model.to_empty(device='cpu') and load its weights"
+        )
 
 
 def _odd_dtypes(model: Any) -> str:
