@@ -117,3 +117,18 @@ def test_an_evaluator_whose_package_is_missing_says_what_to_install(run, tmp_pat
     monkeypatch.setitem(sys.modules, modules.get(name, name), None)  # as if it were not installed
     assert gauntlet(run, tmp_path, f"evaluators={name}", "mechanisms=undefended") == 2
     assert "pip install" in capsys.readouterr().err
+
+
+def test_a_recipe_is_trained_once_and_kept_in_the_output_folder(tmp_path, capsys):
+    small = [
+        "recipe.data.limit=64",
+        "recipe.train.epochs=1",
+        "recipe.model.options.depth=1",
+        "recipe.validation.every=1",
+    ]
+    words = [*small, "threat=linf:0.2", "n=4", "evaluators=fast", "mechanisms=undefended", f"output={tmp_path}"]
+    assert main(["gauntlet", "core=digits/standard", *words]) in (0, 1)
+    weights = tmp_path / "cores" / "digits-standard" / "checkpoints" / "last.safetensors"
+    trained = weights.stat().st_mtime_ns
+    assert main(["gauntlet", "digits/standard", *words]) in (0, 1)
+    assert weights.stat().st_mtime_ns == trained

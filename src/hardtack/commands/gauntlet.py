@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,10 @@ def gauntlet(words: Words = None) -> None:
     """Test evaluators on defences whose truth is known: [bold]hardtack gauntlet evaluators=fast,verified[/bold].
 
     Settings: evaluators=fast,verified,exact,max,rand,… ([bold]hardtack list evaluators[/bold]), mechanisms=NAMES or
-    families (default: all; [bold]hardtack list mechanisms[/bold]), core=digits or the run folder of an undefended
-    model, robust=RUN (an adversarially trained one), threat=linf:0.1, seed=0, n=100, output=runs/gauntlet, fresh=true
-    (measure known rows again), runtime.device=cuda. If it is interrupted, the same command resumes it.
+    families (default: all; [bold]hardtack list mechanisms[/bold]), core=digits or the run folder or recipe of an
+    undefended model, robust=RUN (an adversarially trained one), recipe.train.epochs=5 (of recipes), threat=linf:0.1,
+    seed=0, n=100, output=runs/gauntlet, fresh=true (measure known rows again), runtime.device=cuda. If it is
+    interrupted, the same command resumes it.
     Exit code 1 if a number is silently wrong: more than one point above the truth, without a red flag.
     """
     first, settings = split_target(words)
@@ -58,8 +60,8 @@ def run(*, quiet: bool = False, **values: Any) -> GauntletResult:
         evaluators.get(name)
     folder = Path(config.output).expanduser()
     core = load_core(
-        config.core, folder=folder, n=config.n, robust=config.robust, threat=config.threat, runtime=config.runtime,
-        quiet=quiet,
+        config.core, folder=folder, n=config.n, robust=config.robust, threat=config.threat, recipe=config.recipe,
+        runtime=config.runtime, quiet=quiet,
     )  # fmt: skip
     return run_gauntlet(
         core, evaluators=config.evaluators, mechanisms=config.mechanisms, seed=config.seed, folder=folder,
@@ -74,10 +76,11 @@ def load_core(
     n: int = 100,
     robust: str | None = None,
     threat: Threat | None = None,
+    recipe: Mapping[str, Any] | None = None,
     runtime: Runtime | None = None,
     quiet: bool = False,
 ) -> Core:
-    """The core of a gauntlet: `digits` is trained in `folder` when it is missing there; else a run folder is read."""
+    """The core of a gauntlet, from a run folder. `digits` and recipes are trained in `folder` when missing there."""
     from hardtack.base.config import build
     from hardtack.base.runtime import Runtime
     from hardtack.evaluation.gauntlet import Core
@@ -85,11 +88,8 @@ def load_core(
     from hardtack.threats import Threat
 
     runtime = runtime or Runtime()
-    run: str | Path = name
     if name == "digits":
-        run = train_recipe_once(DIGITS["core"], Path(folder), quiet=quiet)
-        robust = robust or str(train_recipe_once(DIGITS["robust"], Path(folder), quiet=quiet))
-        threat = threat or Threat.parse(DIGITS["threat"])
+        robust, threat = robust or DIGITS["robust"], threat or Threat.parse(DIGITS["threat"])
     if threat is None:
         raise UserError("core=RUN needs a threat under which the undefended core has no robust accuracy: threat=…")
 
@@ -99,18 +99,24 @@ def load_core(
         batch = target.data.batch(range(len(target.data)), device)
         return batch.x.clone(), batch.y.clone(), target
 
+    run = run_of(DIGITS["core"] if name == "digits" else name, Path(folder), recipe or {}, quiet=quiet)
+    robust_run = None if robust is None else run_of(robust, Path(folder), recipe or {}, quiet=quiet)
     device = runtime.torch_device
     x, y, target = images("test", n)
     train_x, train_y, _ = images("train", FITTED_ON)
     return Core(
         name=name, model=target.model.to(device).eval(), x=x, y=y, train_x=train_x, train_y=train_y,
         threat=threat, classes=target.data.num_classes,
-        robust=None if robust is None else load_run(robust).to(device).eval(),
+        robust=None if robust_run is None else load_run(robust_run).to(device).eval(),
     )  # fmt: skip
 
 
-def train_recipe_once(recipe: str, folder: Path, *, quiet: bool) -> Path:
-    """The run folder of a recipe inside `folder`; trained now if it is missing or unfinished."""
+def run_of(name: str, folder: Path, recipe: Mapping[str, Any], *, quiet: bool) -> Path:
+    """The run folder of this name; of a recipe, one inside `folder`, trained now if it is missing or unfinished."""
+    from hardtack.commands.recipe_files import is_recipe
     from hardtack.commands.train import train
 
-    return train(recipe, output=str(folder / "cores" / recipe.replace("/", "-")), quiet=quiet)
+    if not is_recipe(name):
+        return Path(name)
+    own = name.removeprefix("recipes/").removesuffix(".yaml").replace("/", "-")
+    return train(name, output=str(folder / "cores" / own), quiet=quiet, **recipe)

@@ -76,11 +76,12 @@ class FittedNet(nn.Module):
 
     def _fit_head(self, features: Tensor, labels: Tensor) -> None:
         """Ridge regression onto `SCALE` for the label and 0 for the other classes."""
+        features, labels = features.cpu(), labels.cpu()  # not every device has double precision
         centre = features.mean(dim=0)
         centred = (features - centre).double()
         targets = SCALE * F.one_hot(labels, self.head.out_features).double()
         gram = centred.T @ centred
-        gram += 0.01 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        gram += 0.01 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
         weight = torch.linalg.solve(gram, centred.T @ (targets - targets.mean(dim=0))).float()
         self.head.weight.copy_(weight.T)
         self.head.bias.copy_(targets.mean(dim=0).float() - centre @ weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -17,8 +17,9 @@ class GauntletConfig:
 
     evaluators   names, in the order of the table's columns
     mechanisms   names or families of defence mechanisms (None: all)
-    core         digits, or the run folder of an undefended model
-    robust       the run folder of an adversarially trained model for the same data
+    core         digits, the run folder of an undefended model, or a recipe, which is then trained in `output`
+    robust       the run folder or recipe of an adversarially trained model for the same data
+    recipe       settings of the recipes that are trained: recipe.data.root=PATH recipe.train.epochs=5
     threat       one under which the undefended core has no robust accuracy (None: linf:0.1 for digits)
     seed         of the mechanisms' drawn parameters, and of the attacks
     n            test images
@@ -30,6 +31,7 @@ class GauntletConfig:
     mechanisms: tuple[str, ...] | None = None
     core: str = "digits"
     robust: str | None = None
+    recipe: dict[str, Any] = field(default_factory=dict)
     threat: Threat | None = None
     seed: int = 0
     n: Annotated[int, Field(ge=1)] = 100

@@ -29,6 +29,7 @@ RESTARTS = 2
 SHORTER = 0.97  # part of the attempts stay off the boundary of the ball, where some defences expect attacks
 DRAWS, FRESH_DRAWS = 8, 64  # of a random model: while searching, and for the final estimate
 EOT = 4  # gradients of a random insider that are averaged
+BATCH = 256  # images in one pass
 QUERIES = 1000  # of Square on the deployed model, for images that nothing else broke
 
 
@@ -58,8 +59,12 @@ class Truth:
 def share_correct(model: nn.Module, x: Tensor, y: Tensor, *, draws: int = 1) -> Tensor:
     """Per image: the share of `draws` passes that classify it correctly, gradients off."""
     with Runtime(device=str(x.device)).arithmetic("fp32"):
-        counts = [(model(x).argmax(dim=1) == y).float() for _ in range(draws)]
+        counts = [(_predictions(model, x) == y).float() for _ in range(draws)]
     return torch.stack(counts).mean(dim=0)
+
+
+def _predictions(model: nn.Module, x: Tensor) -> Tensor:
+    return torch.cat([model(part).argmax(dim=1) for part in x.split(BATCH)])
 
 
 def find_truth(core: Core, defence: Defence, *, seed: int = 0, steps: int = STEPS, thorough: bool = True) -> Truth:

@@ -32,9 +32,14 @@ class RoundedWithGradient(nn.Module):
         return logits + (self.rounded(logits) - logits).detach()
 
 
-@mechanisms.register("rounded_quarter", help="logits rounded to 0.25, with the gradient before rounding")
+@mechanisms.register("rounded_quarter", help="logits rounded to 0.25: no gradient, and ties")
 def rounded_quarter(core: Core, draw: Draw) -> Defence:
-    return Defence(model=nn.Sequential(core.model, RoundedWithGradient(0.25)))
+    return Defence(model=nn.Sequential(core.model, Rounded(0.25)))
+
+
+@mechanisms.register("rounded_straight", help="logits rounded to a drawn unit, with the gradient before rounding")
+def rounded_straight(core: Core, draw: Draw) -> Defence:
+    return Defence(model=nn.Sequential(core.model, RoundedWithGradient(draw.uniform("unit", 0.2, 2.0))))
 
 
 @mechanisms.register("rounded", help="logits rounded to a drawn unit: no gradient, many ties")

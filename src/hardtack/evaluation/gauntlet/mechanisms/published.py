@@ -109,9 +109,9 @@ class PixelProjection(Projection):
     def __init__(self, core: Core, reach: float, sweeps: int) -> None:
         super().__init__()
         self.reach, self.sweeps = reach, sweeps
-        windows = F.unfold(core.train_x[:200], 3).unflatten(1, (3, 9)).movedim(2, -1).reshape(-1, 9).double()
+        windows = F.unfold(core.train_x[:200], 3).unflatten(1, (3, 9)).movedim(2, -1).reshape(-1, 9).cpu().double()
         others = windows[:, [0, 1, 2, 3, 5, 6, 7, 8]]
-        gram = others.T @ others + 1e-3 * len(others) * torch.eye(8, dtype=others.dtype, device=others.device)
+        gram = others.T @ others + 1e-3 * len(others) * torch.eye(8, dtype=others.dtype)
         fitted = torch.linalg.solve(gram, others.T @ windows[:, 4])
         kernel = torch.cat([fitted[:4], fitted.new_zeros(1), fitted[4:]]).float()
         self.register_buffer("weight", kernel.view(1, 1, 3, 3).repeat(3, 1, 1, 1))
