@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hardtack.base.limits import shorten
 from hardtack.results import Run
@@ -49,9 +49,8 @@ def _reduced(run: Run, make: Callable[[Sequence[Run]], Output]) -> Run:
         reason = f"{type(error).__name__}: {shorten(error)}"
     for what, fields in _PARTS:
         problem = f"{run.path}: {what} cannot be shown and was left out ({reason}); make it again or remove it"
-        kept = dataclasses.replace(
-            run, problems=[*run.problems, problem], **{name: {} if name == "config" else [] for name in fields}
-        )
+        empty: dict[str, Any] = {name: {} if name == "config" else [] for name in fields}
+        kept = dataclasses.replace(run, problems=[*run.problems, problem], **empty)
         try:
             make([kept])
         except Exception:
