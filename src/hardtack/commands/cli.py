@@ -24,6 +24,7 @@ from hardtack.base.printable import printable
 from hardtack.base.registry import verbs
 
 INTERRUPTED = 130
+LONGEST_MESSAGE = 4000  # characters
 # the order in which the help shows them; others follow by name
 ORDER = (
     "train", "evaluate", "analyze", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan", "report",
@@ -143,8 +144,14 @@ def _report_error(error: Exception) -> int:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print("hardtack: " + printable(" ".join(message.split())), file=sys.stderr)
+    print("hardtack: " + _one_line(message), file=sys.stderr)
     return code
+
+
+def _one_line(message: object) -> str:
+    """A message as one line of a limited length: it may quote a file, and a file may hold anything."""
+    text = printable(" ".join(str(message).split()))
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
 def _line_of_user(error: BaseException) -> str | None:
@@ -161,4 +168,4 @@ def _line_of_user(error: BaseException) -> str | None:
 
 def _print_note(message: Any, category: Any, *_: Any, **__: Any) -> None:
     if issubclass(category, UserWarning):
-        print(f"hardtack: note: {printable(' '.join(str(message).split()))}", file=sys.stderr)
+        print(f"hardtack: note: {_one_line(message)}", file=sys.stderr)

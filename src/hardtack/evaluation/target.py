@@ -79,6 +79,8 @@ def complete(run: str | Path | None, values: Mapping[str, Any]) -> dict[str, Any
     """The settings as typed, with the data settings stored in the run folder where `data` names no other data."""
     values = dict(values)
     stored: dict[str, Any] = {}
+    if run is not None and run_folder(run).is_dir():
+        check_links(run_folder(run))
     if run is not None and (run_folder(run) / "config.yaml").exists():
         stored = _stored_data(run_folder(run))
     remember_paths(values)

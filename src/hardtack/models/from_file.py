@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.models.classifier import Classifier, Triple, as_triple, probe, wrap
-from hardtack.models.user_code import Code, import_module, run_file, telling, was_named
+from hardtack.models.user_code import Code, import_module, is_own, run_file, telling, was_named
 
 LIKELY_SIZES = (32, 224)  # tried where nothing says how large the images are
 
@@ -114,8 +114,10 @@ def _probed(module: nn.Module, size: int) -> Tensor:
 def named_place(name: str) -> str | None:
     """What `model=` would take for a network whose code this process was told to run, from the name results have."""
     place = place_of(name)
-    found = None if place is None else was_named(place.source)
-    return None if place is None or found is None else f"{found}:{place.attribute}"
+    source = None if place is None else was_named(place.source)
+    if place is None or source is None or not is_own(source, place.attribute):
+        return None
+    return f"{source}:{place.attribute}"
 
 
 def state_sha256(module: nn.Module) -> str:

@@ -82,6 +82,21 @@ def was_named(source: str) -> str | None:
     return match or (source if source in _imported else None)
 
 
+def is_own(source: str, attribute: str) -> bool:
+    """Whether a file or module that was run defines this name itself: a run folder may not pick what it imported."""
+    codes = {str(code.file): code.module for code in _codes.values()}
+    module = codes.get(source) or sys.modules.get(source)
+    value = vars(module).get(attribute) if module is not None else None
+    return getattr(value, "__module__", None) == getattr(module, "__name__", "") or _is_instance(value)
+
+
+def _is_instance(value: object) -> bool:
+    """Whether a value is a network itself, whose class may come from anywhere."""
+    import torch
+
+    return isinstance(value, torch.nn.Module)
+
+
 def run_file(path: str | Path) -> Code:
     """Run a file of the user's, once for as long as it stays the same."""
     file = Path(path).expanduser().resolve()

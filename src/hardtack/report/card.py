@@ -70,7 +70,7 @@ def render_card(run: Run) -> str:
 
 def _inline(value: object) -> str:
     """Text that stays text in Markdown: names are not ours and may hold anything."""
-    text = " ".join(str(value).split())
+    text = printable(" ".join(str(value).split()))
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     # An underscore inside a word is harmless, and model names are full of them.
     return re.sub(r"([\\`*\[\]|]|(?<!\w)_|_(?!\w))", r"\\\1", text)

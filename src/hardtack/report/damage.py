@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from hardtack.base.errors import UserError
 from hardtack.base.limits import shorten
 from hardtack.results import Run
 
@@ -33,6 +34,8 @@ def with_sound_runs(runs: Sequence[Run], make: Callable[[Sequence[Run]], Output]
     """`make(runs)`; if that fails, again with the runs that fail by themselves reduced to what can be shown."""
     try:
         return make(runs)
+    except UserError:
+        raise
     except Exception:
         sound = [_reduced(run, make) for run in runs]
         if all(kept is run for kept, run in zip(sound, runs, strict=True)):
@@ -53,6 +56,8 @@ def _reduced(run: Run, make: Callable[[Sequence[Run]], Output]) -> Run:
         kept = dataclasses.replace(run, problems=[*run.problems, problem], **empty)
         try:
             make([kept])
+        except UserError:
+            pass  # nothing is left of this run
         except Exception:
             continue
         warnings.warn(problem, stacklevel=2)
