@@ -197,7 +197,12 @@ class Watch:
     RUNS = ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn", "os.spawn", "pty.spawn", "os.startfile")
     NETWORK = ("socket.connect", "socket.getaddrinfo", "urllib.Request", "webbrowser.open")
 
-    HARMLESS = ("fc-list", "nvidia-smi", "lscpu")  # what matplotlib and the check of the machine run by themselves
+    HARMLESS = (
+        "fc-list",
+        "nvidia-smi",
+        "lscpu",
+        "uname",
+    )  # what matplotlib and the check of the machine run by themselves
 
     def __init__(self) -> None:
         self.on = False

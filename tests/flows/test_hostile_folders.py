@@ -27,7 +27,7 @@ COMMANDS = {
     "selftest": [["run", "n=2", "suite=pgd", "threat=linf:0.2", CPU]],
     "plan": [["run", "suite=clean", CPU], ["run/config.yaml", CPU]],
     "export": [["run"], ["run", "format=latex"], ["run", "format=robustbench"]],
-    "compare": [["run", "good"], ["good", "run"]],
+    "compare": [["run", "small"], ["small", "run"]],
     "train": [["run/config.yaml", CPU], ["digits/trades", "output=run", "train.epochs=1", CPU]],
     "describe": [["run"], ["run/checkpoints/best.safetensors"]],
     "corrupt": [["npz:run/examples/pgd-1eec97180408.npz", "out"], ["folder:run", "out"]],
@@ -130,7 +130,7 @@ def test_every_verb_with_every_text_hostile(here, verb):
 def test_single_fields_that_are_hostile(here):
     """One field of each kind of record at a time, so that the others lead deeper into a verb."""
     texts = [*texts_for(here / "run", here / "outside").values(), ["x"], {"a": 1}, 10**30, -1, None, True, 1e308]
-    for number, key in enumerate(keys_of(here / "middle")[::9]):
+    for number, key in enumerate(keys_of(here / "middle")[::16]):
         write_hostile(here / "run", texts[number % len(texts)], where=key, source=here / "middle")
         verb = ["describe", "run"] if "safetensors" in key else ["report", "run"]
         attempt(verb, here)
@@ -152,7 +152,7 @@ FIELDS_THAT_LOAD = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("key", FIELDS_THAT_LOAD)
 def test_fields_that_name_what_is_loaded(here, small, key):
-    others = {"evaluate": ["suite=clean", "n=7", CPU], "verify": [CPU], "compare": ["good"]}[FIELDS_THAT_LOAD[key]]
+    others = {"evaluate": ["suite=clean", "n=7", CPU], "verify": [CPU], "compare": ["small"]}[FIELDS_THAT_LOAD[key]]
     for kind, text in texts_for(here / "run", here / "outside").items():
         if kind in ("file", "weights", "data", "images", "upwards", "home"):
             write_hostile(here / "run", f"model={text}" if "words" in key else text, where=key, source=small)

@@ -8,7 +8,6 @@ Hugging Face metadata where there is any.
 from __future__ import annotations
 
 import glob
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.limits import ROWS, check_unpacked, shorten
+from hardtack.base.limits import ROWS, check_unpacked, parse_json, shorten
 from hardtack.base.registry import datasets
 from hardtack.data.decode import decode_bytes
 from hardtack.data.paths import find_path, search_places
@@ -185,7 +184,8 @@ def _columns(schema: Any, file: Path, wanted: str | None) -> tuple[str, str]:
 def class_names(schema: Any, label: str) -> tuple[str, ...]:
     """The names in the schema's Hugging Face metadata; empty when it has none."""
     try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        text = (schema.metadata or {})[b"huggingface"].decode("utf-8", errors="replace")
+        features = parse_json(text, "Hugging Face's metadata")["info"]["features"]
         return tuple(str(name) for name in features[label]["names"])
     except (KeyError, TypeError, ValueError):
         return ()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,9 @@ import numpy as np
 import torch
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.limits import read_json
 from hardtack.base.registry import datasets
+from hardtack.base.trust import file_inside
 from hardtack.data.damage import reported_by_timm, settle_damage
 from hardtack.data.decode import pixel_bytes, read_file, rgb_array
 from hardtack.data.paths import find_path
@@ -154,7 +155,7 @@ def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
     """timm's word for each split (a name in `_info.json`, or the shards' names joined by `::`), and its shards."""
     for info in (root / "_info.json", root / "info.json"):
         if info.is_file():
-            facts = json.loads(info.read_text()).get("splits", {})
+            facts = _listed_splits(info)
             # labels of another kind are for timm to find
             plain = {name: [] if fact.get("alt_label") else list(fact["filenames"]) for name, fact in facts.items()}
             return {SPLIT_WORDS[name]: (name, plain[name]) for name in facts if name in SPLIT_WORDS}
@@ -167,6 +168,21 @@ def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
         split = next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), WHOLE)
         shards.setdefault(split, []).append(file.name)
     return {split: ("::".join(names), names) for split, names in shards.items()}
+
+
+def _listed_splits(info: Path) -> dict[str, Any]:
+    """The splits that a set of shards lists; every shard must lie in the folder of the set."""
+    facts = read_json(info)
+    splits = facts.get("splits", {}) if isinstance(facts, dict) else None
+    if not isinstance(splits, dict) or not all(isinstance(fact, dict) for fact in splits.values()):
+        raise UserError(f"{info} must hold an object with 'splits'")
+    for fact in splits.values():
+        names = fact.get("filenames")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{info}: 'filenames' must be a list of the names of shards")
+        for name in names:
+            file_inside(info.parent, name)
+    return splits
 
 
 def _walker(folder: Path, split: str, damaged: list[str]) -> Callable[[], Any]:

@@ -20,6 +20,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from hardtack.base.limits import read_json
+
 RENEW_S = 5.0
 STALE_S = 60.0
 _POLL_S = 0.5
@@ -136,8 +138,8 @@ class JobLock:
 def _read_facts(path: Path) -> dict[str, Any]:
     """Who wrote a lock file; the token is empty where the file is empty or damaged."""
     try:
-        facts = json.loads(path.read_text())
-    except ValueError:
+        facts = read_json(path, limit=65536)
+    except ValueError:  # a UserError is one
         facts = {}
     facts = facts if isinstance(facts, dict) else {}
     return {**facts, "token": str(facts.get("token", ""))}

@@ -26,6 +26,7 @@ from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
+from hardtack.base.limits import read_json
 from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
@@ -242,7 +243,17 @@ class SuiteJob(Job):
         flags = list(self.flags)
         if isinstance(self.store, PieceStore):
             for path in sorted(self.store.scratch.glob("*.flags.json")):
-                flags = merge_flags(flags, json.loads(path.read_text()))
+                flags = merge_flags(flags, _read_flags(path))
         x, y, positions = self.sample
         predictions = {name: columns[name][positions.numpy()] for name in ("clean_prediction", "clean_confidence")}
         return merge_flags(flags, self.measure.consistency.after(x, y, predictions))
+
+
+def _read_flags(path: Path) -> list[Flag]:
+    """The flags that a finished piece noted; the file may have been changed since."""
+    flags = read_json(path)
+    if not isinstance(flags, list) or not all(
+        isinstance(flag, dict) and {"level", "code"} <= set(flag) for flag in flags
+    ):
+        raise UserError(f"{path} is damaged; delete {path.parent.parent} and repeat the command")
+    return flags

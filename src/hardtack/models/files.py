@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.limits import check_unpacked, parse_json
+from hardtack.base.limits import check_unpacked, parse_json, read_bounded
 from hardtack.models.stored_architecture import check_metadata
 
 # Where training scripts put the weights in a checkpoint; averaged weights first, as timm does.
@@ -81,7 +81,7 @@ def read_shapes(file: Path) -> list[list[int]]:
 def check_sum(file: Path) -> str:
     digest = sha256(file)
     side = side_file(file)
-    if side.is_file() and (side.read_text().split() or [""])[0] != digest:
+    if side.is_file() and (read_bounded(side, 4096).split() or [""])[0] != digest:
         raise UserError(f"{file} does not match its checksum in {side.name}; fetch it again, or delete {side.name}")
     return digest
 

@@ -26,7 +26,7 @@ from typing import IO, Any
 from hardtack.base.digests import file_digest, json_digest
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
-from hardtack.base.limits import shorten
+from hardtack.base.limits import parse_json, shorten
 from hardtack.base.trust import check_links
 from hardtack.results.evidence import read_evidence
 from hardtack.results.record import Result
@@ -202,7 +202,7 @@ def _read_manifest(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     if archive.getinfo(MANIFEST).file_size > _MOST_MANIFEST:
         raise UserError(f"{path}: {MANIFEST} is larger than {_MOST_MANIFEST // 2**20} MB")
     try:
-        manifest = json.loads(archive.read(MANIFEST))
+        manifest = parse_json(archive.read(MANIFEST).decode("utf-8"), MANIFEST)
         sound = manifest["format"] == FORMAT and re.fullmatch(r"[A-Za-z0-9._-]{1,100}", manifest["run"])
         sound = sound and manifest["run"] not in (".", "..")
         sound = sound and all(isinstance(entry["sha256"], str) for entry in manifest["files"].values())

@@ -31,6 +31,7 @@ import numpy as np
 from hardtack.base.digests import columns_digest, file_digest, json_digest, json_text
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
+from hardtack.base.limits import read_json
 from hardtack.results.record import Result, to_json
 from hardtack.results.store import adversarial_folder
 
@@ -126,7 +127,7 @@ def read_evidence(run_dir: str | Path, id: str) -> Evidence | None:
     if path.stat().st_size > _MOST_BYTES:
         raise UserError(f"{path} is larger than {_MOST_BYTES // 2**20} MB: it is not an evidence record")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         names = [item.name for item in dataclasses.fields(Evidence)]
         record = Evidence(**{name: values[name] for name in names})
         sound = isinstance(record.facts, dict) and isinstance(record.common, dict) and isinstance(record.images, dict)

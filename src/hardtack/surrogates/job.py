@@ -23,6 +23,7 @@ from hardtack.base.config import build, nested, plain, write_yaml
 from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
+from hardtack.base.limits import read_json
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.base.trust import remember_paths
@@ -157,7 +158,7 @@ class _State:
                 raise UserError(f"{self.folder} holds other files; give the surrogate a folder of its own: output=PATH")
             return None
         try:
-            stored = json.loads(file.read_text(encoding="utf-8"))
+            stored = read_json(file)
             rounds = [DistillationRound(**entry) for entry in stored["rounds"]]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(f"{file} is damaged; delete {self.folder} and repeat the command") from None

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hardtack.base.errors import UserError
 from hardtack.base.files import is_disk_full, no_space, write_text
+from hardtack.base.limits import bounded_lines
 from hardtack.base.progress import Meter
 
 
@@ -90,11 +91,13 @@ class Window:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     lines = []
-    for text in path.read_text().splitlines() if path.exists() else []:
+    for _, text, _ in bounded_lines(path) if path.exists() else ():
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:  # a kill in the middle of a line
+            line = json.loads(text)
+        except (ValueError, RecursionError):  # a kill in the middle of a line
             continue
+        if isinstance(line, dict) and isinstance(line.get("step"), int):
+            lines.append(line)
     return lines
 
 

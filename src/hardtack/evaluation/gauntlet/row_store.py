@@ -22,6 +22,7 @@ import torch
 import hardtack
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.files import write_text
+from hardtack.base.limits import read_json
 from hardtack.base.registry import Entry, mechanisms
 from hardtack.engine import tensor_digest
 from hardtack.evaluation.gauntlet.mechanism import Core
@@ -62,7 +63,7 @@ class RowStore:
         path = self._row_path(mechanism, evaluator)
         if path is None or not path.is_file():
             return None
-        return Row.read(json.loads(path.read_text(encoding="utf-8")))
+        return Row.read(read_json(path))
 
     def write_row(self, row: Row, evaluator: Entry) -> None:
         """Write one row whole."""
