@@ -24,7 +24,7 @@ class Ripple(nn.Module):
 
 
 class Quantised(nn.Module):
-    """Rounds every pixel to one of nine levels, with a backward pass of its own that looks like a gradient."""
+    """Rounds every pixel to one of nine levels. Its backward pass looks like a gradient, with random signs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,15 +39,15 @@ class Quantised(nn.Module):
         return (x.detach() * 8).round() / 8 + slope
 
 
-class Noise(nn.Module):
-    """Adds fresh noise at every call."""
+class RandomRipple(nn.Module):
+    """Adds a ripple whose phase is drawn anew at every call, for every pixel."""
 
     def __init__(self) -> None:
         super().__init__()
         self.core = ht.load_run(CORE)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.core(x + 0.1 * torch.randn_like(x))
+        return self.core(x + 0.01 * torch.sin(1000 * x + 2 * torch.pi * torch.rand_like(x)))
 
 
 def straight_through(model: nn.Module) -> nn.Module:
@@ -59,3 +59,7 @@ def straight_through(model: nn.Module) -> nn.Module:
             return defence.core(x + (defence.rounded(x) - x).detach())
 
     return StraightThrough()
+
+
+if __name__ == "__main__":
+    print(__doc__)
