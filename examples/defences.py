@@ -13,7 +13,7 @@ CORE = "runs/demo/standard"  # what `hardtack demo` trains first: no defence, ro
 
 
 class Ripple(nn.Module):
-    """Adds a ripple of a tenth of a grey level to every pixel. Its slope is ±100, so the gradient is noise."""
+    """Adds a ripple of a quarter of a grey level to every pixel. Its slope is ±100, so the gradient is noise."""
 
     def __init__(self) -> None:
         super().__init__()
