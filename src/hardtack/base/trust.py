@@ -207,9 +207,7 @@ def file_inside(folder: str | Path, name: str) -> Path:
     parts = Path(name).parts
     odd = not parts or "\0" in name or len(name) > LONGEST_TEXT or Path(name).is_absolute() or ".." in parts
     if odd or not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise UserError(
-            f"{folder} names the file '{shorten(name)}', which is not in this run folder; it was not opened"
-        )
+        raise UserError(f"{folder} names the file '{shorten(name)}', which is not in that folder; it was not opened")
     return folder / name
 
 

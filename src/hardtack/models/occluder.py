@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
+from hardtack.base.limits import shorten
 from hardtack.models.files import find_weights, read_metadata
+from hardtack.models.stored_architecture import LARGEST_IMAGE
 from hardtack.models.weights import load_weights, save_weights
 
 _KIND = "occluder"  # the entry of a file's metadata that says it holds one, and of which sizes
@@ -118,6 +120,20 @@ def load_occluder(path: str | Path) -> Occluder:
     sizes = read_metadata(file).get(_KIND)
     if sizes is None:
         raise UserError(f"{file} holds no occluder; ht.models.save_occluder(PATH, occluder) writes one")
-    occluder = Occluder(**sizes)
+    occluder = Occluder(**_checked(sizes, file))
     load_weights(occluder, file)
     return occluder
+
+
+def _checked(sizes: Any, file: Path) -> dict[str, Any]:
+    """The sizes in a file, which may be anybody's: those of an occluder, and not larger than any image."""
+    whole = {"image_size", "patch_size"}
+    if not isinstance(sizes, dict) or set(sizes) != whole | {"share"}:
+        raise UserError(f"{file}: an occluder has image_size, patch_size and share, found {shorten(repr(sizes))}")
+    for name, value in sizes.items():
+        kinds = int if name in whole else (int, float)
+        if not isinstance(value, kinds) or isinstance(value, bool) or not 0 < value <= LARGEST_IMAGE:
+            raise UserError(
+                f"{file}: the occluder's {name} is {shorten(repr(value))}, and the limit is {LARGEST_IMAGE}"
+            )
+    return sizes

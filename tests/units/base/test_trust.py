@@ -99,7 +99,7 @@ def test_a_file_inside_the_run_may_be_opened(tmp_path):
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", "a\0b", "x" * 5000])
 def test_records_cannot_name_files_elsewhere(name):
-    with pytest.raises(UserError, match="not in this run folder"):
+    with pytest.raises(UserError, match="not in that folder"):
         file_inside("run", name)
 
 
