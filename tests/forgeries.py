@@ -369,6 +369,34 @@ def field_added(folder, id):
     drop_record(folder)
 
 
+def audit_of(folder):
+    return next(line["extra"]["audit"] for line in lines_of(folder))
+
+
+@forgery("extra.audit")
+def audit_removed(folder, id):
+    lines = lines_of(folder)
+    for line in lines:
+        del line["extra"]["audit"]
+    write_lines(folder, lines)
+    record = read_evidence(folder, id)
+    extra = {name: value for name, value in record.common["extra"].items() if name != "audit"}
+    reseal(folder, id, common={**record.common, "extra": extra})
+
+
+@forgery("extra.audit.linf:0.1.survivors")
+def audit_of_more_images_claimed(folder, id):
+    change_extra(folder, audit=[{**audit_of(folder)[0], "survivors": 5000, "sample": 64}])
+    reseal(folder, id)
+
+
+@forgery("extra.audit.linf:0.1.attacks")
+def audit_by_square_claimed(folder, id):
+    audit = {**audit_of(folder)[0], "attacks": ["square"], "confidence": 0.95, "at_most": 0, "bound": 0.0}
+    change_extra(folder, audit=[audit])
+    drop_record(folder)
+
+
 @forgery("seconds")
 def time_of_one_line_changed(folder, id):
     change(folder, seconds=0.001)

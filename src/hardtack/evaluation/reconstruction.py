@@ -16,6 +16,7 @@ import numpy as np
 
 from hardtack.attacks.input_guard import guard_input
 from hardtack.base.errors import UserError
+from hardtack.evaluation.audit_check import check_audit, expects_audit
 from hardtack.evaluation.identity import Identity, evaluation_id
 from hardtack.evaluation.job import EvaluationJob
 from hardtack.evaluation.recomputation import compare_results, match_results
@@ -80,8 +81,9 @@ def reconstruct(
         identity = suite_job.measure.complete(suite_job.identity)
         found = suite_job.flags if _same_kind_of_device(lines[0], job) else []
         flags = _measured_flags(found, lines, record, outcome)
-        expected = summarise(identity, dict(columns), {}, flags, None, seconds=0.0).results
-    except (UserError, KeyError) as error:
+        audit = lines[0].extra.get("audit", [])
+        expected = summarise(identity, dict(columns), {}, flags, None, seconds=0.0, audit=audit).results
+    except (UserError, KeyError, TypeError) as error:
         outcome.wrong.append(f"its numbers cannot be computed again from its verdict file: {error}")
         return outcome
     names = _compared_fields(lines[0], job, typed, other_attacks, outcome)
@@ -90,8 +92,23 @@ def reconstruct(
     for stored, other in pairs:
         wrong += _compare_flags(stored, other, exact=record is not None)
         wrong += _compare_extra(stored, other, record, outcome, skip=("stages",) if other_attacks else ())
+    wrong += _check_audit(suite_job, columns, audit, record, outcome)
     outcome.wrong += [str(entry) for entry in wrong]
     return outcome
+
+
+def _check_audit(
+    suite_job: SuiteJob, columns: Columns, stored: Any, record: Evidence | None, outcome: Reconstruction
+) -> list[Disagreement]:
+    """The stored audit, or its absence: only version 0.1.0, which wrote no evidence records, made none."""
+    trials, config = suite_job.trials, suite_job.config
+    if stored:
+        outcome.unverifiable.append("extra.audit: what it found in its sample; verified by measuring again only")
+        return check_audit(stored, trials, config, columns)
+    curve = suite_job.identity.suite.curve
+    if record is None or suite_job.random or not expects_audit(trials, config, columns, curve=curve):
+        return []
+    return [Disagreement(about="", field="extra.audit", stored="no audit", evidence="an audit", source=SETTINGS)]
 
 
 # ---------------------------------------------------------------- the id

@@ -51,22 +51,24 @@ def measure_again(
     if not len(rows):
         return "no image could be measured again", [], set()
     data = target.data.subset([place[int(columns["index"][row])] for row in rows])
+    # an audit looks at a sample of all images: with fewer images it would be another one
+    audit = 0 if config.keep else config.audit
     again = evaluate(
-        target.model, data, config=dataclasses.replace(config, keep=False, examples=0, chunk_size=None),
+        target.model, data, config=dataclasses.replace(config, keep=False, examples=0, chunk_size=None, audit=audit),
         runtime=runtime, quiet=True,
     )  # fmt: skip
-    wrong = _differences(again.verdicts, columns, rows)
+    wrong = _differences(again.verdicts, columns, rows, kept=config.keep)
     broken = again.verdicts["clean_correct"] & ~again.verdicts.get("robust", again.verdicts["clean_correct"])
     numbers = columns["index"][rows].tolist()
-    kind = "count as robust" if "robust" in columns else "of all images"
-    robust = int(columns["robust"][rows].sum()) if "robust" in columns else len(rows)
-    line = f"measured again: {len(rows)} images, {robust} of which {kind}" if "robust" in columns else (
-        f"measured again: {len(rows)} images"
-    )  # fmt: skip
+    line = f"measured again: {len(rows)} images"
+    if "robust" in columns:
+        line += f", {int(columns['robust'][rows].sum())} of which count as robust"
     return line, wrong, {number for number, down in zip(numbers, broken, strict=True) if down}
 
 
-def _differences(again: Columns, columns: Columns, rows: np.ndarray) -> list[str]:
+def _differences(again: Columns, columns: Columns, rows: np.ndarray, *, kept: bool) -> list[str]:
+    """A line for each column that differs. `kept`: broken images have stored ones that were checked; an image that only
+    the escalation of an audit broke need not be broken again here."""
     wrong = []
     for name, values in again.items():
         if name not in columns or not _decides(name):
@@ -74,6 +76,8 @@ def _differences(again: Columns, columns: Columns, rows: np.ndarray) -> list[str
         stored, found = columns[name][rows], values
         if found.dtype.kind == "f":
             odd = np.flatnonzero(~np.isclose(stored.astype(float), found.astype(float), atol=_TOLERANCE))
+        elif name.startswith("robust") and kept:
+            odd = np.flatnonzero(stored & ~found)
         else:
             odd = np.flatnonzero(stored != found)
         if len(odd):

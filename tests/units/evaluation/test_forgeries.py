@@ -4,7 +4,18 @@ import shutil
 
 import pytest
 
-from forgeries import FORGERIES, broken_rows, drop_record, renumber, reseal, set_robust, verdicts_of, write_columns
+from forgeries import (
+    FORGERIES,
+    audit_of,
+    broken_rows,
+    change_extra,
+    drop_record,
+    renumber,
+    reseal,
+    set_robust,
+    verdicts_of,
+    write_columns,
+)
 from genuine_run import WORDS, make_genuine_run
 from hardtack.commands.cli import main
 from hardtack.results import read_results
@@ -80,6 +91,8 @@ def forge_without_a_trace(folder, id):
     write_columns(folder, id, columns)
     shutil.rmtree(folder / "adversarial")
     renumber(folder, id)
+    survivors = int(columns["robust"].sum())
+    change_extra(folder, audit=[{**audit_of(folder)[0], "survivors": survivors, "sample": survivors}])
     reseal(folder, id)
 
 

@@ -86,7 +86,7 @@ WITH_THE_MODEL_ONLY = {
 NAMES_ONLY = {
     "attack_renamed", "more_steps_claimed", "words_claim_more_steps", "model_renamed_and_resealed",
     "digest_of_weights_changed", "checkpoint_renamed", "precision_changed", "flag_added", "parameters_changed",
-    "field_added",
+    "field_added", "audit_removed", "audit_of_more_images_claimed", "audit_by_square_claimed",
 }  # fmt: skip
 
 

@@ -83,6 +83,7 @@ CONSISTENT = {
     "certainties_changed", "sizes_of_perturbations_changed", "adversarial_predictions_changed", "examples_changed",
     "images_changed_without_reseal", "images_outside_the_threat", "images_removed", "threat_changed_everywhere",
     "classes_changed", "id_changed_with_its_files", "field_given_twice",
+    "audit_removed", "audit_of_more_images_claimed", "audit_by_square_claimed",
 }  # fmt: skip
 
 
