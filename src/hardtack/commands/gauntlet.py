@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,9 +64,10 @@ def run(*, quiet: bool = False, **values: Any) -> GauntletResult:
         config.core, folder=folder, n=config.n, robust=config.robust, threat=config.threat, recipe=config.recipe,
         runtime=config.runtime, quiet=quiet,
     )  # fmt: skip
+    runtime = dataclasses.replace(config.runtime, seed=config.seed)
     return run_gauntlet(
         core, evaluators=config.evaluators, mechanisms=config.mechanisms, seed=config.seed, folder=folder,
-        runtime=config.runtime, fresh=config.fresh, quiet=quiet,
+        runtime=runtime, fresh=config.fresh, quiet=quiet,
     )  # fmt: skip
 
 
