@@ -5,12 +5,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from test_content import WRITERS
 
 import hardtack as ht
 from hardtack.data import load_data
 from hardtack.evaluation import identity
 from hardtack.results import read_results
+from stored_images import WRITERS
 from tiny_runs import Linear
 
 
