@@ -133,7 +133,9 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         path, equals, text = word.partition("=")
         if not equals or not path:
-            raise UserError(f"'{word}' is not of the form key=value")
+            raise UserError(f"'{shorten(word)}' is not of the form key=value")
+        if path.count(".") >= DEPTH:
+            raise UserError(f"{shorten(path)} is nested deeper than {DEPTH} levels, the limit")
         try:
             value: Any = parse_yaml(text)
         except UserError as error:

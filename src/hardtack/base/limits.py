@@ -25,6 +25,8 @@ DEPTH = 64  # of nested lists and mappings, in YAML and JSON
 JSON_BYTES = 64 * MIB  # one JSON file
 LINE_BYTES = 8 * MIB  # one line of results.jsonl or metrics.jsonl
 LINES_BYTES = 1024 * MIB  # all lines of such a file
+LINES = 5_000_000  # of metrics.jsonl
+RESULTS = 100_000  # lines of results.jsonl: a run has hundreds
 ROWS = 20_000_000  # of a table with one row per image: ImageNet has 1.3 million
 CELLS = 400_000_000  # rows × columns
 COLUMNS = 20_000
@@ -53,7 +55,7 @@ def read_bounded(path: str | Path, limit: int) -> str:
     return data.decode("utf-8", errors="replace")
 
 
-def bounded_lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
+def bounded_lines(path: str | Path, *, most: int = LINES) -> Iterator[tuple[int, str, bool]]:
     """Number, text and whether it ends with a newline, of each line of a file of JSON lines."""
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size > LINES_BYTES:
@@ -61,6 +63,8 @@ def bounded_lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
         number = 0
         while line := file.readline(LINE_BYTES + 1):
             number += 1
+            if number > most:
+                raise UserError(f"{path} has more than {most} lines, the limit for such a file; it was not read")
             if len(line) > LINE_BYTES:
                 raise UserError(f"{path}:{number} is longer than {_size(LINE_BYTES)}, the limit for a line; remove it")
             yield number, line.decode("utf-8", errors="replace"), line.endswith(b"\n")

@@ -75,7 +75,7 @@ def _index(file: Path) -> _Shard | None:
                 if image is None or text is None:
                     return None
                 spans.append((image.offset_data, image.size))
-                labels.append(int(text.read()))
+                labels.append(int(text.read(64)))  # a number: a longer text is none
     except (tarfile.TarError, OSError, ValueError):
         return None
     return _Shard(spans, labels)

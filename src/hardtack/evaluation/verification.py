@@ -55,6 +55,7 @@ from hardtack.results.disagreement import Agreement
 from hardtack.results.evidence import Evidence, image_digests, read_evidence
 
 Columns = dict[str, np.ndarray]
+MOST_WORDS = 1000  # settings of one stored evaluation
 _CLEAN_TOLERANCE = 1e-3  # of probabilities; another device rounds differently
 
 
@@ -258,13 +259,16 @@ def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[Evaluati
 
 def _stored_words(folder: Path, result: Result) -> dict[str, Any]:
     """The settings that the evaluation was made with, as the run folder says."""
-    words = result.extra.get("words", [])
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise UserError(f"{folder / 'results.jsonl'}: the words of {shorten(result.evaluation)} are no list of texts")
+    words, where = (
+        result.extra.get("words", []),
+        f"{folder / 'results.jsonl'}: the words of {shorten(result.evaluation)}",
+    )
+    if not isinstance(words, list) or len(words) > MOST_WORDS or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{where} are no list of at most {MOST_WORDS} texts")
     try:
         return parse_words(words)
     except UserError as error:
-        raise UserError(f"{folder / 'results.jsonl'}: the words of {shorten(result.evaluation)}: {error}") from None
+        raise UserError(f"{where}: {error}") from None
 
 
 def _record(folder: Path, id: str, wrong: list[str]) -> Evidence | None:

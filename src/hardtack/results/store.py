@@ -18,7 +18,7 @@ from typing import Any
 from hardtack.base.arrays import Columns, read_columns, write_columns
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import write_text
-from hardtack.base.limits import bounded_lines, check_depth, shorten
+from hardtack.base.limits import LINES, RESULTS, bounded_lines, check_depth, shorten
 from hardtack.base.trust import file_inside
 from hardtack.results.record import Result, from_json, to_json
 
@@ -63,12 +63,12 @@ def append_results(run_dir: str | Path, results: Iterable[Result], *, replacing:
 
 def read_results(run_dir: str | Path) -> list[Result]:
     """Every result of the run, oldest first; none when it has not been evaluated."""
-    return _read_lines(Path(run_dir) / "results.jsonl", from_json)
+    return _read_lines(Path(run_dir) / "results.jsonl", from_json, most=RESULTS)
 
 
 def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
     """Every line of the run's training metrics; none when it was not trained here."""
-    return _read_lines(Path(run_dir) / "metrics.jsonl", _mapping)
+    return _read_lines(Path(run_dir) / "metrics.jsonl", _mapping, most=LINES)
 
 
 def _identity(result: Result) -> tuple[Any, ...]:
@@ -83,11 +83,11 @@ def _mapping(line: str) -> dict[str, Any]:
     return value
 
 
-def _read_lines(path: Path, parse: Callable[[str], Any]) -> list[Any]:
+def _read_lines(path: Path, parse: Callable[[str], Any], *, most: int) -> list[Any]:
     if not path.is_file():
         return []
     values = []
-    for number, line, is_whole in bounded_lines(path):
+    for number, line, is_whole in bounded_lines(path, most=most):
         if not line.strip():
             continue
         try:

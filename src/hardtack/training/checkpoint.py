@@ -11,6 +11,7 @@ import torch
 from hardtack.base.config import flat, plain
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
+from hardtack.base.limits import shorten
 from hardtack.objectives.contract import Objective
 from hardtack.training.averaging import Average
 from hardtack.training.sharding import split_like, split_moments, whole
@@ -111,6 +112,17 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); choose another folder with output=…")
     return state
+
+
+def restore(run_state: RunState, state: dict[str, Any], device: torch.device, folder: Path) -> None:
+    """Restore a saved state. The file may come from anybody: one that does not fit is named in one line."""
+    try:
+        run_state.restore(state, device)
+    except UserError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        reason = f"{type(error).__name__}: {shorten(error)}"
+        raise UserError(f"{folder / STATE} does not fit this run ({reason}); delete it to start again") from error
 
 
 def architecture_of(model: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from hardtack.data import Batch, Dataset, batches, make_augment
 from hardtack.objectives.contract import Objective
 from hardtack.training.acceleration import accelerate, channels_last, count_steps, synchronised
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
-from hardtack.training.checkpoint import Progress, RunState, architecture_of, load_state, save_state
+from hardtack.training.checkpoint import Progress, RunState, architecture_of, load_state, restore, save_state
 from hardtack.training.freezing import freeze
 from hardtack.training.gradient_checks import FiniteCheck, explain_batch_norm_error, require_gradient
 from hardtack.training.optimise import set_rates
@@ -148,7 +148,7 @@ class Trainer:
         self.runtime.join()
         with torch.random.fork_rng([self.device.index] if self.device.type == "cuda" else []):
             if (state := load_state(self.folder, plain(self.recipe))) is not None:
-                self.state.restore(state, self.device)
+                restore(self.state, state, self.device, self.folder)
             self.accelerate()
             total = self.config.epochs * self.steps_per_epoch
             if self.runtime.is_main:

@@ -75,6 +75,7 @@ def test_words_of_the_same_kinds_are_texts_or_refused():
     assert parse_words(["day=2020-99-99"]) == {"day": "2020-99-99"}
     refused(parse_words, ["a=" + "[" * 5000], match="deeper than 64")
     refused(parse_words, ["a=" + "x" * 10**6], match="limit for settings")
+    refused(parse_words, ["a." * 10**5 + "b=1"], match="deeper than 64")
 
 
 # ---------------------------------------------------------------- JSON
@@ -103,6 +104,8 @@ def test_lines_beyond_the_limit(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_bytes(b"{}\n" + b"x" * (limits.LINE_BYTES + 2))
     refused(lambda: list(limits.bounded_lines(path)), match=r"results.jsonl:2 is longer")
+    path.write_bytes(b"{}\n" * 20)
+    refused(lambda: list(limits.bounded_lines(path, most=10)), match="more than 10 lines")
     with path.open("wb") as file:  # takes no space on disk
         file.truncate(limits.LINES_BYTES + 1)
     refused(lambda: list(limits.bounded_lines(path)), match="larger than 1.0 GiB")

@@ -13,6 +13,7 @@ from hardtack.base.limits import parse_json
 from hardtack.data.official.kinds import GROUPS, Source, title
 
 NAME = "hardtack.json"
+_MOST_BYTES = 2**22
 
 
 def mark_regenerated(folder: str | Path, **facts: Any) -> Path:
@@ -26,16 +27,19 @@ def read_marker(folder: Path) -> dict[str, Any] | None:
         with tarfile.open(folder, "r:") as archive:
             member = next((member for member in archive if Path(member.name).name == NAME), None)
             file = archive.extractfile(member) if member else None
-            return _parse(file.read(), f"{folder}:{NAME}") if file else None
+            return _parse(file.read(_MOST_BYTES + 1), f"{folder}:{NAME}") if file else None
     for place in (folder, folder.parent) if folder.name in GROUPS else (folder,):
         if (place / NAME).is_file():
-            return _parse((place / NAME).read_bytes(), str(place / NAME))
+            with (place / NAME).open("rb") as file:
+                return _parse(file.read(_MOST_BYTES + 1), str(place / NAME))
     return None
 
 
 def _parse(data: bytes, where: str) -> dict[str, Any]:
     try:
-        return dict(parse_json(data[: 2**22 + 1].decode("utf-8", errors="replace"), where))
+        if len(data) > _MOST_BYTES:
+            raise UserError(f"{where} is larger than {_MOST_BYTES} bytes")
+        return dict(parse_json(data.decode("utf-8", errors="replace"), where))
     except (ValueError, TypeError):
         raise UserError(f"{where} is damaged; it should say how these images were made") from None
 
