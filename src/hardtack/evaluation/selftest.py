@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks import preserve_state
+from hardtack.attacks.adaptive import AdaptiveAttack
 from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool import fast_copy
 from hardtack.attacks.pool.verifier import Verifier
@@ -202,6 +203,12 @@ def _trial(config: EvaluationConfig, seed: int) -> ThreatStages:
         raise UserError(f"suite={config.suite} has no attacks to test")
     if len(trials) > 1 and not trials[-1].follows:
         raise UserError("selftest takes one threat at a time: leave union out, and test each threat by threat=…")
+    adaptive = [stage.attack for stage in trials[-1].stages if isinstance(stage.attack, AdaptiveAttack)]
+    if any(attack.gradients.transfer is not None for attack in adaptive):
+        raise UserError(
+            "selftest gives the model another last layer, which the model of attack.transfer does not have; test the "
+            "attacks without attack.transfer"
+        )
     if any(stage.attack.limits for stage in trials[-1].stages):
         raise UserError("selftest works with threats that are lp balls, not with attacks on patches or single pixels")
     return trials[-1]

@@ -238,7 +238,8 @@ def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[Evaluati
         wrong.append(f"suite: stored {shorten(result.suite)}: {error}")
         return None
     stored.setdefault("suite", result.suite)
-    values = stored_settings(stored, request.settings, folder=request.folder, code=named_place)
+    typed = _typed_for(stored, request.settings)
+    values = stored_settings(stored, typed, folder=request.folder, code=named_place)
     if "model" not in values and not (request.source.is_file() or (request.source / "checkpoints").is_dir()):
         wrong.append(
             "not verifiable without the model: there is none beside the results; name the run that was measured or its "
@@ -255,6 +256,16 @@ def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[Evaluati
         wrong.append(f"suite: stored {shorten(result.suite)}, its settings give {shorten(str(values.get('suite')))}")
         return None
     return job, config, load_target(run, job)
+
+
+def _typed_for(stored: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+    """The typed settings for one evaluation: `attack.…` only consents to what that evaluation has stored."""
+    mine, theirs = typed.get("attack"), stored.get("attack")
+    if not isinstance(mine, dict):
+        return typed
+    kept = {key: value for key, value in mine.items() if isinstance(theirs, dict) and key in theirs}
+    rest = {name: value for name, value in typed.items() if name != "attack"}
+    return {**rest, "attack": kept} if kept else rest
 
 
 def _stored_words(folder: Path, result: Result) -> dict[str, Any]:

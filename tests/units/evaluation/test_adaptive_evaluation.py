@@ -210,6 +210,12 @@ def test_the_commands_take_surrogates_losses_and_other_runs(home, capsys):
     assert main(["attack", *WORDS, "attack.bpda=mine.py:surrogate", "n=4", "output=adv"]) == 0
     assert main(["plan", *WORDS[:-1], "suite=pgd", "attack.bpda=mine.py:surrogate"]) == 0
     capsys.readouterr()
+    # `verify` runs the user's code only if it is typed, and typed code belongs to the evaluations that name it
+    words = ["verify", "run", "model=mine.py:Net", "model.image_size=8", "data=npz:data.npz"]
+    assert main(words) == 2
+    assert "type it yourself: attack.bpda=mine.py:surrogate" in capsys.readouterr().err
+    assert main([*words, "attack.bpda=mine.py:surrogate", "attack.loss=mine.py:loss"]) == 0, capsys.readouterr().out
+    capsys.readouterr()
     assert main(["evaluate", *WORDS, "suite=pgd", "attack.bpda=mine.py:surogate"]) == 2
     assert "mine.py has no function 'surogate' (did you mean 'surrogate'?)" in capsys.readouterr().err
 

@@ -148,8 +148,11 @@ def test_what_cannot_be_adapted_is_refused_in_one_line(home, capsys):
     assert main(["adapt", *WORDS, "rounds=1", "output=made"]) == 0
     capsys.readouterr()
     assert "holds a surrogate made with other settings" in refused("rounds=1", "output=made", "lr=1e-3")
-    (home / "made/adapt.json").write_text("{")
-    assert "adapt.json is damaged" in refused("rounds=1", "output=made")
+    for damage in ("{", "[]", '{"identity": "", "rounds": [{}]}', '{"rounds": [{"broken": "many"}]}'):
+        (home / "made/adapt.json").write_text(damage)
+        assert "adapt.json is damaged" in refused("rounds=1", "output=made")
+    assert main(["selftest", *WORDS[:3], "attack.transfer=made", "runtime.device=cpu"]) == 2
+    assert "selftest gives the model another last layer" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- in Python
