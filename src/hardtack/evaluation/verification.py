@@ -258,7 +258,7 @@ def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[Evaluati
     return job, config, load_target(run, job)
 
 
-def _typed_for(stored: dict[str, Any], typed: dict[str, Any]) -> dict[str, Any]:
+def _typed_for(stored: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:
     """The typed settings for one evaluation: `attack.…` only consents to what that evaluation has stored."""
     mine, theirs = typed.get("attack"), stored.get("attack")
     if not isinstance(mine, dict):

@@ -24,7 +24,6 @@ from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
 from hardtack.base.limits import read_json
-from hardtack.base.limits import read_json
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.base.trust import remember_paths
