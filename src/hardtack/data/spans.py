@@ -80,8 +80,8 @@ def chunks(
             parts.append(next(pieces))
             have += len(parts[-1].x)
         held = type(held)(*(torch.cat(column) for column in zip(*parts, strict=True)))
-        part = [value[: stop - start] for value in held]
-        yield (start, stop), (part[0], part[1], part[2])
+        first = [value[: stop - start] for value in held]
+        yield (start, stop), (first[0], first[1], first[2])
         held = type(held)(*(value[stop - start :] for value in held))
 
 

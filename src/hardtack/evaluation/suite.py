@@ -72,13 +72,15 @@ def evaluate(
     folder: str | Path | None = None,
     provenance: Provenance | None = None,
     quiet: bool = False,
+    consistency: bool = True,
     **settings: Any,
 ) -> Evaluation:
     """Evaluate a model on a data set or on a pair (x, y) of tensors; settings are EvaluationConfig's.
 
     With `folder` (a run) pieces, verdicts, examples and results are kept there. A killed evaluation goes on when the
     call is repeated, and under torchrun the processes share the pieces. Without a folder every process measures
-    everything.
+    everything. `consistency=False` leaves out the comparison of the model's answers under other conditions
+    (evaluation/consistency.py), for numbers that nobody reports, such as those of every epoch.
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
@@ -91,6 +93,7 @@ def evaluate(
     try:
         job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=provenance or Provenance())
         executor = choose_executor(runtime, shared=folder is not None)
+        job.consistent = consistency
         job.executor, job.quiet = executor, quiet or not runtime.is_main
         with guard_input(model) as job.guard:
             result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=job.quiet)
@@ -104,6 +107,7 @@ class SuiteJob(Job):
 
     unit = "img"
     guard = InputGuard()  # replaced while the model is called
+    consistent = True  # whether the model's answers are compared under other conditions
 
     def __init__(
         self,
@@ -175,7 +179,7 @@ class SuiteJob(Job):
         if self.guard.changed:
             self.flags = merge_flags(self.flags, [flag("red", "changes_input", CHANGES_INPUT)])
         consistency = self.measure.consistency
-        consistency.active &= not any(known["code"] == "random_outputs" for known in self.flags)
+        consistency.active &= self.consistent and not any(known["code"] == "random_outputs" for known in self.flags)
         positions = consistency.sample(self.total, math.prod(shape_of(self.data)))
         self.sample = at_positions(self.data, self.runtime.torch_device, positions)
         radius = max(

@@ -254,3 +254,18 @@ def test_the_checks_cost_a_few_hundred_passes_of_one_image(suite, most, monkeypa
             patch.setattr(Consistency, check, lambda *args, **kwargs: [])
         measure(plain, suite=suite)
     assert 0 < checked.shown - plain.shown <= most
+
+
+def test_validation_in_training_pays_for_no_checks(monkeypatch):
+    from hardtack.data import load_data
+    from hardtack.evaluation.validation import make_validator
+
+    def fails(*args, **kwargs):
+        raise AssertionError("compared")
+
+    monkeypatch.setattr(Consistency, "compare", fails)
+    data = load_data("digits", "validation").subset(range(16))
+    scores = make_validator(data, batch_size=8, runtime=Runtime(device="cpu"))(Linear(classes=10, side=32))
+    assert 0 <= scores["clean_accuracy"] <= 1
+    with pytest.raises(AssertionError, match="compared"):
+        ht.evaluate(Linear(classes=10, side=32), data, suite="clean", quiet=True)
