@@ -87,7 +87,7 @@ def renumber(folder: Path, id: str) -> None:
 
     columns, lines = verdicts_of(folder, id), lines_of(folder)
     attacks = [name for name in columns["broken_by"] if name is not None]
-    for line in lines:
+    for line in (line for line in lines if line["evaluation"] == id):
         again = recount(from_json(json.dumps(line)), columns)
         if again is not None:
             line |= again._asdict()

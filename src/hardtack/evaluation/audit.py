@@ -40,7 +40,7 @@ from hardtack.evaluation.sanity import Flag, flag
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages
 
-_POINT = 0.01  # errors of the robust accuracy that are worth a flag
+POINT = 0.01  # errors of the robust accuracy that are worth a flag
 _STREAM = 0x61756469
 
 
@@ -119,7 +119,7 @@ class Auditor:
             level = "audit"
             self._attack(np.flatnonzero(self.columns[name]), trial, plan.stages, name="survivors")
             broken = before - int(self.columns[name].sum())
-            if red or suspicious or broken > _POINT * before:
+            if red or suspicious or broken > POINT * before:
                 level = "full"
                 self._attack(np.flatnonzero(self.columns[name]), trial, plan.escalation, name="escalation")
         left = int(self.columns[name].sum())
@@ -127,13 +127,13 @@ class Auditor:
         if level == "none":
             facts |= bound(facts)
         flags, n = [], len(self.columns["index"])
-        if before - left > _POINT * n:
+        if before - left > POINT * n:
             message = (
                 f"at {trial.threat} the audit broke {before - left} of the {before} images that the search had left "
                 "correct: gradients are masked, and a stronger attack may break more"
             )
             flags.append(flag("red", "masked_gradients", f"{message}; {detectors.REMEDY}"))
-        if left > _POINT * n:
+        if left > POINT * n:
             flags += red
         return AuditReport(facts, flags)
 
@@ -141,9 +141,9 @@ class Auditor:
         """The number stays what the attacks of the suite found; what the audit knows of it is said."""
         n, survivors, sample, broken = len(self.columns["index"]), facts["survivors"], facts["sample"], facts["broken"]
         facts |= bound(facts) if facts["attacks"] else {}
-        flags = list(red) if survivors > _POINT * n else []
+        flags = list(red) if survivors > POINT * n else []
         if broken:
-            sure = broken > 1 and broken / sample * survivors > _POINT * n
+            sure = broken > 1 and broken / sample * survivors > POINT * n
             message = f"at {trial.threat} the audit broke {broken} of {sample} sampled images that remain correct"
             message += ": the accuracy under attack is too high; tier=max attacks all of them so"
             flags.append(flag("red" if sure else "yellow", "audit_failed", message))
@@ -152,8 +152,7 @@ class Auditor:
     # ------------------------------------------------------------ attacking survivors
 
     def _sample(self, survivors: np.ndarray, size: int) -> np.ndarray:
-        order = permutation(len(survivors), self.runtime.seed, _STREAM)[:size].numpy()
-        return np.sort(survivors[order])
+        return draw_sample(survivors, size, self.runtime.seed)
 
     def _attack(
         self, rows: np.ndarray, trial: ThreatStages, stages: Sequence[Stage], *, name: str, examine: bool = False
@@ -250,6 +249,12 @@ class SurvivorsJob(Job):
         if self.counts:
             self.auditor.count(self.rows, columns, self.trial, arrays)
         return columns
+
+
+def draw_sample(survivors: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """The positions of the survivors that an audit looks at, ascending."""
+    order = permutation(len(survivors), seed, _STREAM)[:size].numpy()
+    return np.sort(survivors[order])
 
 
 def merged(columns: Columns, rows: np.ndarray, found: Mapping[str, np.ndarray], threat: str) -> Columns:

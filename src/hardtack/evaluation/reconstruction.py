@@ -16,7 +16,16 @@ import numpy as np
 
 from hardtack.attacks.input_guard import guard_input
 from hardtack.base.errors import UserError
-from hardtack.evaluation.audit_check import check_audit, expects_audit
+from hardtack.base.runtime import Runtime
+from hardtack.data import Dataset
+from hardtack.evaluation.audit_check import (
+    FIELD,
+    FINDINGS,
+    check_audit,
+    examine_again,
+    expected_codes,
+    expects_audit,
+)
 from hardtack.evaluation.identity import Identity, evaluation_id
 from hardtack.evaluation.job import EvaluationJob
 from hardtack.evaluation.recomputation import compare_results, match_results
@@ -25,6 +34,7 @@ from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suite import SuiteJob
 from hardtack.evaluation.summary import summarise
 from hardtack.evaluation.target import Target
+from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages
 from hardtack.models.from_file import place_of
 from hardtack.results import Result
 from hardtack.results.disagreement import Disagreement, label
@@ -38,6 +48,7 @@ FIELDS = (
 )  # fmt: skip
 # nobody but the machine that measured knows these
 UNVERIFIABLE = ("run", "device", "seconds", "created", "versions")
+_FINDING_TOLERANCE = 0.1  # shares of up to 32 images, of which rounding may change a few
 _UNKNOWN_EXTRA = ("words", "seconds")
 # flags of checks that every version makes before the attacks
 _ALWAYS_CHECKED = frozenset(
@@ -79,7 +90,7 @@ def reconstruct(
         with guard_input(target.model) as suite_job.guard:
             suite_job.begin()
         identity = suite_job.measure.complete(suite_job.identity)
-        found = suite_job.flags if _same_kind_of_device(lines[0], job) else []
+        found = suite_job.flags if _same_kind_of_device(lines[0], job.runtime) else []
         flags = _measured_flags(found, lines, record, outcome)
         audit = lines[0].extra.get("audit", [])
         expected = summarise(identity, dict(columns), {}, flags, None, seconds=0.0, audit=audit).results
@@ -92,23 +103,60 @@ def reconstruct(
     for stored, other in pairs:
         wrong += _compare_flags(stored, other, exact=record is not None)
         wrong += _compare_extra(stored, other, record, outcome, skip=("stages",) if other_attacks else ())
-    wrong += _check_audit(suite_job, columns, audit, record, outcome)
+    wrong += _check_audit(suite_job, lines, columns, record, outcome)
     outcome.wrong += [str(entry) for entry in wrong]
     return outcome
 
 
 def _check_audit(
-    suite_job: SuiteJob, columns: Columns, stored: Any, record: Evidence | None, outcome: Reconstruction
+    suite_job: SuiteJob, lines: Sequence[Result], columns: Columns, record: Evidence | None, outcome: Reconstruction
 ) -> list[Disagreement]:
-    """The stored audit, or its absence: only version 0.1.0, which wrote no evidence records, made none."""
-    trials, config = suite_job.trials, suite_job.config
-    if stored:
-        outcome.unverifiable.append("extra.audit: what it found in its sample; verified by measuring again only")
-        return check_audit(stored, trials, config, columns)
+    """The stored audit and its flags, or its absence: only version 0.1.0, which wrote no record, made no audit."""
+    trials, config, stored = suite_job.trials, suite_job.config, lines[0].extra.get("audit", [])
     curve = suite_job.identity.suite.curve
-    if record is None or suite_job.random or not expects_audit(trials, config, columns, curve=curve):
+    if not stored:
+        if record is None or suite_job.random or not expects_audit(trials, config, columns, curve=curve):
+            return []
+        return [Disagreement(about="", field=FIELD, stored="no audit", evidence="an audit", source=SETTINGS)]
+    outcome.unverifiable.append("extra.audit: what its attacks broke in the sample; verified by measuring again only")
+    wrong = check_audit(stored, trials, config, columns)
+    if wrong:
+        return wrong
+    codes = {flag["code"] for result in lines for flag in result.flags}
+    by_threat = {str(trial.threat): trial for trial in trials}
+    for entry in stored:
+        trial = by_threat[str(entry["threat"])]
+        for code in sorted(expected_codes(entry, trial, config, columns) - codes):
+            wrong.append(Disagreement(about="", field="flags", stored=f"no flag {code}", evidence=code, source=FIELD))
+        if _same_kind_of_device(lines[0], suite_job.runtime):
+            wrong += _examine_again(suite_job, entry, trial, columns, codes)
+    return wrong
+
+
+def _examine_again(
+    suite_job: SuiteJob, entry: Mapping[str, Any], trial: ThreatStages, columns: Columns, codes: set[str]
+) -> list[Disagreement]:
+    """The detectors again, on the model: what they find must be stored, and so must the flags that follow."""
+    plan = trial.audit or AuditPlan(sample=suite_job.config.audit)
+    assert isinstance(suite_job.data, Dataset)
+    findings = examine_again(
+        suite_job.model, suite_job.data, trial, plan, columns, most=suite_job.measure.batch_size,
+        runtime=suite_job.runtime,
+    )  # fmt: skip
+    if findings is None:
         return []
-    return [Disagreement(about="", field="extra.audit", stored="no audit", evidence="an audit", source=SETTINGS)]
+    found = {name: getattr(findings, name) for name in FINDINGS}
+    follow = expected_codes({**entry, **found}, trial, suite_job.config, columns) - codes
+    wrong = [
+        Disagreement(about="", field="flags", stored=f"no flag {c}", evidence=c, source=MODEL) for c in sorted(follow)
+    ]
+    if entry.get("broken_by_escalation") or suite_job.runtime.torch_device.type != "cpu":
+        return wrong  # another sample, or other rounding
+    return wrong + [
+        Disagreement(about="", field=f"{FIELD}.{trial.threat}.{name}", stored=entry[name], evidence=value, source=MODEL)
+        for name, value in found.items()
+        if not abs(float(entry[name]) - value) <= _FINDING_TOLERANCE
+    ]
 
 
 # ---------------------------------------------------------------- the id
@@ -179,7 +227,7 @@ def _compared_fields(
 ) -> list[str]:
     """The fields that can be compared here; the others are named as not verifiable."""
     skipped: dict[str, str] = {}
-    if not _same_kind_of_device(first, job):
+    if not _same_kind_of_device(first, job.runtime):
         skipped["precision"] = "it was measured on another kind of device"
     elif job.runtime.torch_device.type != "cpu":
         skipped["precision"] = "on a GPU it is chosen while measuring"
@@ -198,9 +246,9 @@ def _compared_fields(
     return [name for name in compared if name not in skipped]
 
 
-def _same_kind_of_device(result: Result, job: EvaluationJob) -> bool:
-    """Whether the checks before the attacks compute here what they computed there."""
-    return result.device.startswith("cpu") == (job.runtime.torch_device.type == "cpu")
+def _same_kind_of_device(result: Result, runtime: Runtime) -> bool:
+    """Whether checks of the model compute here what they computed where it was measured."""
+    return result.device.startswith("cpu") == (runtime.torch_device.type == "cpu")
 
 
 def _has_own_name(typed: Mapping[str, Any]) -> bool:

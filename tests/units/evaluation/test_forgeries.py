@@ -6,9 +6,7 @@ import pytest
 
 from forgeries import (
     FORGERIES,
-    audit_of,
     broken_rows,
-    change_extra,
     drop_record,
     renumber,
     reseal,
@@ -89,25 +87,30 @@ def forge_without_a_trace(folder, id):
     columns = verdicts_of(folder, id)
     set_robust(columns, broken_rows(columns))
     write_columns(folder, id, columns)
-    shutil.rmtree(folder / "adversarial")
+    shutil.rmtree(folder / "adversarial" / id)
     renumber(folder, id)
-    survivors = int(columns["robust"].sum())
-    change_extra(folder, audit=[{**audit_of(folder)[0], "survivors": survivors, "sample": survivors}])
-    reseal(folder, id)
+    reseal(folder, id, images={})
 
 
 def test_a_forgery_without_a_trace_is_found_by_measuring_again(run, capsys):
-    columns = verdicts_of(*run)
-    forge_without_a_trace(*run)
-    shutil.rmtree(run[0] / "examples")
-    reseal(*run, examples=None)
-    reseal(*run, images={})
-    code, text = verify(run[0], capsys=capsys)
-    assert code == 0, "no file contradicts it"
-    code, text = verify(run[0], "sample=all", capsys=capsys)
+    """Without an audit, whose numbers would contradict it."""
+    words = ["suite=pgd", "threat=linf:0.1", "attack.steps=5", "audit=0", "examples=0", "runtime.device=cpu"]
+    assert main(["evaluate", str(run[0]), *words]) == 0
+    (id,) = {result.evaluation for result in read_results(run[0])} - {run[1]}
+    columns = verdicts_of(run[0], id)
+    forge_without_a_trace(run[0], id)
+    code, text = verify(run[0], f"evaluation={id}", capsys=capsys)
+    assert code == 0, f"no file contradicts it: {text}"
+    code, text = verify(run[0], f"evaluation={id}", "sample=all", capsys=capsys)
     wrong = len(broken_rows(columns))
-    assert code == 1 and "measured again: 16 images" in text, text
+    assert wrong and code == 1 and "measured again: 16 images" in text, text
     assert f"robust@linf:0.1: {wrong} of 16 images differ when they are measured again" in text, text
+
+
+def test_the_audit_contradicts_verdicts_that_were_set_robust(run, capsys):
+    forge_without_a_trace(*run)
+    code, text = verify(run[0], capsys=capsys)
+    assert code == 1 and "extra.audit.linf:0.1.survivors" in text, text
 
 
 def test_a_genuine_run_comes_out_again(run, capsys):
