@@ -12,11 +12,12 @@ import os
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
-
-import numpy as np
+from typing import IO, TYPE_CHECKING, Any
 
 from hardtack.base.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np  # imported where arrays are read: listing names and recipes needs no numpy
 
 MIB = 2**20
 YAML_BYTES = 256 * 1024  # a recipe has 5 kB
@@ -136,6 +137,8 @@ def read_npz(path: str | Path, names: Sequence[str] | None = None) -> dict[str, 
 
 def read_npy(file: IO[bytes], size: int, where: object) -> np.ndarray:
     """One array of `size` bytes with its header, which must say as much as there is."""
+    import numpy as np
+
     shape, fortran, dtype, header = read_npy_header(file, where)
     check_array(shape, dtype, size - header, where)
     data = file.read(size - header)
@@ -145,6 +148,8 @@ def read_npy(file: IO[bytes], size: int, where: object) -> np.ndarray:
 
 def read_npy_header(file: IO[bytes], where: object) -> tuple[tuple[int, ...], bool, np.dtype, int]:
     """Shape, order, type and the length in bytes of the header of an npy file."""
+    import numpy as np
+
     try:
         version = np.lib.format.read_magic(file)
         read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version, np.lib.format.read_array_header_2_0)
