@@ -226,20 +226,12 @@ class SurvivorsJob(Job):
 
     def _examined(self, x: Tensor, y: Tensor, index: Tensor) -> Columns:
         """The findings on the first images of the sample, repeated for every image of it."""
-        auditor, count = self.auditor, min(detectors.SAMPLE, len(x), self.measure.batch_size)
+        auditor, part = self.auditor, slice(0, detectors.SAMPLE)
         with preserve_state(auditor.model):
-            while True:
-                part = slice(0, count)
-                try:
-                    findings = detectors.examine(
-                        auditor.model, x[part], y[part], index[part], threat=self.trial.threat, runtime=auditor.runtime
-                    )
-                    break
-                except torch.OutOfMemoryError:
-                    if count == 1:
-                        raise
-                    count //= 2
-                    torch.cuda.empty_cache()
+            findings = detectors.examine(
+                auditor.model, x[part], y[part], index[part], threat=self.trial.threat, runtime=auditor.runtime,
+                batch_size=min(detectors.SAMPLE, self.measure.batch_size),
+            )  # fmt: skip
         return {name: np.full(len(x), value) for name, value in dataclasses.asdict(findings).items()}
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Columns:

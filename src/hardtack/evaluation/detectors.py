@@ -85,17 +85,40 @@ class Findings:
 REMEDY = "try attack.smooth, attack.bpda or `hardtack adapt` (docs/trust.md)"
 
 
-def examine(model: nn.Module, x: Tensor, y: Tensor, keys: Tensor, *, threat: Threat, runtime: Runtime) -> Findings:
+def examine(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    keys: Tensor,
+    *,
+    threat: Threat,
+    runtime: Runtime,
+    batch_size: int = SAMPLE,
+) -> Findings:
     """The findings on images that are classified correctly. The caller has put the model into `preserve_state`."""
-    with runtime.arithmetic("fp32"):
-        probe = _Probe(model, x, y, keys, threat)
-        moved = probe.ascend(x, steps=4, size=probe.reach / 3, limit=probe.reach)
-        agreements, descents = zip(*(probe.local(point) for point in (x, moved)), strict=True)
-        free = probe.ascend(x, steps=12, size=0.15, limit=1.0, until_wrong=True)
-        return Findings(
-            images=len(x), agreement=min(agreements), descent=min(descents),
-            unconstrained=float((probe.margin(free) > 0).float().mean()), stability=probe.stability(),
-        )  # fmt: skip
+    try:
+        with runtime.arithmetic("fp32"):
+            batches = zip(x.split(batch_size), y.split(batch_size), keys.split(batch_size), strict=True)
+            answers = [_answers(_Probe(model, *batch, threat)) for batch in batches]
+    except torch.OutOfMemoryError:
+        if batch_size == 1:
+            raise
+        torch.cuda.empty_cache()
+        return examine(model, x, y, keys, threat=threat, runtime=runtime, batch_size=batch_size // 2)
+    means = {name: torch.cat([part[name] for part in answers], dim=-1).float().mean(dim=-1) for name in answers[0]}
+    return Findings(images=len(x), **{name: float(value.min()) for name, value in means.items()})
+
+
+def _answers(probe: _Probe) -> dict[str, Tensor]:
+    """What the detectors find, image by image. The first axis: points and scales, of which the least counts."""
+    x = probe.x
+    moved = probe.ascend(x, steps=4, size=probe.reach / 3, limit=probe.reach)
+    agreements, descents = zip(*(probe.local(point) for point in (x, moved)), strict=True)
+    free = probe.ascend(x, steps=12, size=0.15, limit=1.0, until_wrong=True)
+    return {
+        "agreement": torch.cat(agreements), "descent": torch.stack(descents),
+        "unconstrained": (probe.margin(free) > 0)[None], "stability": probe.stability()[None],
+    }  # fmt: skip
 
 
 class _Probe:
@@ -127,8 +150,8 @@ class _Probe:
         """±1 for every pixel, a function of the image."""
         return 1 - 2 * (randomness.uniform(self.keys, tuple(self.x.shape[1:]), number) < 0.5).to(self.x.dtype)
 
-    def local(self, point: Tensor) -> tuple[float, float]:
-        """Agreement (the lower of the scales') and descent around one point of every image."""
+    def local(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Agreement (scales × images) and descent around one point of every image."""
         gradient, margin = self.gradient(point)
         agreements = []
         best_random = torch.full_like(margin, -torch.inf)
@@ -146,7 +169,7 @@ class _Probe:
             agreements.append(_agreement(torch.stack(predicted), torch.stack(actual)))
         size = _SCALES[0] * self.reach
         along = self.margin((point + size * gradient.sign()).clamp(0, 1))
-        return min(agreements), float((along >= best_random).float().mean())
+        return torch.stack(agreements), along >= best_random
 
     def ascend(self, x: Tensor, *, steps: int, size: float, limit: float, until_wrong: bool = False) -> Tensor:
         """Steps along the sign of the gradient; with `until_wrong` an image stops where it is misclassified."""
@@ -158,17 +181,17 @@ class _Probe:
             point = torch.where(keeps.to(x.device), point, moved)
         return point
 
-    def stability(self) -> float:
-        """The share of images that stay correct at random points of the ball."""
+    def stability(self) -> Tensor:
+        """Which images stay correct at random points of the ball."""
         correct = torch.ones_like(self.y, dtype=torch.bool)
         for number in range(4):
             point = self.threat.random_point(self.x, randomness.fold(self.keys, number)).clamp(0, 1)
             correct &= ~(self.margin(point) > 0)
-        return float(correct.float().mean())
+        return correct
 
 
-def _agreement(predicted: Tensor, actual: Tensor) -> float:
-    """Lin's concordance of changes (directions × images), the mean over images: 1 only if sign and size agree."""
+def _agreement(predicted: Tensor, actual: Tensor) -> Tensor:
+    """Lin's concordance of changes (directions × images), image by image: 1 only if sign and size agree."""
     both = (predicted * actual).mean(dim=0)
     sizes = (predicted**2).mean(dim=0) + (actual**2).mean(dim=0)
-    return float((2 * both / sizes.clamp_min(_TINY)).mean())
+    return 2 * both / sizes.clamp_min(_TINY)
