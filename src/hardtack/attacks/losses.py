@@ -27,10 +27,12 @@ from hardtack.models.user_code import UserFunction
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
+@losses.register("ce", help="cross-entropy")
 def cross_entropy(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     return F.cross_entropy(logits, y, reduction="none")
 
 
+@losses.register("margin", help="the largest wrong logit minus the label's")
 def margin(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """Largest other logit minus the label's: positive exactly when the image is misclassified."""
     label = torch.arange(logits.shape[1], device=logits.device) == y[:, None]
@@ -38,6 +40,7 @@ def margin(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor
     return others - logits.masked_fill(~label, -torch.inf).amax(dim=1)
 
 
+@losses.register("dlr", help="difference of logits ratio, which ignores the scale of logits")
 def difference_of_logits_ratio(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """Margin over the spread between the first and third logits (Croce and Hein 2020): blind to scale.
 
@@ -49,11 +52,13 @@ def difference_of_logits_ratio(logits: Tensor, y: Tensor, reference: Tensor | No
     return margin(logits, y) / (top[:, 0] - top[:, 2] + 1e-12)
 
 
+@losses.register("pm", help="the largest wrong probability minus the label's")
 def probability_margin(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """Largest other probability minus the label's (Ma et al. 2024), in [−1, 1] whatever the scale of the logits."""
     return margin(logits.float().softmax(dim=1), y)
 
 
+@losses.register("kl", help="divergence from the clean prediction, as in TRADES")
 def kullback_leibler(logits: Tensor, y: Tensor, reference: Tensor | None = None) -> Tensor:
     """KL(clean ‖ adversarial), the inner problem of TRADES. The label is not used."""
     assert reference is not None, "kl needs the clean logits"
@@ -78,7 +83,7 @@ def get_loss(name: str) -> Loss:
         return _own_loss(name, UserFunction.parse(name, "attack.loss").load())
     if name in losses:
         return _own_loss(name, losses.get(name).make)
-    known = [*LOSSES, *losses.names()]
+    known = losses.names()
     hint = did_you_mean(name, known) or f"; known: {', '.join(known)}, or a function of your own: FILE.py:NAME"
     raise UserError(f"there is no attack loss '{name}'{hint}")
 

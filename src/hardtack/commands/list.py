@@ -199,6 +199,7 @@ def _first_comment(name: str) -> str:
 
 LISTS: dict[str, Callable[[], Rows]] = {
     "attacks": _entries(registry.attacks),
+    "losses": _entries(registry.losses),
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),
     "suites": _entries(registry.suites),
