@@ -114,10 +114,11 @@ def test_fast_is_right_about_the_honest_core(core):
     assert row.verdict == "right" and row.number == 0 and not row.red and row.seconds > 0
 
 
-@pytest.mark.xfail(strict=False, reason="fast is being taught to notice these")
 @pytest.mark.parametrize("name", [*CENTRAL, *CHEATS])
 def test_fast_is_not_silently_wrong(core, name):
-    (row,) = run_gauntlet(core, evaluators=["fast"], mechanisms=[name], quiet=True).rows
+    n = 4 if name in CENTRAL else 12  # few, because it escalates; but more than the cheats' batches of 8
+    few = dataclasses.replace(core, x=core.x[:n], y=core.y[:n])
+    (row,) = run_gauntlet(few, evaluators=["fast"], mechanisms=[name], quiet=True).rows
     assert row.verdict in ("right", "flagged", "refused")
 
 
