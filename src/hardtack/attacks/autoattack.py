@@ -158,11 +158,15 @@ def fast(threat: Threat, *, seed: int = 0) -> list[Stage]:
     )  # fmt: skip
     edge = dataclasses.replace(search, steps=again, plans=())
     targets = Round(tuple(PlannedAttempt(rank, 4, again) for rank in range(-1, 9)))
-    return [
+    stages = [
         Stage(search, rounds),
         Stage(edge, (targets,), near=EDGE, fine=True),
         Stage(Square(threat=threat, seed=seed), suspects=True),
     ]
+    if threat.norm == "l2":
+        # an ascent may end at a maximum of the margin that lies inside the boundary; FAB follows the boundary instead
+        stages.append(Stage(FAB(threat=threat, targets=3, steps=20, fused=True, seed=seed), near=0.5))
+    return stages
 
 
 # ---------------------------------------------------------------- what follows a search

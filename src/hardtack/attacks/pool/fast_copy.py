@@ -46,7 +46,7 @@ class SearchModel(NamedTuple):
     precision: Precision
 
 
-_FINER: dict[Precision, Precision] = {"bf16": "tf32", "fp16": "tf32", "tf32": "fp32"}
+_FINER: dict[Precision, Precision] = {"bf16": "tf32", "tf32": "fp32"}
 _GAIN = 0.9  # honest networks in bf16: above 0.97; a ripple on the input, which keeps all logits: below 0.8
 
 
