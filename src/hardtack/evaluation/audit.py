@@ -4,7 +4,7 @@ When all pieces of an evaluation are finished, a random sample of the images tha
 threat (the survivors) is
 
     examined   by the detectors: does the model's gradient tell the truth on these images? (detectors.py)
-    attacked   by what the search left out, in fp32 on the model itself (`AuditPlan.stages`)
+    attacked   by what the search left out, on the model itself, with fp32 weights and activations (`AuditPlan.stages`)
 
 If nothing is found, the sample bounds what was missed: "with 95 % confidence at most p % of the survivors would be
 broken". If an image is broken or a detector fires, the evaluation *escalates*: all survivors are attacked by the
@@ -30,7 +30,7 @@ from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.autoattack import Stage
 from hardtack.base.progress import Meter
 from hardtack.base.randomness import permutation
-from hardtack.base.runtime import Runtime
+from hardtack.base.runtime import Precision, Runtime
 from hardtack.data.spans import chunks
 from hardtack.engine import Executor, Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, run_job
 from hardtack.evaluation import detectors
@@ -161,8 +161,10 @@ class Auditor:
         if not len(rows):
             return {}
         attacks = ThreatStages(threat=trial.threat, stages=tuple(stages))
+        # what rounds more than fp32 in audits are products of matrices, in TF32; nothing is rounded in an escalation
+        precision: Precision = "tf32" if name != "escalation" and self.runtime.torch_device.type == "cuda" else "fp32"
         id = f"{self.id}.{name}.{str(trial.threat).replace(':', '').replace('/', '_')}"
-        job = SurvivorsJob(self, rows, attacks, id=id, examine=examine)
+        job = SurvivorsJob(self, rows, attacks, id=id, examine=examine, precision=precision)
         store: Store = MemoryStore()
         if self.home is not None:
             store = _KeptPieces(self.home, id, root=self.folder)
@@ -188,7 +190,17 @@ class SurvivorsJob(Job):
 
     unit = "img"
 
-    def __init__(self, auditor: Auditor, rows: np.ndarray, trial: ThreatStages, *, id: str, examine: bool) -> None:
+    def __init__(
+        self,
+        auditor: Auditor,
+        rows: np.ndarray,
+        trial: ThreatStages,
+        *,
+        id: str,
+        examine: bool,
+        precision: Precision,
+    ) -> None:
+        self.precision = precision
         self.auditor, self.rows, self.trial, self.id, self.examine = auditor, rows, trial, id, examine
         self.total, self.title = len(rows), "audit"
         self.counts = not examine  # the sample is attacked again with all survivors, if it comes to that
@@ -197,7 +209,7 @@ class SurvivorsJob(Job):
         auditor = self.auditor
         like = next(iter(self.inputs([Span(0, min(2, self.total))])))[0]
         self.measure = Measure(
-            auditor.model, [self.trial], auditor.config, auditor.runtime, like=like, on_the_model=True
+            auditor.model, [self.trial], auditor.config, auditor.runtime, like=like, on_the_model=self.precision
         )
 
     def piece_size(self, most: int) -> int:
@@ -230,7 +242,7 @@ class SurvivorsJob(Job):
         with preserve_state(auditor.model):
             findings = detectors.examine(
                 auditor.model, x[part], y[part], index[part], threat=self.trial.threat, runtime=auditor.runtime,
-                batch_size=min(detectors.SAMPLE, self.measure.batch_size),
+                batch_size=self.measure.batch_size,
             )  # fmt: skip
         return {name: np.full(len(x), value) for name, value in dataclasses.asdict(findings).items()}
 

@@ -96,10 +96,11 @@ def examine(
     batch_size: int = SAMPLE,
 ) -> Findings:
     """The findings on images that are classified correctly. The caller has put the model into `preserve_state`."""
+    size = min(batch_size, SAMPLE)
     try:
         with runtime.arithmetic("fp32"):
-            batches = zip(x.split(batch_size), y.split(batch_size), keys.split(batch_size), strict=True)
-            answers = [_answers(_Probe(model, *batch, threat)) for batch in batches]
+            batches = zip(x.split(size), y.split(size), keys.split(size), strict=True)
+            answers = [_answers(_Probe(model, *batch, threat, batch_size)) for batch in batches]
     except torch.OutOfMemoryError:
         if batch_size == 1:
             raise
@@ -124,16 +125,20 @@ def _answers(probe: _Probe) -> dict[str, Tensor]:
 class _Probe:
     """A model, a sample of images, and the largest change of a pixel that attacks in the ball typically make."""
 
-    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, keys: Tensor, threat: Threat) -> None:
-        self.model, self.x, self.y, self.threat = model, x, y, threat
+    def __init__(self, model: nn.Module, x: Tensor, y: Tensor, keys: Tensor, threat: Threat, batch_size: int) -> None:
+        self.model, self.x, self.y, self.threat, self.batch_size = model, x, y, threat, batch_size
         self.keys = randomness.make_keys(keys, _STREAM)
         pixels = x[0].numel()
         typical = {"linf": threat.radius, "l2": 4 * threat.radius / pixels**0.5, "l1": 4 * threat.radius / pixels}
         self.reach = min(typical.get(threat.norm, 8 / 255), 0.5)
+        self.directions = torch.stack([self._direction(number) for number in range(_DIRECTIONS)])
 
     @torch.no_grad()
     def margin(self, point: Tensor) -> Tensor:
-        return success_margin(self.model(point.clone()).float(), self.y, self.y, reach=False)
+        """At one point of every image, or at several (points × images × …), in batches of at most `batch_size`."""
+        logits = torch.cat([self.model(part.clone()).float() for part in point.flatten(0, -4).split(self.batch_size)])
+        y = self.y.expand(point.shape[:-3]).flatten()
+        return success_margin(logits, y, y, reach=False).reshape(point.shape[:-3])
 
     def gradient(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """Of the margin, and the margin itself."""
@@ -146,30 +151,24 @@ class _Probe:
         gradient, (margin, _) = input_gradient(objective, point)
         return gradient.nan_to_num(0.0, 0.0, 0.0), margin
 
-    def direction(self, number: int) -> Tensor:
+    def _direction(self, number: int) -> Tensor:
         """±1 for every pixel, a function of the image."""
         return 1 - 2 * (randomness.uniform(self.keys, tuple(self.x.shape[1:]), number) < 0.5).to(self.x.dtype)
 
     def local(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """Agreement (scales × images) and descent around one point of every image."""
-        gradient, margin = self.gradient(point)
-        agreements = []
-        best_random = torch.full_like(margin, -torch.inf)
+        gradient, _ = self.gradient(point)
+        agreements, best_random = [], []
         for scale in _SCALES:
-            size = scale * self.reach
-            predicted, actual = [], []
-            for number in range(_DIRECTIONS):
-                step = size * self.direction(number)
-                ahead, behind = (point + step).clamp(0, 1), (point - step).clamp(0, 1)
-                margins = self.margin(ahead), self.margin(behind)
-                predicted.append((gradient * (ahead - behind)).flatten(1).sum(dim=1))
-                actual.append((margins[0] - margins[1]).nan_to_num(0.0, 0.0, 0.0))
-                if scale == _SCALES[0]:
-                    best_random = torch.maximum(best_random, torch.maximum(*margins))
-            agreements.append(_agreement(torch.stack(predicted), torch.stack(actual)))
+            step = scale * self.reach * self.directions
+            ahead, behind = (point + step).clamp(0, 1), (point - step).clamp(0, 1)
+            margins = self.margin(torch.stack([ahead, behind]))
+            predicted = (gradient * (ahead - behind)).flatten(2).sum(dim=2)
+            agreements.append(_agreement(predicted, (margins[0] - margins[1]).nan_to_num(0.0, 0.0, 0.0)))
+            best_random.append(margins.flatten(0, 1).amax(dim=0))
         size = _SCALES[0] * self.reach
         along = self.margin((point + size * gradient.sign()).clamp(0, 1))
-        return torch.stack(agreements), along >= best_random
+        return torch.stack(agreements), along >= best_random[0]
 
     def ascend(self, x: Tensor, *, steps: int, size: float, limit: float, until_wrong: bool = False) -> Tensor:
         """Steps along the sign of the gradient; with `until_wrong` an image stops where it is misclassified."""
@@ -183,11 +182,9 @@ class _Probe:
 
     def stability(self) -> Tensor:
         """Which images stay correct at random points of the ball."""
-        correct = torch.ones_like(self.y, dtype=torch.bool)
-        for number in range(4):
-            point = self.threat.random_point(self.x, randomness.fold(self.keys, number)).clamp(0, 1)
-            correct &= ~(self.margin(point) > 0)
-        return correct
+        keys = [randomness.fold(self.keys, number) for number in range(4)]
+        points = torch.stack([self.threat.random_point(self.x, key).clamp(0, 1) for key in keys])
+        return ~(self.margin(points) > 0).any(dim=0)
 
 
 def _agreement(predicted: Tensor, actual: Tensor) -> Tensor:

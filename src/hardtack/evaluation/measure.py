@@ -37,7 +37,7 @@ _RESIDENT_BYTES = 2**28  # of images that a piece of a pooled suite may hold
 class Measure:
     """Measures piece after piece. `like` are a few of the images, from which shapes are taken.
 
-    `on_the_model`: attacks search on the model itself in fp32, not on a copy, whatever the suite does.
+    `on_the_model`: attacks search on the model itself in this precision, not on a copy, whatever the suite does.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Measure:
         runtime: Runtime,
         *,
         like: Tensor,
-        on_the_model: bool = False,
+        on_the_model: Precision | None = None,
     ) -> None:
         self.model, self.config, self.runtime, self.on_the_model = model, config, runtime, on_the_model
         self.trials, self._notes = _settled(trials, model, like)
         self.shape = tuple(like.shape[1:])
         self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, votes=votes(config), batch_size=self.batch_size)
-        self.precision: Precision = "fp32" if on_the_model else search_precision(config, runtime, like[0].numel())
+        self.precision: Precision = on_the_model or search_precision(config, runtime, like[0].numel())
         self.consistency = Consistency(
             model, runtime, batch_size=self.batch_size, precision=self.precision, attacks=bool(trials),
             random_expected=self.verifier.votes > 1,
