@@ -83,7 +83,8 @@ def test_the_tries_of_a_stage_are_target_after_target():
 
 @every_norm
 def test_fast_is_one_search_in_rounds_and_square_for_suspects_only(norm):
-    search, edge, square = autoattack(THREATS[norm], tier="fast", seed=3)
+    search, edge, square, *boundary = autoattack(THREATS[norm], tier="fast", seed=3)
+    assert [stage.name for stage in boundary] == (["fab_t"] if norm == "l2" else [])
     assert (
         edge.fine
         and 0 < edge.near < 0.2

@@ -494,7 +494,7 @@ def test_the_size_of_a_patch_must_come_from_somewhere():
         ({"pixels": -1}, "pixels must be at least 1"),
         ({"decay_every": 0}, "decay_every must be at least 1"),
         ({"lr": 0}, "lr must be positive"),
-        ({"lr": float("nan")}, "lr must be positive"),
+        ({"lr": float("nan")}, "lr.: input should be a finite number"),
         ({"decay": 1.5}, "decay at most 1"),
         ({"attention_weight": -1}, "attention_weight"),
         ({"patches": None}, "give patches, pixels or both"),

@@ -239,7 +239,7 @@ def test_logits_that_are_not_numbers_are_no_success(value, start):
         ({"step": 0.0}, "step.: input should be greater than 0"),
         ({"step": -0.1}, "step.: input should be greater than 0"),
         ({"relative_step": 0}, "relative_step.: input should be greater than 0"),
-        ({"relative_step": float("nan")}, "relative_step.: input should be greater than 0"),
+        ({"relative_step": float("nan")}, "relative_step.: input should be a finite number"),
         ({"step": 0.1, "relative_step": 1}, "not both"),
         ({"momentum": -1}, "momentum"),
         ({"start": "clean", "restarts": 2}, "repeat the same search"),
