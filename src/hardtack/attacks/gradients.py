@@ -10,12 +10,14 @@ gradient source in the model's place. The logits are the model's own; only the b
     averaged(model, count)       mean of several passes of a random model (expectation over transformation)
 
 All noise is a function of the image and the seed alone. So it differs from one step of an attack to the next, and it
-does not depend on the other images of a batch. Every query is an image in [0,1]. Each source makes one pass at a time:
-memory does not grow with the number of passes. Sources can be nested: `through(model, smoothed(surrogate))`.
+does not depend on the other images of a batch. Every query is an image in [0,1]. A pass takes several samples of small
+images, and one of large ones, so that memory does not grow with the number of samples. Sources can be
+nested: `through(model, smoothed(surrogate))`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +28,9 @@ from hardtack.base import randomness
 from hardtack.base.errors import UserError
 
 _STREAM = 100  # of the image's random numbers: the first of those that belong to gradient sources
+
+
+_VALUES_OF_A_PASS = 2**21  # pixel values of images that become one pass of several samples
 
 
 class GradientSource(nn.Module):
@@ -78,8 +83,9 @@ class Smoothed(GradientSource):
 
     def pullback(self, x: Tensor, weights: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for noise in antithetic_noise(x, self.seed, self.samples):
-            total += gradient_at(self.model, (x + self.sigma * noise).clamp(0, 1), weights)
+        for noise in _groups(antithetic_noise(x, self.seed, self.samples), x):
+            points = (x + self.sigma * noise).clamp(0, 1)
+            total += gradient_at(self.model, points.flatten(0, 1), weights.repeat(len(noise), 1)).view_as(noise).sum(0)
         return total / self.samples
 
 
@@ -98,12 +104,13 @@ class Estimated(GradientSource):
 
     def pullback(self, x: Tensor, weights: Tensor) -> Tensor:
         total, squares, moved = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-        for noise in directions(x, self.seed, self.samples // 2, grid=self.grid):
+        for noise in _groups(directions(x, self.seed, self.samples // 2, grid=self.grid), x):
             ahead, behind = (x + self.sigma * noise).clamp(0, 1), (x - self.sigma * noise).clamp(0, 1)
-            rise = ((self.model(ahead) - self.model(behind)) * weights).sum(dim=1) / (2 * self.sigma)
-            total += noise * rise.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1))
-            squares += noise**2
-            moved += noise * (ahead - behind) / (2 * self.sigma)
+            values = [self.model(points.flatten(0, 1)).unflatten(0, noise.shape[:2]) for points in (ahead, behind)]
+            rise = ((values[0] - values[1]) * weights).sum(dim=-1) / (2 * self.sigma)
+            total += (noise * rise.to(x.dtype).reshape(*rise.shape, *[1] * (x.dim() - 1))).sum(dim=0)
+            squares += (noise**2).sum(dim=0)
+            moved += (noise * (ahead - behind)).sum(dim=0) / (2 * self.sigma)
         # a pixel at 0 or 1 moves half as far as the others, because every query stays in [0,1]
         return total / (self.samples // 2) * (squares / moved.clamp_min(1e-12)).clamp(max=100.0)
 
@@ -218,6 +225,13 @@ def antithetic_noise(x: Tensor, seed: int, count: int) -> Iterator[Tensor]:
         yield noise
         if 2 * number + 1 < count:
             yield -noise
+
+
+def _groups(noises: Iterator[Tensor], x: Tensor) -> Iterator[Tensor]:
+    """The tensors in stacks that one pass may take: small images fill the device only together."""
+    size = max(1, _VALUES_OF_A_PASS // max(1, x.numel()))
+    while group := list(itertools.islice(noises, size)):
+        yield torch.stack(group)
 
 
 def gradient_at(function: Callable[[Tensor], Tensor], x: Tensor, weights: Tensor, *, name: str = "the model") -> Tensor:
