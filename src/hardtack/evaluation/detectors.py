@@ -5,7 +5,8 @@ answers with a share or an agreement in [0,1], from which its flag is decided:
 
     agreement        does the margin change as the gradient predicts, along random directions and at two scales?
     descent          does a step along the gradient increase the loss more than random steps of the same size?
-    unconstrained    does gradient ascent succeed at all when it may change every pixel at will?
+    unconstrained    does gradient ascent succeed at all when it may change every pixel at will? (Images for which the
+                     sample has none of another class count as successes: the model may be nearly constant.)
     stability        is the prediction the same at random points of the ball?
 
 `agreement` is measured at the images and at points that a few gradient steps lead to. The last two are indicators of
@@ -33,7 +34,7 @@ _DIRECTIONS = 8
 _SCALES = (0.5, 0.125)  # of the largest change of a pixel
 _AGREEMENT = 0.5  # honest networks measure 0.6 (undefended, at a large radius) to 1.0 (adversarially trained)
 _DESCENT = 0.5
-_UNCONSTRAINED = 0.75
+_UNCONSTRAINED = 0.6
 _STABILITY = 0.95
 _TINY = 1e-30
 _STREAM = 0x64657465
@@ -106,7 +107,9 @@ def examine(
             raise
         torch.cuda.empty_cache()
         return examine(model, x, y, keys, threat=threat, runtime=runtime, batch_size=batch_size // 2)
-    means = {name: torch.cat([part[name] for part in answers], dim=-1).float().mean(dim=-1) for name in answers[0]}
+    joined = {name: torch.cat([part[name] for part in answers], dim=-1) for name in answers[0]}
+    joined["unconstrained"] |= (y[:, None] == y).all(dim=1)
+    means = {name: value.float().mean(dim=-1) for name, value in joined.items()}
     return Findings(images=len(x), **{name: float(value.min()) for name, value in means.items()})
 
 

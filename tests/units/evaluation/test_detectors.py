@@ -112,6 +112,20 @@ def test_an_image_that_random_points_misclassify_is_unstable():
     assert "unstable_predictions" in [flag["code"] for flag in found.flags(threat)]
 
 
+def test_a_constant_model_is_not_blamed_because_nothing_breaks_it():
+    """Of a model that gives every image the same class, its gradient is no evidence."""
+
+    class Constant(nn.Module):
+        def forward(self, x):
+            return torch.stack([x.mean(dim=(1, 2, 3)) + 5, x.mean(dim=(1, 2, 3))], dim=1)
+
+    found = examine(
+        Constant(), pixels(), torch.zeros(16, dtype=torch.int64), torch.arange(16), threat=LINF, runtime=Runtime()
+    )
+    assert found.unconstrained == 1
+    assert "unconstrained_failure" not in [flag["code"] for flag in found.flags(LINF)]
+
+
 @pytest.mark.parametrize("name", ["agreement", "descent", "unconstrained", "stability"])
 def test_each_finding_has_its_own_flag(name):
     honest = {"agreement": 0.9, "descent": 1.0, "unconstrained": 1.0, "stability": 1.0}
