@@ -34,11 +34,11 @@ from hardtack.base.runtime import Precision, Runtime
 from hardtack.data.spans import chunks
 from hardtack.engine import Executor, Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, run_job
 from hardtack.evaluation import detectors
-from hardtack.evaluation.audit_bound import bound
 from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.sanity import Flag, flag
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages
+from hardtack.results.audit_bound import bound
 
 POINT = 0.01  # errors of the robust accuracy that are worth a flag
 _STREAM = 0x61756469

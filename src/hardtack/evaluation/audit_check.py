@@ -15,10 +15,10 @@ from torch import nn
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.evaluation.audit import POINT, draw_sample
-from hardtack.evaluation.audit_bound import bound
 from hardtack.evaluation.detectors import SAMPLE, Findings, examine
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages
+from hardtack.results.audit_bound import bound
 from hardtack.results.disagreement import Disagreement, same_number
 
 Columns = Mapping[str, np.ndarray]

@@ -12,7 +12,6 @@ import numpy as np
 from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.registry import suites
-from hardtack.evaluation.audit_bound import audit_line
 from hardtack.evaluation.recomputation import RECALLED, compare_results
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.settings import suite_class
@@ -27,6 +26,7 @@ from hardtack.results import (
     write_verdicts,
 )
 from hardtack.results.agreement import check_evaluation
+from hardtack.results.audit_bound import audit_line
 from hardtack.results.disagreement import Disagreement, wrong_file
 from hardtack.results.evidence import examples_path, write_evidence
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from hardtack.report import wording
 from hardtack.results import ProtocolTable, Result, Run, Table, distinct_flags, is_share, lower_is_better
+from hardtack.results.audit_bound import audit_of
 
 
 def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
@@ -82,12 +83,15 @@ def _table_title(table: Table) -> str:
 def _cell(result: Result | None) -> dict[str, Any] | None:
     if result is None:
         return None
+    audit, audit_line = audit_of(result.extra, result.threat)
     cell: dict[str, Any] = {
         "value": result.value,
         "text": wording.number(result.value, result.metric),
         "interval": wording.interval(result),
         "about": result.interval,
         "bar": None,
+        "audit": audit,
+        "audit_line": audit_line,
     }
     if is_share(result.metric) and result.low is not None and result.high is not None:
         bounds = (min(bound, 1.0) for bound in (result.low, result.high, result.value))  # mCE may be above 100 %

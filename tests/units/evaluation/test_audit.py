@@ -12,7 +12,7 @@ from hardtack.attacks import APGD, Square
 from hardtack.attacks.adaptive import AdaptiveAttack, GradientConfig
 from hardtack.attacks.autoattack import Stage
 from hardtack.evaluation.audit import merged
-from hardtack.evaluation.audit_bound import audit_line, most_breakable
+from hardtack.results.audit_bound import audit_line, most_breakable
 from hardtack.evaluation.threat_stages import AuditPlan
 from hardtack.results import read_results, read_verdicts, verdicts_path
 

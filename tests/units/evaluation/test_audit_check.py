@@ -6,7 +6,7 @@ import pytest
 from forgeries import audit_of, change_extra, lines_of, reseal, write_lines
 from hardtack.base.config import build
 from hardtack.commands.cli import main
-from hardtack.evaluation.audit_bound import bound
+from hardtack.results.audit_bound import bound
 from hardtack.evaluation.audit_check import check_audit, expects_audit
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites import make_suite

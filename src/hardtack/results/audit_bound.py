@@ -56,3 +56,20 @@ def audit_line(facts: Mapping[str, Any]) -> str:
         f"; with {facts['confidence']:.0%} confidence these would break at most {facts['bound']:.1%} of the "
         f"{facts['survivors']}"
     )
+
+
+def audit_of(extra: Mapping[str, Any], threat: str | None) -> tuple[str, str]:
+    """Of stored facts: a few words on the audit at one threat, and the whole line; nothing for unreadable facts."""
+    audits = extra.get("audit")
+    for facts in audits if isinstance(audits, list) else ():
+        try:
+            if threat is None or facts["threat"] != threat or not facts["attacks"]:
+                continue
+            if facts.get("escalation", "none") != "none":
+                words = f"audit: {facts['broken_by_escalation']:d} more were broken"
+            else:
+                words = f"audit: at most {facts['bound']:.1%} of these breakable"
+            return words, audit_line(facts)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+    return "", ""
