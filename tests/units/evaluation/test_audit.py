@@ -12,9 +12,9 @@ from hardtack.attacks import APGD, Square
 from hardtack.attacks.adaptive import AdaptiveAttack, GradientConfig
 from hardtack.attacks.autoattack import Stage
 from hardtack.evaluation.audit import merged
-from hardtack.results.audit_bound import audit_line, most_breakable
 from hardtack.evaluation.threat_stages import AuditPlan
 from hardtack.results import read_results, read_verdicts, verdicts_path
+from hardtack.results.audit_bound import audit_line, most_breakable
 
 # ---------------------------------------------------------------- the bound
 

@@ -6,11 +6,11 @@ import pytest
 from forgeries import audit_of, change_extra, lines_of, reseal, write_lines
 from hardtack.base.config import build
 from hardtack.commands.cli import main
-from hardtack.results.audit_bound import bound
 from hardtack.evaluation.audit_check import check_audit, expects_audit
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites import make_suite
 from hardtack.results import read_results
+from hardtack.results.audit_bound import bound
 from hardtack.results.evidence import read_evidence
 from tiny_runs import Linear, images
 
