@@ -83,7 +83,7 @@ class Registry:
     def get(self, name: str) -> Entry:
         """The entry of this name; its module is imported if it has not been yet."""
         if name not in self:
-            hint = did_you_mean(name, self.names()) or f"; known: {', '.join(self.names())}"
+            hint = did_you_mean(name, self.names()) or f"; known: {_listed(self.names())}"
             raise UserError(f"there is no {self.kind} '{name}'{hint}")
         if name not in self._entries:
             importlib.import_module(self._scan()[name].module)
@@ -216,3 +216,10 @@ metrics = Registry("metrics", "metric", "hardtack.results")
 verbs = Registry("verbs", "verb", "hardtack.commands")
 mechanisms = Registry("mechanisms", "defence mechanism", "hardtack.evaluation.gauntlet.mechanisms")
 evaluators = Registry("evaluators", "evaluator", "hardtack.evaluation.gauntlet.evaluators")
+
+
+def _listed(names: list[str], most: int = 40) -> str:
+    """Names for a message, of very many only the first."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])}, … ({len(names)} in all; `hardtack list` shows them)"

@@ -171,6 +171,11 @@ def _entry(name: str) -> Entry:
 
         if timm.is_model(name):
             raise UserError(f"hardtack has no model '{name}', but timm has one: write '{TIMM}{name}'")
+        if "/" in name or "\\" in name:
+            raise UserError(
+                f"there is no model '{name}'; a run folder is given as it is on the command line, and in Python to "
+                "hardtack.load_run; a file of weights is given as weights=FILE beside the name of its model"
+            )
     return models.get(name)
 
 
