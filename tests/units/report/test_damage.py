@@ -61,6 +61,8 @@ def test_an_analysis_without_its_arrays_is_named(runs):
 @pytest.mark.parametrize("field", ["value", "low", "high", "seconds"])
 @pytest.mark.filterwarnings("ignore")
 def test_absurd_numbers(runs, field, value):
+    for unrelated in [*runs.glob("*/examples/*"), *runs.glob("*/analysis/*"), *runs.glob("*/metrics.jsonl")]:
+        unrelated.unlink()  # what takes long to draw
     path = runs / "damaged" / "results.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
