@@ -201,6 +201,11 @@ def parse_name(name: str) -> tuple[str, str]:
     if name.startswith(WITHOUT_PREFIX):
         return "timm", name
     word, colon, path = name.partition(":")
+    if word not in datasets and ("/" in word or not did_you_mean(word, datasets.names())):
+        raise UserError(
+            f"there is no dataset '{word}'; a folder of images with one subfolder per class is folder:PATH; known: "
+            + ", ".join(datasets.names())
+        )
     form = datasets.get(word).presets.get("path")
     if form and not path:
         raise UserError(f"dataset '{word}' needs a path: {word}:{form}")
