@@ -4,8 +4,8 @@
     python benchmarks/official_seeds.py runs/adversarial --threats l2:2.6,l1:25 -n 64 \\
         --output benchmarks/results/official_seeds.json
 
-The official implementation must be importable (`pip install` it from its repository). Two seeds of it may disagree on an
-image; `exact` is as good as the official code if it disagrees with a seed no more than the seeds do with each other.
+The official implementation must be importable (`pip install` it from its repository). Two seeds of it may disagree on
+an image; `exact` is as good as the official code if it disagrees with a seed no more than the seeds do with each other.
 """
 
 from __future__ import annotations
