@@ -172,7 +172,7 @@ def fast(threat: Threat, *, seed: int = 0) -> list[Stage]:
 # ---------------------------------------------------------------- what follows a search
 
 
-AUDIT_QUERIES = 300  # of Square: three restarts of 100 break a third as many images that a search wrongly left
+AUDIT_QUERIES = 300  # of Square, in one run: several shorter ones break far fewer images that a search wrongly left
 AUDIT_STEPS = 50
 AUDIT_SMOOTH_STEPS = 10
 

@@ -28,8 +28,6 @@ from hardtack.base import randomness
 from hardtack.base.errors import UserError
 
 _STREAM = 100  # of the image's random numbers: the first of those that belong to gradient sources
-
-
 _VALUES_OF_A_PASS = 2**21  # pixel values of images that become one pass of several samples
 
 

@@ -73,6 +73,8 @@ class Auditor:
     ) -> None:
         self.model, self.data, self.config, self.runtime = model, data, config, runtime
         self.executor, self.home, self.folder, self.id, self.quiet = executor, home, folder, id, quiet
+        # of the audit's own attacks: on the GPU products of matrices in TF32, all else in fp32
+        self.precision: Precision = "tf32" if runtime.torch_device.type == "cuda" else "fp32"
         self.columns: Columns = {}
         self.images: dict[int, np.ndarray] = {}  # the adversarial images of examples that the audit broke, by position
         self.seconds: dict[str, float] = {}
@@ -84,7 +86,7 @@ class Auditor:
         if not len(survivors) or plan.size(len(survivors)) == 0 or trial.threat.eps == 0:
             return AuditReport({}, [])
         sample = self._sample(survivors, plan.size(len(survivors)))
-        found = self._attack(sample, trial, plan.stages, name="sample", examine=True)
+        found = self._attack(sample, trial, plan.stages, name="sample", precision=self.precision, examine=True)
         findings = _findings(found)
         broken = int((~found[f"robust@{trial.threat}"]).sum()) if plan.stages else 0
         red = findings.flags(trial.threat)
@@ -117,11 +119,15 @@ class Auditor:
         level = "none"
         if facts["broken"] or red or suspicious:
             level = "audit"
-            self._attack(np.flatnonzero(self.columns[name]), trial, plan.stages, name="survivors")
+            self._attack(
+                np.flatnonzero(self.columns[name]), trial, plan.stages, name="survivors", precision=self.precision
+            )
             broken = before - int(self.columns[name].sum())
             if red or suspicious or broken > POINT * before:
                 level = "full"
-                self._attack(np.flatnonzero(self.columns[name]), trial, plan.escalation, name="escalation")
+                self._attack(
+                    np.flatnonzero(self.columns[name]), trial, plan.escalation, name="escalation", precision="fp32"
+                )
         left = int(self.columns[name].sum())
         facts |= {"escalation": level, "broken_by_escalation": before - left}
         if level == "none":
@@ -155,14 +161,19 @@ class Auditor:
         return draw_sample(survivors, size, self.runtime.seed)
 
     def _attack(
-        self, rows: np.ndarray, trial: ThreatStages, stages: Sequence[Stage], *, name: str, examine: bool = False
+        self,
+        rows: np.ndarray,
+        trial: ThreatStages,
+        stages: Sequence[Stage],
+        *,
+        name: str,
+        precision: Precision,
+        examine: bool = False,
     ) -> Columns:
         """Attack the images at these positions, and write what was broken into the columns, if that counts."""
         if not len(rows):
             return {}
         attacks = ThreatStages(threat=trial.threat, stages=tuple(stages))
-        # what rounds more than fp32 in audits are products of matrices, in TF32; nothing is rounded in an escalation
-        precision: Precision = "tf32" if name != "escalation" and self.runtime.torch_device.type == "cuda" else "fp32"
         id = f"{self.id}.{name}.{str(trial.threat).replace(':', '').replace('/', '_')}"
         job = SurvivorsJob(self, rows, attacks, id=id, examine=examine, precision=precision)
         store: Store = MemoryStore()

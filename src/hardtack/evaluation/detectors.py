@@ -161,17 +161,17 @@ class _Probe:
     def local(self, point: Tensor) -> tuple[Tensor, Tensor]:
         """Agreement (scales × images) and descent around one point of every image."""
         gradient, _ = self.gradient(point)
-        agreements, best_random = [], []
+        agreements, random_margins = [], []
         for scale in _SCALES:
             step = scale * self.reach * self.directions
             ahead, behind = (point + step).clamp(0, 1), (point - step).clamp(0, 1)
             margins = self.margin(torch.stack([ahead, behind]))
             predicted = (gradient * (ahead - behind)).flatten(2).sum(dim=2)
             agreements.append(_agreement(predicted, (margins[0] - margins[1]).nan_to_num(0.0, 0.0, 0.0)))
-            best_random.append(margins.flatten(0, 1).amax(dim=0))
+            random_margins.append(margins.flatten(0, 1))
         size = _SCALES[0] * self.reach
         along = self.margin((point + size * gradient.sign()).clamp(0, 1))
-        return torch.stack(agreements), along >= best_random[0]
+        return torch.stack(agreements), along >= random_margins[0].amax(dim=0)
 
     def ascend(self, x: Tensor, *, steps: int, size: float, limit: float, until_wrong: bool = False) -> Tensor:
         """Steps along the sign of the gradient; with `until_wrong` an image stops where it is misclassified."""

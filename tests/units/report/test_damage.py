@@ -57,7 +57,7 @@ def test_an_analysis_without_its_arrays_is_named(runs):
     assert sound > 1
 
 
-@pytest.mark.parametrize("value", [1e308, 5e-324])
+@pytest.mark.parametrize("value", [1e308, -1e308, 5e-324])
 @pytest.mark.parametrize("field", ["value", "low", "high", "seconds"])
 @pytest.mark.filterwarnings("ignore")
 def test_absurd_numbers(runs, field, value):
