@@ -29,6 +29,7 @@ _MODULES = {
     "load_run": "hardtack.evaluation.target",
     "load_weights": "hardtack.models",
     "save_weights": "hardtack.models",
+    "study": "hardtack.commands.study",
     "tap": "hardtack.models",
     "train": "hardtack.commands.train",
     "wrap": "hardtack.models",

@@ -23,6 +23,7 @@ AUGMENTATIONS = {
     "erasing, noise": {"erase": 0.7},
     "erasing, black": {"erase": 0.7, "erase_mode": "const"},
     "erasing, normal": {"erase": 0.7, "erase_mode": "normal"},
+    "erasing, normalised": {"erase": 0.7, "erase_mode": "normalised", "erase_after_mixing": True},
     "randaugment": {"policy": "randaugment"},
     "randaugment, bilinear": {"policy": "randaugment", "policy_interpolation": "bilinear"},
     "autoaugment cifar10": {"policy": "autoaugment_cifar10"},

@@ -15,6 +15,7 @@ from hardtack.base.registry import models
 from hardtack.commands.recipe_files import list_recipes, recipe_folder
 from hardtack.models import load_model
 from hardtack.models.facts import uninitialised, usual
+from hardtack.objectives import OccluderConfig
 from hardtack.training import read_recipe
 
 NAMES = list_recipes()
@@ -66,7 +67,8 @@ def test_the_papers_have_their_recipes():
         ("xcit/table1", 6), ("xcit/table2", 5), ("xcit/table3", 32), ("xcit/table4", 14), ("xcit/table5", 5),
         ("xcit/table6", 4), ("xcit/table7", 8), ("xcit/table8", 3), ("architectures/table1", 40),
         ("architectures/table2", 16), ("architectures/table3", 12), ("architectures/figure3", 5),
-        ("rspc/table1", 16), ("rspc/table2", 12), ("rspc/table3", 2), ("cauchy/table1", 8), ("cauchy/table2", 20),
+        ("rspc/table1", 16), ("rspc/table2", 12), ("rspc/table3", 2), ("rspc/figure7", 3),
+        ("cauchy/table1", 8), ("cauchy/table2", 20),
     ):  # fmt: skip
         assert sum(name.startswith(start) for name in NAMES) == count, start
 
@@ -131,6 +133,26 @@ def test_a_row_keeps_what_its_base_says_of_the_pixels():
         assert recipe(name).model.mean == mean, name
 
 
+def test_what_was_trained_with_timm_has_timms_settings_and_our_own_recipes_have_ours():
+    for name in NAMES:
+        one, paper = recipe(name), name.split("/")[0]
+        timm = paper in ("rspc", "xcit")
+        if one.schedule.name in ("cosine", "timm_cosine"):
+            assert (one.schedule.name == "timm_cosine") == timm, name
+        if one.augment.mixup or one.augment.cutmix:
+            assert (one.augment.mix_mode == "batch") == timm and (one.augment.mix_batch is not None) == timm, name
+            assert not timm or one.train.batch_size % one.augment.mix_batch == 0, name
+        if one.augment.erase:
+            expected = {"rspc": "normalised", "xcit": "normal"}.get(paper, one.augment.erase_mode)
+            assert one.augment.erase_mode == expected != "pixel", name
+        if paper == "xcit" and one.objective.threats() and not name.startswith("xcit/table8"):
+            assert one.objective.clean_pass, name
+    assert not any(getattr(recipe(name).objective, "clean_pass", False) for name in NAMES if "xcit/" not in name)
+    images_per_process = {"rspc/table1_cifar10_rvt_s": 64, "rspc/table2_rvt_s": 128, "rspc/table2_rvt_b": 64}
+    images_per_process |= {"xcit/table5_2_xcit": 64, "xcit/table3/mixup_standard": 128}
+    assert {name: recipe(name).augment.mix_batch for name in images_per_process} == images_per_process
+
+
 def test_constants_of_the_papers():
     trained = recipe("architectures/table1/vit_adversarial")
     assert (trained.objective.attack.steps, trained.objective.attack.relative_step) == (15, 0.1)
@@ -140,6 +162,14 @@ def test_constants_of_the_papers():
     assert thesis.objective.attack.start == "nudged" and thesis.objective.warmup.step == "final"
     assert recipe("xcit/table2_warmup_30").objective.warmup.hold == "epoch"
     assert recipe("rspc/table1_cifar10_rvt_s_rspc").objective.weight == 5e-3
+    for name in (name for name in NAMES if name.startswith("rspc/") and "rspc" in name.split("/")[1]):
+        trained = recipe(name).objective
+        assert (trained.noise, trained.occluder.gradient, trained.share) == ("normalised", "scaled", 0.1), name
+        assert trained.occluder == OccluderConfig(gradient="scaled", lr=1e-4, momentum=0.9, weight_decay=0.05, norm=5)
+    assert recipe("rspc/table3_random_alignment").objective.noise == "normalised"
+    for name in ("digits/rspc", "cifar10/rspc/rvt_rspc", "cifar10/rspc/fan_rspc"):
+        ours = recipe(name).objective
+        assert (ours.noise, ours.occluder.gradient) == ("pixel", "normalised"), name
     assert (
         recipe("cauchy/table1_covit_t1").sharpness.name == "sam" and recipe("cauchy/table1_vit_t1").train.epochs == 300
     )

@@ -182,9 +182,23 @@ MODELS = [
 
 TRAINING = [
     *_mutants(
+        "data/mixing.py", "units/data/test_timm_training.py::test_batches_are_mixed_as_timm_mixes_them",
+        (".flip(1).flatten(0, 1)", ".flatten(0, 1)"),
+        ("keys[::group].repeat_interleave(group, output_size=len(keys))", "keys"),
+    ),
+    *_mutants(
+        "data/erasing.py", "units/data/test_timm_training.py::test_normalised_erasing_is_timms_pixel_mode",
+        ("(mean + std * randomness.normal(", "(mean + randomness.normal("),
+    ),
+    *_mutants(
+        "objectives/adversarial.py", "units/objectives/test_statistics.py",
+        ("self._clean_pass(x, y) if", "self._clean_pass(x_adv, y) if"),
+    ),
+    *_mutants(
         "training/schedule.py", "units/training/test_optimise.py",
         ("(1 + math.cos(math.pi * share)) / 2", "(1 - share)"),
         ("step -= step % self.steps_per_epoch", "step -= 0"),
+        ("self.epochs - config.cooldown_epochs, 1e-9)", "self.epochs, 1e-9)"),
         ("config.gamma ** sum(", "config.gamma * sum("),
         ("self.lr / 25 / 1e4", "self.lr / 1e4"),
     ),

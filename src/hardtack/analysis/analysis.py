@@ -43,14 +43,15 @@ class AnalysisContext:
 
     The model is in eval mode on the device. Its weights require no gradients and must not be changed (work on a copy,
     or inside `preserve_state`). Everything is computed in true fp32. `another(NAME)` loads a further model from a run
-    folder or by its name. `scratch` is a folder for the state of a long row. It is removed when the analysis is
-    finished; it is None if the analysis is not kept on disk.
+    folder or by its name. `folder` is the run folder that receives the analysis. `scratch` is a folder for the state of
+    a long row; it is removed when the analysis is finished. Both are None if the analysis is not kept on disk.
     """
 
     model: nn.Module
     data: Data | None
     runtime: Runtime
     name: str = ""
+    folder: Path | None = None
     scratch: Path | None = None
 
     @property

@@ -115,7 +115,7 @@ class AnalysisJob(Job):
         self.store: Store = MemoryStore()
         if folder is not None:
             self.store = PieceStore(Path(folder) / "analysis", self.id, columns=False)
-            self.context = dataclasses.replace(self.context, scratch=self.store.scratch)
+            self.context = dataclasses.replace(self.context, folder=Path(folder), scratch=self.store.scratch)
 
     def recall(self) -> Finding | None:
         return None if self.folder is None else _recall(Path(self.folder), self.id, is_main=self.whole.runtime.is_main)

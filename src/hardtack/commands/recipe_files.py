@@ -31,6 +31,14 @@ def is_recipe(name: str | Path) -> bool:
     return path.suffix in (".yaml", ".yml") or (not path.exists() and short in list_recipes())
 
 
+def is_study_row(name: str | Path) -> bool:
+    """Whether a word has the form `STUDY:ROW`; a recipe's name and a file's path have no colon."""
+    from hardtack.studies.study_files import is_study
+
+    study, colon, row = str(name).partition(":")
+    return bool(colon and row) and not Path(name).exists() and is_study(study)
+
+
 def find_recipe(name: str | Path) -> Path:
     """A YAML file by its path, or a recipe by its name (`digits/trades`, with or without `.yaml`)."""
     path = Path(name).expanduser()
@@ -41,3 +49,12 @@ def find_recipe(name: str | Path) -> Path:
         return recipe_folder() / f"{short}.yaml"
     near = did_you_mean(short, list_recipes())
     raise UserError(f"there is no recipe '{name}'{near or '; hardtack list recipes shows all'}")
+
+
+def recipe_file(name: str) -> Path:
+    """The file of a recipe by its name, bases of others (`architectures/_adversarial`) included."""
+    folder = recipe_folder()
+    if not (folder / f"{name}.yaml").is_file():
+        known = [other.relative_to(folder).with_suffix("").as_posix() for other in folder.rglob("*.yaml")]
+        raise UserError(f"there is no recipe '{name}'{did_you_mean(name, known)}")
+    return folder / f"{name}.yaml"

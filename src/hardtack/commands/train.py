@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hardtack.base.errors import UserError
 from hardtack.base.registry import verbs
-from hardtack.commands.recipe_files import find_recipe
+from hardtack.commands.recipe_files import find_recipe, is_study_row
 from hardtack.commands.words import Words, say, split_target
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def train_words(words: Words = None) -> None:
     """Train a recipe: [bold]hardtack train recipes/digits/trades.yaml train.epochs=5[/bold].
 
+    A row of a study is named by study and row: [bold]hardtack train architectures/table2:cctt scale=short[/bold].
     If it is interrupted, the same command resumes it and ends with the same weights. Under torchrun all processes train
     one model together.
     """
@@ -27,6 +28,12 @@ def train_words(words: Words = None) -> None:
     if not words:
         raise UserError("name a recipe or settings: hardtack train digits/trades (see hardtack list recipes)")
     path, settings = split_target(words)
+    if path and is_study_row(path):
+        from hardtack.studies.rows import row_recipes
+
+        for _, values in row_recipes(path, settings):
+            say(f"trained: {train(read_recipe(None, **values))}")
+        return
     say(f"trained: {train(read_recipe(find_recipe(path) if path else None, settings))}")
 
 

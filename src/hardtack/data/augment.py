@@ -2,13 +2,15 @@
 
 `Augment` is called as `(x, y, keys) -> (x, y)`: x N×3×H×W in [0,1], y int64, keys from
 `randomness.make_keys(index, seed, epoch)`. What happens to an image is a function of its key alone, whatever
-the batch, the order or the number of processes; only the partner in mixup and cutmix is its neighbour in
-the batch. No host synchronisation and no data-dependent shapes: it can be compiled. The order is crop,
-flip, rotation, policy, colour jitter, cutout, erasing, mixing. Output is float32 in [0,1], shaped like the input.
+the batch, the order or the number of processes; only the partner in mixup and cutmix is found in the batch, and with
+`mix_mode: batch` their draws are those of the first image of a group. No host synchronisation and no data-dependent
+shapes: it can be compiled. The order is crop, flip, rotation, policy, colour jitter, cutout, erasing, mixing. Output is
+float32 in [0,1], shaped like the input.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX, _ROTATE = (0xA4600 + 16 * n for n in range(9))
 RESIZED_CROP = _RESIZED  # the loader's crops are drawn like the device's
 _GREY = (128 / 255,) * 3
+Colour = tuple[float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +43,16 @@ class AugmentConfig:
                     are drawn again, at most ten times. resized_crop_at decode: cut out of the stored photograph by the
                     loader, and brought to data.image_size; device: cut out of the images that the loader made square
     rotate          most degrees of a random rotation either way
-    color_jitter    strength of brightness, contrast and saturation jitter; color_jitter_hue in turns (≤ 0.5)
+    color_jitter    strength of brightness, contrast and saturation jitter; color_jitter_hue in turns (≤ 0.5).
+                    color_jitter_with_policy false: none where there is a policy, as in timm
     cutout          side in pixels of a square set to cutout_fill (the paper blanks to the mean: mid-grey)
     erase           probability of random erasing; erase_mode pixel (uniform noise), normal (mean ½, deviation ¼, cut
-                    off at 0 and 1) or const (erase_fill)
+                    off at 0 and 1), normalised (standard normal in the model's normalised units, clamped: timm's pixel)
+                    or const (erase_fill). erase_after_mixing: erase the mixed images, as timm's prefetching loader does
     mixup, cutmix   α of Beta(α, α), 0 is off; with both, cutmix with probability mix_switch
+    mix_mode        image: share, box and choice are drawn for each image, its partner is its neighbour; batch (timm's
+                    default): once for every mix_batch images in a row (none: all that a process has of a batch), image
+                    i with the i-th from the end
     policy          randaugment (ops, magnitude out of bins), an AutoAugment policy, or timm's words, such as
                     rand-m9-mstd0.5-inc1; policy_first: before the crop and the flip. policy_interpolation and
                     policy_fill (the colour outside, timm's words only) are the policy's own where none is given
@@ -61,17 +69,21 @@ class AugmentConfig:
     rotate_interpolation: Literal["nearest", "bilinear"] = "nearest"
     color_jitter: float = 0.0
     color_jitter_hue: float = 0.0
+    color_jitter_with_policy: bool = True
     cutout: int = 0
     cutout_fill: float = 0.5
     erase: float = 0.0
-    erase_mode: Literal["pixel", "normal", "const"] = "pixel"
+    erase_mode: Literal["pixel", "normal", "normalised", "const"] = "pixel"
     erase_fill: float = 0.0
     erase_area: tuple[float, float] = (0.02, 1 / 3)
     erase_ratio: tuple[float, float] = (0.3, 3.3)
+    erase_after_mixing: bool = False
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_switch: float = 0.5
     mix_probability: float = 1.0
+    mix_mode: Literal["image", "batch"] = "image"
+    mix_batch: int | None = None
     policy: str = "none"
     policy_first: bool = False
     policy_interpolation: Literal["nearest", "bilinear", "bicubic"] | None = None
@@ -87,6 +99,8 @@ class AugmentConfig:
         for name in ("crop_padding", "color_jitter", "cutout", "mixup", "cutmix", "randaugment_ops", "rotate"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, found {getattr(self, name)}")
+        if self.mix_batch is not None and self.mix_batch < 2:
+            raise UserError(f"mix_batch must be at least 2, found {self.mix_batch}")
         if not 0 <= self.color_jitter_hue <= 0.5:
             raise UserError(f"color_jitter_hue must lie in [0, 0.5], found {self.color_jitter_hue}")
         for name, most in (
@@ -105,6 +119,11 @@ class AugmentConfig:
             top, magnitude = self.randaugment_bins - 1, self.randaugment_magnitude
             raise UserError(f"randaugment_magnitude must lie in 0 … {top}, found {magnitude}")
 
+    def notes(self) -> Iterator[str]:
+        """A sentence for every setting that has no effect because of another one."""
+        if self.mix_batch is not None and self.mix_mode == "image":
+            yield "augment.mix_batch has no effect: augment.mix_mode is image"
+
     def _check_policy(self) -> None:
         if self.policy.startswith("rand-"):
             RandAugmentWords.read(self.policy)
@@ -119,15 +138,27 @@ class AugmentConfig:
 
 
 class Augment(nn.Module):
-    """Callable (x, y, keys) → (x, y); y becomes N×C soft labels when mixup or cutmix is on."""
+    """Callable (x, y, keys) → (x, y); y becomes N×C soft labels when mixup or cutmix is on.
+
+    `mean` and `std` are what the model normalises with: the units of `erase_mode: normalised`.
+    """
 
     mixup_table: Tensor
     cutmix_table: Tensor
+    mean: Tensor
+    std: Tensor
 
-    def __init__(self, config: AugmentConfig, num_classes: int) -> None:
+    def __init__(
+        self, config: AugmentConfig, num_classes: int, *, mean: Colour = (0.0, 0.0, 0.0), std: Colour = (1.0, 1.0, 1.0)
+    ) -> None:
         super().__init__()
         self.config, self.num_classes = config, num_classes
         self.policy = _make_policy(config)
+        self.jitters = bool(config.color_jitter or config.color_jitter_hue)
+        if self.policy is not None and not config.color_jitter_with_policy:
+            self.jitters = False
+        for name, values in (("mean", mean), ("std", std)):
+            self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
         for name in ("mixup", "cutmix"):
             alpha = getattr(config, name)
             table = mixing.beta_table(alpha) if alpha else torch.zeros(1)
@@ -141,7 +172,10 @@ class Augment(nn.Module):
         if self.policy is not None and not self.config.policy_first:
             x = self.policy(x, keys, _POLICY)
         x = self._recolour(x, keys)
-        return self._mix(x, y, keys)
+        if not self.config.erase_after_mixing:
+            x = self._erase(x, keys)
+        x, y = self._mix(x, y, keys)
+        return self._erase(x, keys) if self.config.erase_after_mixing else x, y
 
     def _move(self, x: Tensor, keys: Tensor) -> Tensor:
         config, size = self.config, (x.shape[-2], x.shape[-1])
@@ -172,16 +206,21 @@ class Augment(nn.Module):
 
     def _recolour(self, x: Tensor, keys: Tensor) -> Tensor:
         config = self.config
-        if config.color_jitter or config.color_jitter_hue:
+        if self.jitters:
             x = colour.jitter(x, keys, strength=config.color_jitter, hue=config.color_jitter_hue, stream=_JITTER)
         if config.cutout:
             x = erasing.cutout(x, keys, side=config.cutout, fill=config.cutout_fill, stream=_CUTOUT)
-        if config.erase:
-            x = erasing.erase(
-                x, keys, probability=config.erase, mode=config.erase_mode, fill=config.erase_fill,
-                area=config.erase_area, ratio=config.erase_ratio, stream=_ERASE,
-            )  # fmt: skip
         return x
+
+    def _erase(self, x: Tensor, keys: Tensor) -> Tensor:
+        config = self.config
+        if not config.erase:
+            return x
+        return erasing.erase(
+            x, keys, probability=config.erase, mode=config.erase_mode, fill=config.erase_fill,
+            mean=self.mean.to(x.device), std=self.std.to(x.device),
+            area=config.erase_area, ratio=config.erase_ratio, stream=_ERASE,
+        )  # fmt: skip
 
     def _mix(self, x: Tensor, y: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         config = self.config
@@ -190,8 +229,20 @@ class Augment(nn.Module):
         return mixing.mix(
             x, y, keys, num_classes=self.num_classes, mixup=config.mixup, cutmix=config.cutmix,
             tables=(self.mixup_table.to(x.device), self.cutmix_table.to(x.device)),
-            switch=config.mix_switch, probability=config.mix_probability, stream=_MIX,
+            switch=config.mix_switch, probability=config.mix_probability, group=self._group(len(x)), stream=_MIX,
         )  # fmt: skip
+
+    def _group(self, count: int) -> int | None:
+        """How many of `count` images in a row are mixed alike; None where each is mixed by itself."""
+        if self.config.mix_mode == "image":
+            return None
+        group = min(self.config.mix_batch or count, count)
+        if count % group:
+            raise UserError(
+                f"augment.mix_batch {group} does not divide the {count} images that each process has of a batch; "
+                "change it or train.batch_size, or set augment.mix_batch=null to mix all of them alike"
+            )
+        return group
 
 
 def _make_policy(config: AugmentConfig) -> PolicyAugment | TimmRandAugment | None:
@@ -206,9 +257,15 @@ def _make_policy(config: AugmentConfig) -> PolicyAugment | TimmRandAugment | Non
     )  # fmt: skip
 
 
-def make_augment(config: AugmentConfig, num_classes: int, data: Dataset | None = None) -> Augment:
-    """The augmentation a configuration asks for (of `data`, if given); move it with `.to(device)` once."""
+def make_augment(
+    config: AugmentConfig, num_classes: int, data: Dataset | None = None, *,
+    mean: Colour = (0.0, 0.0, 0.0), std: Colour = (1.0, 1.0, 1.0),
+) -> Augment:  # fmt: skip
+    """The augmentation a configuration asks for (of `data`, if given); move it with `.to(device)` once.
+
+    `mean` and `std` are those that the model normalises with; `erase_mode: normalised` needs them.
+    """
     cropped = data is None or (data.sampling is not None and data.sampling.crop is not None)
     if config.resized_crop_at == "decode" and not cropped:
         raise UserError("augment.resized_crop_at=decode crops while loading: load the data with ht.data.load_training")
-    return Augment(config, num_classes)
+    return Augment(config, num_classes, mean=mean, std=std)

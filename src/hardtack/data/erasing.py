@@ -29,16 +29,25 @@ def cutout(x: Tensor, keys: Tensor, *, side: int, fill: float, stream: int) -> T
 
 def erase(
     x: Tensor, keys: Tensor, *, probability: float, mode: str, fill: float = 0.0,
+    mean: Tensor | float = 0.0, std: Tensor | float = 1.0,
     area: tuple[float, float], ratio: tuple[float, float], stream: int,
 ) -> Tensor:  # fmt: skip
-    """A random box: each pixel and channel uniform in [0,1] (pixel), bell-shaped there (normal), or `fill` (const)."""
+    """A random box of `fill` (mode const), or of noise for each pixel and channel.
+
+    pixel       uniform in [0,1]
+    normal      mean ½ and deviation ¼, cut off at 0 and 1
+    normalised  standard normal in units of `mean` and `std` (numbers, or 1×3×1×1): timm's mode pixel, clamped to [0,1]
+    """
     size = (x.shape[-2], x.shape[-1])
     top, left, tall, wide, fitted = draw_boxes(keys, size, area=area, ratio=ratio, stream=stream, whole=False)
     chosen = fitted & (randomness.uniform(keys, (), stream + 4) < probability)
     inside = box_mask(top, left, tall, wide, size) & per_image(chosen)
     if mode == "const":
         return torch.where(inside, fill, x)
-    content = randomness.uniform(keys, tuple(x.shape[1:]), stream + 5)
+    if mode == "normalised":
+        content = (mean + std * randomness.normal(keys, tuple(x.shape[1:]), stream + 5)).clamp(0, 1)
+    else:
+        content = randomness.uniform(keys, tuple(x.shape[1:]), stream + 5)
     return torch.where(inside, truncated_normal(content) if mode == "normal" else content, x)
 
 

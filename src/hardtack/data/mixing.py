@@ -1,7 +1,11 @@
-"""Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019), each image with its own share.
+"""Mixup (Zhang et al., 2018) and CutMix (Yun et al., 2019), drawn for each image or, as timm does, for a batch.
 
-Image i is mixed with the image before it in the batch (the first with the last), so the partner, unlike
-everything else here, depends on the batch; the share, the box and the choice depend on the key alone.
+Each image by itself: image i is mixed with the image before it in the batch (the first with the last), so the partner,
+unlike everything else here, depends on the batch; the share, the box and the choice depend on the key alone.
+
+A group of images together (timm's mode `batch`): the share, the box and the choice are those of the key of the group's
+first image, and image i is mixed with image i of the group in reverse order. A group is a function of (seed, epoch,
+step), so its draws are too.
 """
 
 from __future__ import annotations
@@ -48,17 +52,33 @@ def soft_labels(y: Tensor, num_classes: int) -> Tensor:
     return y.float() if y.is_floating_point() else F.one_hot(y, num_classes).float()
 
 
+def group_keys(keys: Tensor, group: int | None) -> Tensor:
+    """The keys to draw from (N): each image's own, or the first key of each `group` of consecutive images."""
+    return keys if group is None else keys[::group].repeat_interleave(group, output_size=len(keys))
+
+
+def partners(values: Tensor, group: int | None) -> Tensor:
+    """For each of N images the values of the one it is mixed with: its neighbour, or its mirror image in the group."""
+    if group is None:
+        return values.roll(1, dims=0)
+    return values.unflatten(0, (-1, group)).flip(1).flatten(0, 1)
+
+
 def mix(
     x: Tensor, y: Tensor, keys: Tensor, *, num_classes: int, mixup: float, cutmix: float,
-    tables: tuple[Tensor, Tensor], switch: float, probability: float, stream: int,
+    tables: tuple[Tensor, Tensor], switch: float, probability: float, group: int | None = None, stream: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(x, N×C soft labels): mixup, cutmix, or one of the two per image (cutmix with probability `switch`)."""
+    """(x, N×C soft labels): mixup, cutmix, or one of the two (cutmix with probability `switch`).
+
+    Drawn per image, or once for each `group` of consecutive images, which must divide N.
+    """
+    keys = group_keys(keys, group)
     size = (x.shape[-2], x.shape[-1])
     active = randomness.uniform(keys, (), stream) < probability
     cuts = randomness.uniform(keys, (), stream + 1) < (switch if mixup and cutmix else float(cutmix > 0))
     u = randomness.uniform(keys, (), stream + 2)
     share = torch.ones_like(u)
-    mixed, partner = x, x.roll(1, dims=0)
+    mixed, partner = x, partners(x, group)
     if mixup:
         share = torch.where(cuts, share, beta(u, tables[0], mixup))
         weight = per_image(torch.where(active & ~cuts, share, 1.0))
@@ -74,4 +94,4 @@ def mix(
         share = torch.where(cuts, 1 - inside.float().mean(dim=(1, 2, 3)), share)
     share = torch.where(active, share, 1.0)[:, None]
     labels = soft_labels(y, num_classes)
-    return mixed, share * labels + (1 - share) * labels.roll(1, dims=0)
+    return mixed, share * labels + (1 - share) * partners(labels, group)

@@ -11,8 +11,9 @@ Pieces (`pieces.py`). Rows are computed in spans `start … stop−1`. What is m
 the piece size may change between two calls. A row does not depend on the piece it is in. Where two pieces hold the same
 row, the first in order counts.
 
-Lock (`lock.py`). Of several calls of one job at the same time, one computes; the others say who it is, wait, and use
-its result. The lock of a process that has died is taken over. Different jobs in one folder do not wait for each other.
+Lock (`base/lock.py`). Of several calls of one job at the same time, one computes; the others say who it is, wait, and
+use its result. The lock of a process that has died is taken over. Different jobs in one folder do not wait for each
+other.
 
 Store (`store.py`). Each finished piece is one set of files in a hidden folder `.ID`: a parquet file with one value per
 row, an npz file with arrays, and finished files that belong elsewhere (kept adversarial images). Files are written

@@ -28,9 +28,9 @@ import numpy as np
 from hardtack.base.arrays import Columns, count_rows, read_arrays, read_columns, write_arrays, write_columns
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
+from hardtack.base.lock import JobLock
 from hardtack.base.printable import printable
 from hardtack.engine.identity import check_id
-from hardtack.engine.lock import JobLock
 from hardtack.engine.pieces import PieceResult, Span, join_pieces, without_overlap
 
 

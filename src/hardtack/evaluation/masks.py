@@ -91,11 +91,15 @@ class Masks:
     share: float
     occluder: Occluder | None = None
 
-    def pixels(self, x: Tensor, keys: Tensor) -> Tensor:
-        """The pixels of one mask, N×1×H×W, for images with these keys; an occluder asks the image alone."""
+    def cells(self, x: Tensor, keys: Tensor) -> Tensor:
+        """One mask, N×rows×columns bool, for images with these keys; an occluder asks the image alone."""
         if self.occluder is not None:
-            return cover(self.occluder.to(x.device)(x) > 0, self.size, x)
-        return cover(pick(randomness.uniform(keys, (self.rows, self.columns)), self.patches), self.size, x)
+            return self.occluder.to(x.device)(x) > 0
+        return pick(randomness.uniform(keys, (self.rows, self.columns)), self.patches)
+
+    def pixels(self, x: Tensor, keys: Tensor) -> Tensor:
+        """The pixels of one mask, N×1×H×W."""
+        return cover(self.cells(x, keys), self.size, x)
 
     @property
     def words(self) -> str:

@@ -289,6 +289,19 @@ def plan_evaluation(
     )  # fmt: skip
 
 
+def passes_of_settings(settings: Mapping[str, Any], classes: int, shape: tuple[int, ...] = (3, 32, 32)) -> int:
+    """Passes of one image that no attack breaks, forward and backward together, from an evaluation's settings alone."""
+    config: EvaluationConfig = build(EvaluationConfig, gather_suite_settings(dict(settings)))
+    suite, seed = make_suite(config), 0
+    total = 1
+    for trial in suite.threat_stages(config, seed):
+        for stage in passes(trial.stages, classes, shape=shape):
+            total += 1 + stage.most.forwards + stage.most.backwards if not stage.only else 0
+    model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, torch.Size(shape).numel(), classes))
+    views = suite.views(config, SuiteContext(model, shape, seed))
+    return total + sum(view.cost.forwards + view.cost.backwards for view in views)
+
+
 def _views_bill(model: nn.Module, views: Sequence[View], data: Any, runtime: Runtime) -> Bill:
     """All views of one image; the time of each kind is measured on a few images."""
     if not views:

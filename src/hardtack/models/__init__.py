@@ -4,7 +4,7 @@ from hardtack.models import zoo  # noqa: F401  # registers our own architectures
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.branches import Branch
 from hardtack.models.build import ModelConfig, load_model, parameter_count, rebuild
-from hardtack.models.classifier import Classifier, Normalize, wrap
+from hardtack.models.classifier import Classifier, Normalize, normalisation, wrap
 from hardtack.models.files import find_weights, read_metadata
 from hardtack.models.occluder import Occluder, find_occluder, load_occluder, save_occluder
 from hardtack.models.taps import Taps, tap
@@ -25,6 +25,7 @@ __all__ = [
     "load_model",
     "load_occluder",
     "load_weights",
+    "normalisation",
     "parameter_count",
     "read_metadata",
     "rebuild",

@@ -131,6 +131,14 @@ def wrap(
     return model
 
 
+def normalisation(model: nn.Module) -> dict[str, Triple]:
+    """The `mean` and `std` that the model normalises pixels with: 0 and 1 where it has no such layer."""
+    layer = next((part for part in model.modules() if isinstance(part, Normalize)), None)
+    if layer is None:
+        return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
+    return {name: as_triple(name, getattr(layer, name).flatten().tolist(), default=0.0) for name in ("mean", "std")}
+
+
 def probe(model: nn.Module, image_size: int, *, low: float = 0.5, high: float = 0.5) -> Tensor:
     """The logits (1×num_classes) of one image, grey or a ramp from `low` to `high`, in eval mode.
 

@@ -46,13 +46,14 @@ class RSPCConfig(ObjectiveConfig):
     weight              of the alignment; it rises from 0 over the first `warmup_epochs`
     patch_size          in pixels (None: the model's own where it states one, else the usual one)
     choose              learned: by an occluder that is trained with the model; random
-    damage              occlude: noise in place of the pixels; drop: black
+    damage              occlude: noise in place of the pixels; drop: `fill` in place of them
+    fill                of dropped patches. zero: black; mean: the image's mean colour
     noise               pixel: uniform on [0,1]; normalised: uniform on [0,1] in the model's normalised units, as in the
                         published code, which in pixels is from the mean to one standard deviation above it
     on                  clean: cross-entropy of the clean images only; both: the mean of clean and damaged ones
     detach_clean        no gradient from the alignment into the clean branch
     occluder_objective  alignment: the occluder maximises the loss that the model minimises; ce: the cross-entropy of
-                        the damaged images, which costs one more forward and backward pass of them
+                        the damaged images, which costs one more forward and backward pass of them; both: the sum
     occluder            how the occluder is updated
     patch_augment       adds the loss of images with augmented patches, the mean of both: twice the cost
     """
@@ -63,10 +64,11 @@ class RSPCConfig(ObjectiveConfig):
     patch_size: Annotated[int, Field(ge=1)] | None = None
     choose: Literal["learned", "random"] = "learned"
     damage: Literal["occlude", "drop"] = "occlude"
+    fill: Literal["zero", "mean"] = "zero"
     noise: Literal["pixel", "normalised"] = "pixel"
     on: Literal["clean", "both"] = "clean"
     detach_clean: bool = False
-    occluder_objective: Literal["alignment", "ce"] = "alignment"
+    occluder_objective: Literal["alignment", "ce", "both"] = "alignment"
     occluder: OccluderConfig = field(default_factory=OccluderConfig)
     patch_augment: bool = False
     label_smoothing: Smoothing = 0.0
@@ -83,6 +85,8 @@ class RSPCConfig(ObjectiveConfig):
             yield "the settings of the occluder have no effect: objective.choose is random"
         if self.damage == "drop" and self.noise != "pixel":
             yield "objective.noise has no effect: objective.damage is drop"
+        if self.damage == "occlude" and self.fill != "zero":
+            yield "objective.fill has no effect: objective.damage is occlude; drop uses it"
 
     def build(self, model: nn.Module) -> RSPC:
         return RSPC(model, self)
@@ -103,8 +107,9 @@ class RSPC(Objective):
         self.patch_size = config.patch_size or stated_patch_size(model)
         self.opponent = self._make_opponent() if config.choose == "learned" else None
         self.has_masks = self.opponent is not None
-        # with on=both and no alignment, the occluder maximises what the model minimises: one gradient serves both
-        self.own_gradient = config.occluder_objective == "ce" and not (config.on == "both" and config.weight == 0)
+        # where the model's loss is what the occluder maximises, one gradient serves both
+        wanted = {"alignment": False, "ce": config.weight > 0 or config.on == "clean", "both": config.on == "clean"}
+        self.own_gradient = wanted[config.occluder_objective]
 
     @property
     def optimised(self) -> nn.Module:
@@ -155,7 +160,7 @@ class RSPC(Objective):
         images = len(x)
         x, y, keys = self._branches(x, y, keys)
         mask = self._mask(x, keys)
-        chosen = mask if mask_gradient is None else mask.detach()
+        chosen = mask.detach() if mask_gradient is not None and self.config.occluder_objective == "ce" else mask
         self.alignment.begin()
         damaged, clean = self.model(torch.cat([self._damaged(x, chosen, keys), x])).float().chunk(2)
         distance = self.alignment.end()
@@ -207,9 +212,12 @@ class RSPC(Objective):
     def _damaged(self, x: Tensor, mask: Tensor, keys: Tensor) -> Tensor:
         hidden = cover(mask, self._size(x), x)
         if self.config.damage == "drop":
-            return (1 - hidden) * x
+            kept = (1 - hidden) * x
+            return kept if self.config.fill == "zero" else kept + hidden * x.mean(dim=(2, 3), keepdim=True)
         noise = randomness.uniform(randomness.make_keys(keys, _NOISE), tuple(x.shape[1:]))
         if self.config.noise == "normalised" and self.normalise is not None:
+            # the published code clamps to the images of 0 and 1 under ImageNet's statistics, which for CIFAR's, too,
+            # lie outside of [0,1] or at its ends: no pixel of ours is there
             noise = (self.normalise.mean + self.normalise.std * noise).clamp(0, 1)
         return (1 - hidden) * x + hidden * noise
 

@@ -26,7 +26,7 @@ class OccluderConfig:
     """SGD with Nesterov momentum and a constant learning rate.
 
     gradient  normalised: to norm `norm`; clipped: to at most that norm, which at true scale hardly moves the occluder;
-              scaled: multiplied by 65536 and then clipped, as the published code does under mixed precision
+              scaled: multiplied by 65536, the first loss scale of mixed precision, and then clipped: as published
     seed      of the initial weights
     """
 
@@ -64,22 +64,32 @@ class OccluderPlayer(nn.Module):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Update the occluder by the gradients of its parameters; entries that are not finite count as 0."""
+        """Update the occluder by the gradients of its parameters.
+
+        Entries that are not finite count as 0. The published code clips before it replaces them, so one of them makes
+        the whole gradient 0: `clipped` and `scaled` do the same.
+        """
         config = self.config
         named = list(self.occluder.named_parameters())
-        gradients = [torch.nan_to_num(p.grad, 0.0, 0.0, 0.0) for _, p in named if p.grad is not None]
+        gradients = [p.grad for _, p in named if p.grad is not None]
         if not gradients:
             return
+        if config.gradient == "normalised":
+            gradients = [_finite(gradient) for gradient in gradients]
         norm = torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]))
-        self.gradient_norm.copy_(norm)
+        self.gradient_norm.copy_(_finite(norm))
         factor = config.norm / norm.clamp_min(1e-30)
         if config.gradient != "normalised":
             factor = factor.clamp_max(1.0)
         for (name, parameter), gradient in zip(named, gradients, strict=True):
-            gradient = gradient * factor + config.weight_decay * parameter
+            gradient = _finite(gradient * factor) + config.weight_decay * parameter
             velocity = self.get_buffer(_velocity(name))
             velocity.mul_(config.momentum).add_(gradient)
             parameter.sub_(config.lr * (gradient + config.momentum * velocity))
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.nan_to_num(values, 0.0, 0.0, 0.0)
 
 
 def _velocity(name: str) -> str:

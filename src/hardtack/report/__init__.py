@@ -9,9 +9,20 @@ from pathlib import Path
 from hardtack.base.errors import UserError
 from hardtack.report.card import write_card
 from hardtack.report.page import write_page
+from hardtack.report.study_index import write_study_index
+from hardtack.report.study_page import write_study_page
+from hardtack.report.study_view import StudyView
 from hardtack.results import find_runs
 
-__all__ = ["write_card", "write_figures", "write_page", "write_report"]
+__all__ = [
+    "write_card",
+    "write_figures",
+    "write_page",
+    "write_report",
+    "write_study_figures",
+    "write_study_index",
+    "write_study_page",
+]
 
 
 def write_report(run_dirs_or_parents: str | Path | Iterable[str | Path], output: str | Path | None = None) -> Path:
@@ -38,6 +49,15 @@ def write_figures(
     from hardtack.report.figures import write_figures as write
 
     return write(run_dirs, folder, formats=formats)
+
+
+def write_study_figures(
+    study: StudyView, run_dirs: Iterable[str | Path], folder: str | Path, *, formats: Sequence[str] = ("png", "pdf")
+) -> list[Path]:
+    """The plots of a study and the charts that belong to it (see `hardtack.report.study_figures`)."""
+    from hardtack.report.study_figures import write_study_figures as write
+
+    return write(study, run_dirs, folder, formats=formats)
 
 
 def _common_parent(runs: list[Path]) -> Path:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.files import write_text
-from hardtack.base.printable import printable
 from hardtack.report import wording
 from hardtack.report.damage import with_sound_runs
+from hardtack.report.markdown import code, inline
 from hardtack.report.page import templates
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.report.view import flattened, version
@@ -45,7 +45,7 @@ def write_card(run_dir: str | Path, output: str | Path | None = None) -> Path:
 def render_card(run: Run) -> str:
     """The card's Markdown."""
     environment = templates()
-    environment.filters |= {"inline": _inline, "code": _code}
+    environment.filters |= {"inline": inline, "code": code}
     text = environment.get_template("card.md").render(
         name=run.label,
         summary=_summary(run),
@@ -66,19 +66,6 @@ def render_card(run: Run) -> str:
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
     # Loops leave runs of blank lines, and a table must be one block.
     return re.sub(r"(?<=\|)\n\n(?=\|)", "\n", re.sub(r"\n{3,}", "\n\n", text)).rstrip() + "\n"
-
-
-def _inline(value: object) -> str:
-    """Text that stays text in Markdown: names are not ours and may hold anything."""
-    text = printable(" ".join(str(value).split()))
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    # An underscore inside a word is harmless, and model names are full of them.
-    return re.sub(r"([\\`*\[\]|]|(?<!\w)_|_(?!\w))", r"\\\1", text)
-
-
-def _code(value: object) -> str:
-    """Text between backticks, where nothing is escaped and only a backtick or a line break can get out."""
-    return printable(" ".join(str(value).split())).replace("`", "'")
 
 
 def _summary(run: Run) -> str:
@@ -141,7 +128,7 @@ def _training(run: Run) -> Iterable[tuple[str, str]]:
 
 def _commands(run: Run) -> list[str]:
     """From the folder that holds the run: train it again, and repeat each evaluation."""
-    folder = shlex.quote(_code(run.path.resolve().name))
+    folder = shlex.quote(code(run.path.resolve().name))
     lines = [f"hardtack train {folder}/config.yaml"] if run.config else []
     # The last result of an evaluation is its attack; the clean accuracy comes with it.
     for result in {result.evaluation: result for result in run.results}.values():
@@ -149,22 +136,22 @@ def _commands(run: Run) -> list[str]:
             continue
         if "words" in result.extra:
             measured = [folder] if result.checkpoint in ("best", "last") else []
-            given = [shlex.quote(_code(word)) for word in result.extra["words"]]
+            given = [shlex.quote(code(word)) for word in result.extra["words"]]
             command = "hardtack analyze" if result.suite == ANALYSIS else "hardtack evaluate"
             lines.append(" ".join([command, *measured, *given]))
             continue
         if result.suite == PROTOCOL:
             name = result.protocol.rpartition(" ")[0]  # the last word is its version
-            lines.append(f"hardtack evaluate {folder} {shlex.quote(_code(f'protocol={name}'))}")
+            lines.append(f"hardtack evaluate {folder} {shlex.quote(code(f'protocol={name}'))}")
             continue
-        words = ["hardtack evaluate", folder, shlex.quote(_code(f"suite={result.suite}"))]
+        words = ["hardtack evaluate", folder, shlex.quote(code(f"suite={result.suite}"))]
         if result.checkpoint in ("best", "last"):
             words.append(f"checkpoint={result.checkpoint}")
         if result.threat and result.suite not in ("sweep", "curve"):
-            words.append(shlex.quote(_code(f"threat={result.threat}")))
+            words.append(shlex.quote(code(f"threat={result.threat}")))
         for key in ("steps", "restarts", "loss"):
             if result.attack_settings.get(key) is not None:
-                words.append(shlex.quote(_code(f"attack.{key}={result.attack_settings[key]}")))
+                words.append(shlex.quote(code(f"attack.{key}={result.attack_settings[key]}")))
         lines.append(" ".join(words))
     return lines
 

@@ -105,8 +105,7 @@ def verdict(column: HeadlineColumn | None, runs: Sequence[Run]) -> str:
     images = sorted(robust[0])
     test = paired([robust[0][image] for image in images], [robust[1][image] for image in images])
     lead = f"{abs(100 * test.difference):.1f} points"
-    p_value = "p\u00a0<\u00a00.0001" if test.p_value < 1e-4 else f"p\u00a0=\u00a0{test.p_value:.2g}"
-    about = f"on the same {wording.image_count(test.n)} (exact paired test, {p_value})"
+    about = f"on the same {wording.image_count(test.n)} (exact paired test, {wording.p_value(test.p_value)})"
     if test.p_value < 0.05:
         return f"{under}, {first.run} is ahead of {second.run} by {lead} {about}."
     return f"{under}, {first.run} and {second.run} do not differ significantly: {lead} {about}."

@@ -13,6 +13,8 @@ _ESCAPED = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}", '"': r"\textquotedbl{}", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "→": r"$\to$",
+    "≥": r"$\ge$", "±": r"$\pm$", "−": "$-$", "∞": r"$\infty$", "ℓ": r"$\ell$", "ε": r"$\varepsilon$", "σ": r"$\sigma$",
+    "λ": r"$\lambda$", "β": r"$\beta$", "ρ": r"$\rho$", "₀": "$_0$", "₁": "$_1$", "₂": "$_2$",
     "–": "--", "—": "---", "…": r"\ldots{}", "∪": r"$\cup$",
     "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be its arguments
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hardtack.results import read_runs
 # One script: what all use, then the kinds of chart that are on the page, then what draws them.
 BEFORE_KINDS = ("base", "tables", "scales", "heat_colours", "line_frame", "rows")
 AFTER_KINDS = ("plots", "pair", "save")
+STYLES = ("page", "charts")
 IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no script needs
 
 
@@ -31,16 +32,17 @@ def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) 
     return write_text(output, with_sound_runs(runs, lambda kept: render_page(view(kept, output))))
 
 
-def render_page(values: dict[str, Any]) -> str:
-    """The page's HTML for the values of `view`."""
+def render_page(values: Mapping[str, Any], template: str = "page.html", *, styles: Sequence[str] = ()) -> str:
+    """The HTML for the values of `view`, with `styles` beside those that every page has."""
     environment = templates()
-    charts = [chart for section in values["sections"] for chart in section["charts"]] + values["training"]
+    sections = [part["section"] for part in values["parts"] if part["section"]]
+    charts = [chart for section in sections for chart in section["charts"]] + values["training"]
     script = _script(environment, sorted({chart["kind"] for chart in charts}))
     drawn = {chart["id"]: {key: value for key, value in chart.items() if key not in IN_TABLES} for chart in charts}
     data = {"charts": drawn, "pair": values["pair"], "settings": {name: values[name] for name in ("coloured", "solid")}}
-    return environment.get_template("page.html").render(
+    return environment.get_template(template).render(
         **values,
-        style=_source(environment, "page.css") + _source(environment, "charts.css"),
+        style=Markup("").join(_source(environment, f"{name}.css") for name in (*STYLES, *styles)),
         script=script,
         # Only this very script may run: even a hole in the escaping could not start another.
         script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),

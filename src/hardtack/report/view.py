@@ -19,6 +19,7 @@ from hardtack.report.tables import protocol_view, table_view
 from hardtack.results import REPORTED, Result, Run, find_metric, leaderboard, protocol_tables, source_of
 from hardtack.results.leaderboard import CLEAN
 
+Part = dict[str, Any]
 TRAINING = "training"  # the section that stands after the examples, with tables of its own
 LEVEL_MEANS = {
     "red": "Do not quote this number until the cause is understood.",
@@ -37,7 +38,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     sections = charts.sections(runs)
     training = [chart for section in sections if section["id"] == TRAINING for chart in section["charts"]]
     snapshots, unreadable = mask_snapshots.read_mask_snapshots(runs)
-    return {
+    values = {
         "title": _title(runs),
         "subtitle": _subtitle(runs),
         "generated": wording.day(datetime.now(UTC).isoformat()),
@@ -69,6 +70,30 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "unverifiable": _unverifiable(runs),
         "problems": [f"{run.label}: {problem}" for run in runs for problem in run.problems] + unreadable,
     }
+    return {**values, "parts": _parts(values)}
+
+
+def part(template: str, short: str, *, id: str = "", count: int = 0, section: Mapping[str, Any] | None = None) -> Part:
+    """A part of the page: `parts/TEMPLATE.html`, which reads the page's values; `short` is its name in the contents."""
+    return {"template": template, "id": id or template, "short": short, "count": count, "section": section}
+
+
+def _parts(values: Mapping[str, Any]) -> list[Part]:
+    """In the page's order; those without content are left out."""
+    sections = [part("charts", section["short"], id=section["id"], section=section) for section in values["sections"]]
+    parts = [
+        (True, [part("leaderboard", "Leaderboard")]),
+        (values["protocols"], [part("protocols", "Protocols")]),
+        (sections, sections),
+        (values["example_groups"], [part("examples", "Examples")]),
+        (values["training"], [part(TRAINING, "Training")]),
+        (values["pair"], [part("pair", "Two runs")]),
+        (values["mask_snapshots"], [part("masks", "Masks")]),
+        (values["configuration"], [part("configuration", "Configuration")]),
+        (True, [part("warnings", "Warnings", count=len(values["warnings"]))]),
+        (True, [part("provenance", "Provenance")]),
+    ]
+    return [entry for content, entries in parts if content for entry in entries]
 
 
 def kinds_in(sections: Sequence[Mapping[str, Any]]) -> list[str]:

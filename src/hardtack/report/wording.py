@@ -169,6 +169,19 @@ def day(created: str) -> str:
     return f"{moment.day} {moment:%B %Y}"
 
 
+def p_value(p: float) -> str:
+    """`p = 0.012`, with spaces that do not break."""
+    return "p\u00a0<\u00a00.0001" if p < 1e-4 else f"p\u00a0=\u00a0{p:.2g}"
+
+
+def duration(seconds: float) -> str:
+    """`2.5 h`: as `hardtack plan` writes it."""
+    for unit, size in (("days", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 def setting(value: Any) -> str:
     """A configuration value as one short text."""
     if value is None:

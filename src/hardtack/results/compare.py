@@ -29,11 +29,9 @@ from hardtack.results import (
     source_of,
     stored_verdicts,
 )
+from hardtack.results.intervals import FLIPS, sign_flip_test
 from hardtack.results.leaderboard import CLEAN
 from hardtack.results.record import INCIDENTAL_SETTINGS
-
-FLIPS = 2000
-_FLIPS_AT_ONCE = 64  # limits the memory that ten thousand images need
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,17 +183,6 @@ def _rows(run: Run, result: Result) -> dict[int, float] | None:
         return None
     vector = per_image(result, columns)
     return None if vector is None else dict(zip(columns["index"].tolist(), vector.tolist(), strict=True))
-
-
-def sign_flip_test(difference: np.ndarray) -> float:
-    """Two-sided p-value of a mean difference per image under random signs; never below 1 / (`FLIPS` + 1)."""
-    generator, observed = np.random.default_rng(0), abs(difference.sum())
-    tolerance = 1e-9 * np.abs(difference).sum()
-    beyond = 0
-    for start in range(0, FLIPS, _FLIPS_AT_ONCE):
-        signs = generator.integers(0, 2, (min(_FLIPS_AT_ONCE, FLIPS - start), len(difference))) * 2 - 1
-        beyond += int((np.abs(signs @ difference) >= observed - tolerance).sum())
-    return (beyond + 1) / (FLIPS + 1)
 
 
 def _p(value: float) -> str:

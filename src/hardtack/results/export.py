@@ -55,11 +55,13 @@ def csv_text(runs: Sequence[Run]) -> str:
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(["run", *COLUMNS])
     for run in runs:
-        lines.writerows(map(_cell, [run.label, *(read(result) for read in COLUMNS.values())]) for result in run.results)
+        lines.writerows(
+            map(csv_cell, [run.label, *(read(result) for read in COLUMNS.values())]) for result in run.results
+        )
     return file.getvalue()
 
 
-def _cell(value: object) -> object:
+def csv_cell(value: object) -> object:
     """A text that a spreadsheet would take for a formula gets an apostrophe: names in run folders may be anybody's."""
     text = printable(value) if isinstance(value, str) else value
     return f"'{text}" if isinstance(text, str) and text.lstrip(" '\"").startswith(_FORMULA) else text

@@ -82,13 +82,13 @@ def measure_protocol(
     run: str | Path | None = None, /, *, quiet: bool = False, tell: Tell | None = None, **words: Any
 ) -> ProtocolMeasurement:
     """`measure_protocol("runs/x", protocol="architectures/cifar", n=1000)`; `tell` is called with each number."""
-    job = _ProtocolJob(run, nested(words))
+    job = ProtocolJob(run, nested(words))
     results: dict[str, Result] = {}
     vectors: dict[str, dict[int, float]] = {}
     for column in job.protocol.columns:
         try:
             result = job.worst(column, results, vectors) if column.worst_of else job.measure(column, vectors, quiet)
-        except _Missing as reason:
+        except MissingColumn as reason:
             job.missing[column.name] = str(reason)
             continue
         results[column.name] = result
@@ -100,14 +100,14 @@ def measure_protocol(
 
 def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
     """What each evaluation of a protocol will cost, and a line for a column that cannot be measured."""
-    job = _ProtocolJob(run, nested(words))
+    job = ProtocolJob(run, nested(words))
     plans: dict[str, Any] = {}
     for column in job.protocol.columns:
         if column.worst_of:
             continue
         try:
             target, config, _ = job.prepared(column)
-        except _Missing as reason:
+        except MissingColumn as reason:
             plans[column.name] = f"plan: column {column.name} cannot be measured: {reason}"
             continue
         key = json.dumps([column.data, dataclasses.asdict(config)], default=str)
@@ -116,18 +116,18 @@ def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
     return list(plans.values())
 
 
-class _Missing(Exception):
+class MissingColumn(Exception):
     """The reason why a column cannot be measured."""
 
 
-class _ProtocolJob:
+class ProtocolJob:
     """A protocol that is being measured: the user's settings, the targets loaded so far, and the evaluations."""
 
     def __init__(self, run: str | Path | None, values: dict[str, Any]) -> None:
         name = values.pop("protocol", None)
-        if not isinstance(name, str | Path):
+        if not isinstance(name, str | Path | Protocol):
             raise UserError("name a protocol: protocol=architectures/cifar (hardtack list protocols shows all)")
-        self.protocol = read_protocol(name)
+        self.protocol = name if isinstance(name, Protocol) else read_protocol(name)
         self.folders = self._folders(values.pop("folders", {}))
         self.threat = values.pop("threat", None)
         if self.threat is not None and self.protocol.threat is None:
@@ -205,7 +205,7 @@ class _ProtocolJob:
     def prepared(self, column: Column) -> tuple[Target, EvaluationConfig, dict[str, Any]]:
         """The target of a column, its evaluation, and the settings that would repeat it."""
         if column.worst_of:
-            raise _Missing("it is computed from other columns")
+            raise MissingColumn("it is computed from other columns")
         settings = dict(column.settings)
         if suite_class(settings["suite"]).attacks and "threat" not in settings:
             settings["threat"] = self.threat or self.protocol.threat
@@ -224,7 +224,7 @@ class _ProtocolJob:
         if column.data not in self._others:
             if self._place(column.data) is None:
                 wanted = self.folders[column.data]
-                raise _Missing(f"there is no folder {wanted}; give its path as folders.{column.data}=PATH")
+                raise MissingColumn(f"there is no folder {wanted}; give its path as folders.{column.data}=PATH")
             self._others[column.data] = self._load(self._values(column))[1]
         return self._others[column.data]
 
@@ -239,13 +239,15 @@ class _ProtocolJob:
                     index = measured.verdicts["index"].tolist()
                     vectors[column.name] = dict(zip(index, vector.tolist(), strict=True))
                 return result
-        raise _Missing(f"evaluation {measured.id} has no {column.metric}" + (f" of {column.of}" if column.of else ""))
+        raise MissingColumn(
+            f"evaluation {measured.id} has no {column.metric}" + (f" of {column.of}" if column.of else "")
+        )
 
     def worst(self, column: Column, results: dict[str, Result], vectors: dict[str, dict[int, float]]) -> Result:
         """The share of images that are correct in all columns of `worst_of`."""
         lacking = [name for name in column.worst_of if name not in vectors]
         if lacking:
-            raise _Missing(f"it needs the columns {', '.join(lacking)}")
+            raise MissingColumn(f"it needs the columns {', '.join(lacking)}")
         images = sorted(vectors[column.worst_of[0]])
         correct = np.array([all(vectors[name][image] > 0.5 for name in column.worst_of) for image in images])
         vectors[column.name] = dict(zip(images, correct.astype(float).tolist(), strict=True))

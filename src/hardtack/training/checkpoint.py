@@ -19,7 +19,12 @@ from hardtack.training.tracking import Window
 
 STATE = "checkpoints/state.pt"
 
-_ADDED = {"data.skip_damaged": False}  # settings that version 0.1.0 did not have, and what it did
+# Settings that earlier states do not have, and what training did then.
+_ADDED = {
+    "data.skip_damaged": False, "augment.color_jitter_with_policy": True, "augment.erase_after_mixing": False,
+    "augment.mix_mode": "image", "augment.mix_batch": None, "objective.clean_pass": False,
+    "objective.fill": "zero",
+}  # fmt: skip
 # Settings that may change between a run and its continuation.
 _MAY_CHANGE = {
     "output", "runtime.device", "runtime.compile", "runtime.shard", "data.root", "data.workers", "train.log_every",
@@ -105,7 +110,7 @@ def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
         before, now = flat(state["recipe"]), flat(recipe)
     except Exception as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
-    before = {**_ADDED, **before}
+    before = {**{key: value for key, value in _ADDED.items() if key in now}, **before}
     changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _MAY_CHANGE)
     if changed:
         detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])

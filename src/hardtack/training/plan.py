@@ -7,13 +7,11 @@ their full radius and everything that starts late has started; for runs with a w
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +20,7 @@ from hardtack.attacks.pool.search import Cost
 from hardtack.base.cost import Memory, device_name, duration, text_table, timed
 from hardtack.base.errors import UserError
 from hardtack.data import Batch, load_data, load_training
+from hardtack.models.passes import count_passes
 from hardtack.training.recipe import Recipe
 from hardtack.training.start import fresh_model
 from hardtack.training.trainer import Trainer, Validate
@@ -127,8 +126,8 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
     """Passes of an image in a step, seconds of a step, the number of steps timed, and memory."""
     memory = Memory(job.device)
     try:
-        few = _first(next(_forever(job)), 2 * job.config.accumulate)
-        with _counted(job.model) as passes:
+        few = first_images(next(all_batches(job)), 2 * job.config.accumulate)
+        with count_passes(job.model) as passes:
             small_s = timed(lambda: job.step(few), 1) / len(few.x)
         attack, update = (Cost(*(count // len(few.x) for count in pair)) for pair in passes)
         width, share = job.config.batch_size, job.config.accumulate
@@ -136,14 +135,14 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
             affordable = int(BUDGET_S / 4 / small_s) // share * share
             width = min(width, max(affordable, len(few.x)))
         job.accelerate()
-        stream = _forever(job)
+        stream = all_batches(job)
         end = time.monotonic() + BUDGET_S
         warm = WARM_STEPS if job.runtime.compiles else 1
         for _ in range(warm):
-            job.step(_first(next(stream), width))
+            job.step(first_images(next(stream), width))
         times: list[float] = []
         while len(times) < STEPS and (not times or time.monotonic() < end):
-            times.append(timed(lambda: job.step(_first(next(stream), width)), 1))
+            times.append(timed(lambda: job.step(first_images(next(stream), width)), 1))
     except torch.OutOfMemoryError:
         size = job.config.batch_size // job.config.accumulate
         raise UserError(
@@ -153,30 +152,14 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
     return attack, update, sorted(times)[len(times) // 2] * factor, len(times), memory.peak_mb(factor)
 
 
-def _forever(job: Trainer) -> Iterator[Batch]:
+def all_batches(job: Trainer) -> Iterator[Batch]:
+    """The batches of one epoch after the other, without end."""
     return itertools.chain.from_iterable(job.batches(epoch) for epoch in itertools.count())
 
 
-def _first(batch: Batch, count: int) -> Batch:
+def first_images(batch: Batch, count: int) -> Batch:
+    """The first images of a batch."""
     return batch if count >= len(batch.x) else Batch(*(part[:count] for part in batch))
-
-
-@contextlib.contextmanager
-def _counted(model: nn.Module) -> Iterator[tuple[list[int], list[int]]]:
-    """Counts of images that pass the model, [forwards, backwards]: in the attack, and in the update of the weights."""
-    attack, update = [0, 0], [0, 0]
-
-    def count(module: nn.Module, given: Any, out: Any) -> None:
-        learns = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in model.parameters())
-        counts = update if learns else attack
-        counts[0] += len(given[0])
-        counts[1] += len(given[0]) if learns or (torch.is_grad_enabled() and given[0].requires_grad) else 0
-
-    handle = model.register_forward_hook(count)
-    try:
-        yield attack, update
-    finally:
-        handle.remove()
 
 
 def _validation(

@@ -12,10 +12,12 @@ from pydantic import Field
 from hardtack.base.config import SEVERAL, Number
 from hardtack.training.unused_settings import unused_settings
 
-_WITH_WARMUP = ("cosine", "step", "constant")
+_COSINES = ("cosine", "timm_cosine")
+_WITH_WARMUP = (*_COSINES, "step", "constant")
 _USED_BY = {
     **dict.fromkeys(("warmup_epochs", "warmup_lr"), _WITH_WARMUP),
-    **dict.fromkeys(("final_lr", "cooldown_epochs", "cosine_epochs"), ("cosine",)),
+    **dict.fromkeys(("final_lr", "cooldown_epochs"), _COSINES),
+    "cosine_epochs": ("cosine",),
     **dict.fromkeys(("milestones", "gamma"), ("step",)),
     **dict.fromkeys(("rise", "cycle_momentum"), ("onecycle",)),
 }
@@ -27,12 +29,15 @@ class ScheduleConfig:
 
     `cosine` falls to `final_lr` (absolute) after a linear warm-up from `warmup_lr`, then stays there for
     `cooldown_epochs`; `cosine_epochs` makes the fall longer or shorter than the rest of the run (PyTorch's T_max), so
-    that a run may end before its bottom. `onecycle` follows PyTorch's defaults and cycles the momentum the other way;
-    `step` multiplies by `gamma` at each milestone. `per_epoch` holds the rate through an epoch at what it is at its
-    start: with `warmup_lr: 0` the first epoch then moves nothing, as where a scheduler is stepped after each epoch.
+    that a run may end before its bottom. `timm_cosine` is timm's CosineLRScheduler as timm's train.py steps it: the
+    rate is constant during an epoch, and the cosine is counted from epoch 0 over all epochs before the cool-down, so
+    that the warm-up replaces its beginning and the rate is already below its peak when the warm-up ends. `onecycle`
+    follows PyTorch's defaults and cycles the momentum the other way; `step` multiplies by `gamma` at each milestone.
+    `per_epoch` holds the rate through an epoch at what it is at its start: with `warmup_lr: 0` the first epoch then
+    moves nothing, as where a scheduler is stepped after each epoch.
     """
 
-    name: Literal["cosine", "onecycle", "step", "constant"] = "cosine"
+    name: Literal["cosine", "timm_cosine", "onecycle", "step", "constant"] = "cosine"
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
     warmup_lr: Number = 1e-6
     final_lr: Number = 1e-6
@@ -52,7 +57,9 @@ class ScheduleConfig:
             yield "the whole run is warm-up: schedule.warmup_epochs is not below train.epochs"
         if warms_up and self.warmup_lr > lr:
             yield f"the rate falls during warm-up: schedule.warmup_lr {self.warmup_lr:g} is above optimiser.lr {lr:g}"
-        if self.name == "cosine" and self.final_lr > lr:
+        if self.name in _COSINES and self.cooldown_epochs > 0 and self.cooldown_epochs >= epochs:
+            yield "the whole run is cool-down: schedule.cooldown_epochs is not below train.epochs"
+        if self.name in _COSINES and self.final_lr > lr:
             yield f"the rate rises: schedule.final_lr {self.final_lr:g} is above optimiser.lr {lr:g}"
         if self.name == "step" and not self.milestones:
             yield "the rate stays constant: schedule.name is step, and schedule.milestones is empty"
@@ -71,7 +78,7 @@ class Schedule:
     def at(self, step: int) -> tuple[float, float | None]:
         """Learning rate, and momentum where the schedule drives it, for optimiser step `step` (from 0)."""
         config = self.config
-        if config.per_epoch:
+        if config.per_epoch or config.name == "timm_cosine":
             step -= step % self.steps_per_epoch
         epoch = step / self.steps_per_epoch
         if config.name == "onecycle":
@@ -82,6 +89,9 @@ class Schedule:
             return self.lr, None
         if config.name == "step":
             return self.lr * config.gamma ** sum(epoch >= milestone for milestone in config.milestones), None
+        if config.name == "timm_cosine":
+            total = max(self.epochs - config.cooldown_epochs, 1e-9)
+            return _cosine(self.lr, config.final_lr, min(epoch / total, 1.0)), None
         rest = self.epochs - config.warmup_epochs - config.cooldown_epochs
         span = max(config.cosine_epochs or rest, 1e-9)
         return _cosine(self.lr, config.final_lr, min((epoch - config.warmup_epochs) / span, 1.0)), None

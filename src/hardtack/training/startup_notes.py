@@ -47,6 +47,7 @@ def startup_notes(
 def recipe_notes(recipe: Recipe) -> Iterator[str]:
     """A sentence for every setting of the recipe that has no effect or an unexpected one."""
     epochs = recipe.train.epochs
+    yield from recipe.augment.notes()
     yield from recipe.optimiser.notes()
     yield from recipe.schedule.notes(lr=recipe.optimiser.lr, epochs=epochs)
     yield from recipe.sharpness.notes(epochs=epochs)

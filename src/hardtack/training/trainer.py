@@ -22,6 +22,7 @@ from hardtack.base.config import plain, write_yaml
 from hardtack.base.lost_process import explain_lost_process
 from hardtack.base.progress import Meter
 from hardtack.data import Batch, Dataset, batches, make_augment
+from hardtack.models import normalisation
 from hardtack.objectives.contract import Objective
 from hardtack.training.acceleration import accelerate, channels_last, count_steps, synchronised
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
@@ -70,7 +71,8 @@ class Trainer:
         self.optimiser = recipe.optimiser.build(self.objective.optimised, scales)
         self.parameters = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
         self.schedule = Schedule(recipe.schedule, recipe.optimiser.lr, float(self.config.epochs), self.steps_per_epoch)
-        self.augment = make_augment(recipe.augment, data.num_classes, data).to(self.device)
+        units = normalisation(self.model)
+        self.augment = make_augment(recipe.augment, data.num_classes, data, **units).to(self.device)
         self.window, self.finite = Window(), FiniteCheck(self.optimiser, self.device)
         self.state = RunState(
             plain(recipe), architecture_of(self.model), self.progress, self.window, self.objective, self.optimiser,

@@ -9,7 +9,7 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.analysis.complexity.rademacher import closed_bounds, extra, signs, suprema
-from hardtack.analysis.complexity.theorem import block_norms
+from hardtack.analysis.complexity.theorem import block_terms, middle_term, shared_terms
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from tiny_runs import Linear, images, labels
@@ -128,15 +128,55 @@ def test_features_are_what_enters_the_last_layer():
 
 def test_norms_of_blocks_are_those_of_their_matrices():
     model = ht.load_model("vit_digits", num_classes=4, image_size=8, seed=0)
-    rows = block_norms(model, eps=0.1, n=25)
+    rows = block_terms(model, eps=0.1, n=25, d=192, frobenius=2.0)
     name, weight = next((n, w) for n, w in model.named_parameters() if n.endswith("qkv.weight"))
     assert rows[0]["block"] in name
     assert rows[0]["s1"] == pytest.approx(float(torch.linalg.matrix_norm(weight.detach(), 2)), rel=1e-5)
     assert rows[0]["b1"] == pytest.approx(float(torch.linalg.matrix_norm(weight.detach(), 1)), rel=1e-5)
     assert rows[0]["term"] == pytest.approx(2 * 0.1 * rows[0]["b1"] * rows[0]["b2"] / 5)
+    widths = [192, *(side for n, w in model.named_parameters() if "blocks.0" in n and w.ndim == 2 for side in w.shape)]
+    assert rows[0]["d_max"] == max(widths)
     found = look(images(5), labels(5), model)
     assert len(found.facts["blocks"]) == len(rows) and "semidefinite" in found.notes[0]
     assert "does not apply" in look(images(5), labels(5)).notes[0]
+
+
+def test_the_middle_term_by_hand():
+    """s₁ = 2, b₁ = 16, s₂ = 3, b₂ = 3: C = (8^(2/3) + 1)^(3/2)·7 = 5^1.5·7, times 60·log 4·log 20/4·6."""
+    found = middle_term(s1=2.0, s2=3.0, b1=16.0, b2=3.0, d_max=10, n=4, frobenius=7.0)
+    assert found["C"] == pytest.approx(5 * math.sqrt(5) * 7)
+    assert (found["log_n"], found["log_2d_max"]) == pytest.approx((1.3862943611, 2.9957322736))
+    assert found["middle_term"] == pytest.approx(60 * 1.3862943611 * 2.9957322736 / 4 * 6 * 78.2623792, rel=1e-8)
+    assert found["middle_term"] == pytest.approx(29251.65, rel=1e-5)
+    assert middle_term(s1=0.0, s2=3.0, b1=0.0, b2=3.0, d_max=10, n=4, frobenius=7.0)["middle_term"] == 0
+    shared = shared_terms(n=4, failure=0.05)
+    assert shared == pytest.approx({"first_term": 0.5, "confidence_term": 3 * math.sqrt(math.log(40) / 8)})
+
+
+def test_the_terms_of_theorem_1_are_those_of_the_images_and_the_model():
+    """A block of known matrices: q, k, v the identity times 2, an MLP of all halves; images of all ones."""
+    model = ht.load_model("vit_digits", num_classes=4, image_size=8, seed=0, depth=1, width=16, heads=2)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("qkv.weight"):
+                weight.copy_(2 * torch.eye(16).repeat(3, 1))
+            elif ".mlp." in name and weight.ndim == 2:
+                weight.fill_(0.5)
+    found = look(torch.ones(9, 3, 8, 8), labels(9), model, eps=0.1, failure=0.1)
+    (row,) = found.facts["blocks"]
+    s1, b1 = 2 * math.sqrt(3), 6.0  # each input goes to q, k and v
+    hidden = next(w for n, w in model.named_parameters() if "fc1.weight" in n).shape[0]
+    s2, b2 = 0.5 * math.sqrt(16 * hidden), 0.5 * hidden
+    assert (row["s1"], row["b1"], row["s2"], row["b2"]) == pytest.approx((s1, b1, s2, b2), rel=1e-5)
+    frobenius = math.sqrt(9 * 192)
+    c = ((b1 / s1) ** (2 / 3) + (b2 / s2) ** (2 / 3)) ** 1.5 * frobenius
+    expected = 60 * math.log(9) * math.log(2 * 192) / 9 * s1 * s2 * c
+    assert row["d_max"] == 192 and row["C"] == pytest.approx(c, rel=1e-5)
+    assert row["middle_term"] == pytest.approx(expected, rel=1e-5)
+    assert found.of("theorem_1_middle_term").value == pytest.approx(expected, rel=1e-5)
+    assert found.of("theorem_1_adversary_term").value == pytest.approx(2 * 0.1 * b1 * b2 / 3, rel=1e-5)
+    assert found.facts["confidence_term"] == pytest.approx(3 * math.sqrt(math.log(20) / 18))
+    assert look(images(5), labels(5)).of("theorem_1_middle_term") is None
 
 
 def test_mistakes_are_refused():
@@ -145,6 +185,7 @@ def test_mistakes_are_refused():
         ({"sizes": [9]}, "only be made smaller"),
         ({"by": "subset", "sizes": [193]}, "192 coordinates"),
         ({"positive": 4}, "no class 4"),
+        ({"failure": 1}, "failure"),
         ({"norms": "l2,l3"}, "norms.*'l1', 'l2' or 'linf'"),
     ]:
         with pytest.raises(UserError, match=said):

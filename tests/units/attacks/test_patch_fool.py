@@ -423,6 +423,25 @@ def test_transformers_of_timm(name, options, prefix):
         assert (found.best_loss > found.first_loss).all()
 
 
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("rvt_tiny_32", {"widths": (16, 32), "depths": (2, 1), "heads": (2, 2)}),
+        ("fan_tiny_hybrid_32", {"width": 16, "depth": 2, "heads": 2, "stem_depths": (1, 1)}),
+    ],
+)
+@pytest.mark.parametrize("block", [0, 1])
+def test_the_transformers_of_rspc(name, options, block):
+    """RVT's attention masks and FAN's token mixer are read like any attention: 64 patches of 4 pixels."""
+    model = loaded(name, image_size=32, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = outcome(model, X[:4], model(X[:4]).argmax(1), block=block, steps=3)
+    changed = changed_patches(found.x_adv, X[:4], size=4).flatten(1)
+    assert (changed.sum(1) == 1).all()
+    assert torch.equal(changed.float().argmax(1), most_attended(model, X[:4], block))
+
+
 def test_torchs_own_attention_and_images_that_are_not_square():
     class Encoder(nn.Module):
         """Patches of 4 pixels with a class token, which nothing announces."""

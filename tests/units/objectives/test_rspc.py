@@ -148,6 +148,49 @@ def test_dropped_patches_are_black():
     assert torch.equal(damaged, x * (1 - F.interpolate(where[:, None], scale_factor=2)))
 
 
+def test_dropped_patches_have_the_image_s_mean_colour():
+    x = images() * 0.9 + 0.05
+    damaged, _, _ = shown(build(damage="drop", fill="mean"), x, labels())
+    where = F.interpolate(hidden_patches(damaged, x)[:, None], scale_factor=2)
+    assert where.mean(dim=(1, 2, 3)).tolist() == [0.25] * 12
+    colours = x.mean(dim=(2, 3), keepdim=True).expand_as(x)
+    assert torch.equal(damaged, torch.where(where > 0, colours, x))
+
+
+@pytest.mark.parametrize(
+    "mean, std",
+    [
+        ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+        ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    ],
+)
+def test_the_published_clamp_changes_no_pixel(mean, std):
+    """To the images of 0 and 1 under ImageNet's statistics, of images normalised by the statistics of the recipes."""
+    imagenet, deviation = torch.tensor((0.485, 0.456, 0.406)), torch.tensor((0.229, 0.224, 0.225))
+    ends = torch.stack([-imagenet / deviation, (1 - imagenet) / deviation]) * torch.tensor(std) + torch.tensor(mean)
+    assert (ends[0] <= 1e-6).all() and (ends[1] >= 1 - 1e-6).all()
+
+
+def test_the_published_noise_is_uniform_in_normalised_units():
+    """The network's first layer must see U[0,1] in the hidden patches, whatever the statistics."""
+    x, y, objective = images(64), labels(64), build(noise="normalised", share=1.0, choose="random")
+    damaged, _, _ = shown(objective, x, y)
+    seen = objective.model.normalise(damaged)
+    assert -1e-5 < seen.min() < 0.01 and 0.99 < seen.max() < 1 + 1e-5
+    assert abs(seen.mean() - 0.5) < 0.01 and abs(seen.std() - 12**-0.5) < 0.01
+
+
+def test_drop_path_is_independent_for_the_damaged_and_the_clean_half():
+    """Black images with dropped patches are equal in both halves: only drop path can move them apart."""
+    x, y = torch.zeros(12, 3, 8, 8), labels()
+    apart = [
+        build(small_vit(drop_path=rate), patch_size=4, damage="drop", choose="random")(x, y)["alignment"].item()
+        for rate in (0.0, 0.5)
+    ]
+    assert apart[0] == 0 < apart[1]
+
+
 @pytest.mark.parametrize("settings", [{"choose": "random"}, {}, {"occluder_objective": "ce"}, {"patch_augment": True}])
 def test_an_image_is_damaged_alike_in_every_batch(settings):
     x, y, keys = images(), labels(), torch.arange(50, 62)

@@ -47,10 +47,30 @@ def test_or_minus_that_of_the_damaged_cross_entropy_and_the_model_does_not_notic
         assert torch.allclose(parameter.grad, -gradient, rtol=1e-4, atol=1e-8) and gradient.norm() > 1e-4
 
 
+@pytest.mark.parametrize("on, share_of_ce", [("clean", 1.0), ("both", 0.5)])
+def test_or_minus_that_of_both_their_sum(on, share_of_ce):
+    """With on=both the model's loss has half of the cross-entropy, and its one gradient serves both players."""
+    x, y = images(), labels()
+    objective, usual = build(weight=0.3, occluder_objective="both", on=on), build(weight=0.3, on=on)
+    assert ("mask_gradient" in objective.prepare(x, y)) == (on == "clean")
+    for one in (objective, usual):
+        one(x, y)["loss"].backward()
+    for a, b in zip(objective.model.parameters(), usual.model.parameters(), strict=True):
+        assert torch.allclose(a.grad, b.grad, rtol=1e-5, atol=1e-7), "the model's gradient is the same"
+
+    def loss(damaged):
+        apart = alignment(objective.model, x, damaged)
+        return share_of_ce * cross_entropy(objective.model, damaged, y) + 0.3 * apart
+
+    wanted = straight_through(objective, x, y, loss)
+    for parameter, gradient in zip(objective.opponent.occluder.parameters(), wanted, strict=True):
+        assert torch.allclose(parameter.grad, -gradient, rtol=1e-4, atol=1e-8) and gradient.norm() > 1e-4
+
+
 def test_on_both_without_alignment_the_cross_entropy_is_climbed_without_another_pass():
     x, y = images(), labels()
     objective = build(weight=0.0, on="both", occluder_objective="ce")
-    assert "climb" not in objective.prepare(x, y)
+    assert "mask_gradient" not in objective.prepare(x, y)
     objective(x, y)["loss"].backward()
     wanted = straight_through(objective, x, y, lambda damaged: cross_entropy(objective.model, damaged, y) / 2)
     for parameter, gradient in zip(objective.opponent.occluder.parameters(), wanted, strict=True):
@@ -122,6 +142,20 @@ def test_gradients_that_are_not_finite_count_as_nothing():
         parameter.grad.fill_(0.0)
     objective.finish_step()
     assert all(parameter.isfinite().all() for parameter in (convolution, linear)), "0/0 is no step"
+
+
+@pytest.mark.parametrize("gradient", ["clipped", "scaled"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_the_published_order_clips_first_so_one_such_entry_leaves_only_the_decay(gradient, bad):
+    objective = build(occluder=OccluderConfig(gradient=gradient, weight_decay=0.1, momentum=0.0, lr=1.0))
+    before = [p.detach().clone() for p in objective.opponent.occluder.parameters()]
+    convolution, linear = objective.opponent.occluder.parameters()
+    convolution.grad, linear.grad = torch.ones_like(convolution), torch.ones_like(linear)
+    linear.grad[0, 0] = bad
+    objective.finish_step()
+    for parameter, old in zip((convolution, linear), before, strict=True):
+        assert torch.allclose(parameter, 0.9 * old)
+    assert objective.opponent.gradient_norm == 0
 
 
 class OnePatchMatters(nn.Module):

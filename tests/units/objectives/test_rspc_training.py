@@ -125,6 +125,7 @@ def test_the_occluder_of_a_run_chooses_masks_for_measuring(tmp_path, data):
         ("vit_digits", {"depth": 2}, {}),
         ("vit_digits", {"depth": 2}, {"choose": "random", "patch_augment": True, "noise": "normalised"}),
         ("vit_digits", {"depth": 2}, {"occluder_objective": "ce", "damage": "drop", "on": "both"}),
+        ("vit_digits", {"depth": 2}, {"occluder_objective": "both", "damage": "drop", "fill": "mean"}),
         ("rvt_tiny_32", {"widths": (16, 32), "depths": (1, 1), "heads": (2, 2)}, {"detach_clean": True}),
         ("fan_tiny_hybrid_32", {"width": 16, "depth": 1, "heads": 2, "stem_depths": (1, 1)}, {}),
     ],

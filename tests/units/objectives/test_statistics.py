@@ -139,3 +139,31 @@ def test_what_is_saved_is_the_set_that_was_asked_for(tmp_path):
         other = job.objective.second.get_buffer("body/norm/running_mean")
         clean, attacked = (saved, other) if kind == "clean" else (other, saved)
         assert torch.allclose(clean, expected, atol=1e-6) and not torch.allclose(attacked, expected, atol=1e-4)
+
+
+# ---------------------------------------------------------------- one set that sees both
+
+
+def test_a_clean_pass_shows_batch_norm_the_clean_images_and_leaves_the_gradient_alone():
+    """First f(x), then f(x_adv), both in train mode, as in the XCiT thesis's code; the loss is that of f(x_adv)."""
+    x, x_adv, y = images(), images(seed=5) * 0.2, labels()
+    found = {}
+    for passes in (False, True):
+        objective = AdversarialConfig(attack=ATTACK, label_smoothing=0.1, clean_pass=passes).build(Normed().train())
+        parts = objective(x, y, x_adv)
+        parts["loss"].backward()
+        found[passes] = objective, parts, [parameter.grad for parameter in objective.parameters()]
+    (without, _, gradients), (with_pass, parts, same) = found[False], found[True]
+    assert found[False][1]["loss"] == parts["loss"] and all(map(torch.equal, gradients, same))
+    means = [0.1 * batch.mean(dim=(0, 2, 3)) for batch in (x, x_adv)]
+    assert torch.allclose(without.model.norm.running_mean, means[1], atol=1e-6)
+    assert torch.allclose(with_pass.model.norm.running_mean, 0.9 * means[0] + means[1], atol=1e-6)
+    assert with_pass.model.norm.num_batches_tracked == 2 and without.model.norm.num_batches_tracked == 1
+    clean = Normed().train()(x)
+    assert torch.allclose(parts["natural_loss"], nn.functional.cross_entropy(clean, y, label_smoothing=0.1))
+    assert parts["accuracy"] == (clean.argmax(1) == y).float().mean() and not parts["natural_loss"].requires_grad
+
+
+def test_a_clean_pass_beside_a_clean_weight_is_refused():
+    with pytest.raises(UserError, match="clean_pass"):
+        AdversarialConfig(clean_pass=True, clean_weight=0.5)

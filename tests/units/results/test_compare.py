@@ -11,7 +11,8 @@ from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
 from hardtack.evaluation import Provenance
 from hardtack.results import append_results, distinguish, paired, read_results, read_verdicts, write_verdicts
-from hardtack.results.compare import _p, compare, sign_flip_test
+from hardtack.results.compare import _p, compare
+from hardtack.results.intervals import sign_flip_test
 
 
 @pytest.fixture(scope="module")

@@ -140,6 +140,42 @@ def test_a_scheduler_stepped_after_each_epoch_as_paper_three_has_it():
     assert by_epoch[99] == pytest.approx(5e-6 + 0.95e-4 * (1 + math.cos(math.pi * 0.91)) / 2)
 
 
+@pytest.mark.parametrize(
+    "settings, lr, epochs",
+    [
+        ({"warmup_epochs": 5, "warmup_lr": 1e-6, "final_lr": 1e-5, "cooldown_epochs": 10}, 2e-3, 310),  # RVT, ImageNet
+        ({"warmup_epochs": 5, "warmup_lr": 5e-6, "final_lr": 5e-5, "cooldown_epochs": 10}, 5e-4, 110),  # XCiT, ImageNet
+        ({"final_lr": 1e-5}, 1.25e-4, 20),
+        ({"warmup_epochs": 3, "warmup_lr": 0.0, "final_lr": 0.0}, 0.1, 7),
+    ],
+)
+def test_timms_cosine_equals_timms_in_every_epoch(settings, lr, epochs):
+    """timm's train.py makes the scheduler, trains an epoch, and steps the scheduler with the number of the next one."""
+    from timm.scheduler import create_scheduler_v2
+
+    config, steps = ScheduleConfig(name="timm_cosine", **settings), 3
+    optimiser = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lr)
+    theirs, total = create_scheduler_v2(
+        optimiser, sched="cosine", num_epochs=epochs - int(config.cooldown_epochs), min_lr=config.final_lr,
+        warmup_epochs=int(config.warmup_epochs), warmup_lr=config.warmup_lr,
+        cooldown_epochs=int(config.cooldown_epochs), warmup_prefix=False, step_on_epochs=True,
+    )  # fmt: skip
+    assert total == epochs
+    schedule = Schedule(config, lr, epochs, steps)
+    for epoch in range(epochs):
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            assert schedule.at(step) == (pytest.approx(optimiser.param_groups[0]["lr"], rel=1e-12, abs=1e-18), None)
+        theirs.step(epoch + 1)
+
+
+def test_timms_cosine_has_fallen_when_the_warm_up_ends():
+    """Ours starts the cosine there: the two differ, and each keeps its name."""
+    settings = {"warmup_epochs": 2, "final_lr": 0.0}
+    ours, timms = (rates(ScheduleConfig(name=name, **settings)) for name in ("cosine", "timm_cosine"))
+    assert ours[20] == 0.1 and timms[20] == pytest.approx(0.1 * (1 + math.cos(math.pi / 3)) / 2)
+    assert timms[20:30] == [timms[20]] * 10 and ours[29] < ours[20]
+
+
 # ---------------------------------------------------------------- average
 
 

@@ -14,8 +14,11 @@ import pytest
 import torch
 
 import hardtack as ht
+from hardtack.base.config import plain
+from hardtack.base.errors import UserError
 from hardtack.models import load_model, save_weights
 from hardtack.training import Trainer
+from hardtack.training.checkpoint import load_state, save_state
 from hardtack.training.validation import Validation
 from tiny_runs import settings, tiny_recipe, write_data
 
@@ -224,3 +227,16 @@ def test_the_weights_that_a_run_started_from_are_not_needed_again(tmp_path, monk
         write(8, 0.9)
     ht.train(began, quiet=True)
     assert_same(outcome(home[1]), uninterrupted)
+
+
+def test_a_state_from_before_a_setting_existed_is_continued_with_what_training_did_then(tmp_path):
+    attack = {"name": "pgd", "threat": "linf:0.1", "steps": 2}
+    values = plain(tiny_recipe(tmp_path, tmp_path / "x.npz", objective={"name": "adversarial", "attack": attack}))
+    older = {key: dict(part) if isinstance(part, dict) else part for key, part in values.items()}
+    for section, key in (("augment", "mix_mode"), ("augment", "erase_after_mixing"), ("objective", "clean_pass")):
+        del older[section][key]
+    save_state(tmp_path, {"recipe": older, "done": 3})
+    assert load_state(tmp_path, values)["done"] == 3
+    changed = values | {"augment": values["augment"] | {"mix_mode": "batch"}}
+    with pytest.raises(UserError, match=r"augment\.mix_mode: image → batch"):
+        load_state(tmp_path, changed)

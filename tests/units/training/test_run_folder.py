@@ -1,5 +1,6 @@
 """What a training run leaves: metrics, the best and the last weights, a state; and what it refuses."""
 
+import copy
 import json
 
 import pytest
@@ -7,10 +8,12 @@ import torch
 
 import hardtack as ht
 import hardtack.data
+from hardtack.base.config import plain
 from hardtack.base.errors import UserError
 from hardtack.data import load_data
 from hardtack.models import load_model, read_metadata, rebuild, wrap
 from hardtack.training import Trainer
+from hardtack.training.checkpoint import load_state
 from tiny_runs import Linear, files_below, settings, tiny_recipe, write_data
 
 
@@ -190,6 +193,21 @@ def test_another_recipe_is_refused_by_the_key_that_differs(tmp_path, data, chang
     with pytest.raises(UserError, match=rf"another recipe.*{told}.*output="):
         train(tmp_path, data, train={"epochs": 1, "batch_size": 16}, **changed)
     assert {name: (folder / name).read_bytes() for name in files_below(folder)} == before
+
+
+@pytest.mark.parametrize("objective", ["standard", "rspc"])
+def test_a_state_from_before_a_setting_existed_is_continued(tmp_path, data, objective):
+    """States of 0.1.0 have neither data.skip_damaged nor RSPC's fill."""
+    recipe = plain(tiny_recipe(tmp_path / "run", data, objective=objective))
+    older = copy.deepcopy(recipe)
+    del older["data"]["skip_damaged"]
+    older["objective"].pop("fill", None)
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    torch.save({"recipe": older}, tmp_path / "run" / "checkpoints" / "state.pt")
+    assert load_state(tmp_path / "run", recipe) == {"recipe": older}
+    if objective == "rspc":
+        with pytest.raises(UserError, match=r"objective\.fill: zero → mean"):
+            load_state(tmp_path / "run", {**recipe, "objective": {**recipe["objective"], "fill": "mean"}})
 
 
 def test_what_does_not_change_the_run_may_differ(tmp_path, data):

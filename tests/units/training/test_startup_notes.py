@@ -160,6 +160,7 @@ def test_a_gradient_of_zero_is_said(tmp_path, data, capsys):
             "occluder have no effect",
         ),
         ("objective=rspc objective.damage=drop objective.noise=normalised", "objective.noise has no effect"),
+        ("objective=rspc objective.fill=mean", "objective.fill has no effect"),
     ],
 )
 def test_settings_without_effect_or_with_an_unexpected_one_are_noted(words, note):

@@ -229,3 +229,37 @@ def test_a_batch_larger_than_the_data_is_refused(tmp_path, data):
 def test_a_batch_that_does_not_divide_into_micro_steps_is_refused(tmp_path, data):
     with pytest.raises(UserError, match=r"batch_size 8 .*3"):
         trainer(tmp_path, data, train={"batch_size": 8, "accumulate": 3})
+
+
+TIMM = {"mixup": 0.8, "cutmix": 1.0, "mix_mode": "batch", "erase": 0.5, "erase_mode": "normalised"}
+
+
+def test_batches_are_mixed_alike_in_parts_in_groups_and_after_a_restart(tmp_path, data):
+    """What mix_mode=batch draws depends on (seed, epoch, step): not on accumulation, nor on the steps made before."""
+
+    def seen(job, batch):
+        parts = [(x, y) for x, y, _ in job._micro_batches(batch)]
+        return [torch.cat(each) for each in zip(*parts, strict=True)]
+
+    train = {"epochs": 2, "batch_size": 8, "accumulate": 1}
+    job = trainer(tmp_path, data, augment=TIMM, train=train)
+    batch = some_batches(job, 2)[1]
+    x, y = seen(job, batch)
+    assert len({round(float(share), 5) for share in y.max(dim=1).values if share < 1}) == 1, "one share for the batch"
+    split = trainer(tmp_path, data, augment=TIMM, train=train | {"accumulate": 4})
+    assert all(map(torch.equal, seen(split, batch), (x, y)))
+    job.step(some_batches(job, 1)[0])
+    assert all(map(torch.equal, seen(job, batch), (x, y)))
+    groups = trainer(tmp_path, data, augment={**TIMM, "mix_batch": 4}, train=train)
+    halves = [batch._replace(x=batch.x[at], y=batch.y[at], index=batch.index[at]) for at in (slice(0, 4), slice(4, 8))]
+    apart = [torch.cat(each) for each in zip(*(seen(groups, half) for half in halves), strict=True)]
+    assert all(map(torch.equal, seen(groups, batch), apart)), "two processes of four images each"
+
+
+def test_erased_pixels_are_in_the_models_units(tmp_path, data):
+    model = wrap(Linear(), num_classes=4, mean=[0.2, 0.3, 0.4], std=0.1)
+    job = trainer(tmp_path, data, model, augment={"erase": 1.0, "erase_mode": "normalised"})
+    assert job.augment.mean.flatten().tolist() == pytest.approx([0.2, 0.3, 0.4])
+    assert job.augment.std.flatten().tolist() == pytest.approx([0.1] * 3)
+    plain = trainer(tmp_path, data, Linear(), augment={"erase": 1.0, "erase_mode": "normalised"})
+    assert not plain.augment.mean.any() and (plain.augment.std == 1).all()

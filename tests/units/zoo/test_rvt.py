@@ -143,10 +143,10 @@ def test_blocks_are_their_branches(mlp):
 
 
 def test_knobs_reach_the_network():
-    options = {"depths": (2, 1), "mlp_ratio": 2, "drop_path": 0.2, "patch_size": 8, "masked_blocks": 1}
+    options = {"depths": (2, 1), "mlp_ratio": 2, "drop_path": 0.3, "patch_size": 8, "masked_blocks": 1}
     body = load_model("rvt_tiny_32", **options).body
     rates = [block.drop_path.rate for stage in body.transformers for block in stage.blocks]
-    assert rates == [0.0, 0.1, 0.2]
+    assert rates == pytest.approx([0.0, 0.1, 0.2])
     block = body.transformers[0].blocks[0]
     assert block.mlp.fc1.out_channels == 384 and block.attn.att_mask.shape == (6, 16, 16)
     assert body(torch.rand(1, 3, 32, 32)).shape == (1, 10)
@@ -175,3 +175,16 @@ def test_compiles_to_one_graph():
     torch.compile(model, fullgraph=True, backend="eager")(x).square().sum().backward()
     assert x.grad is not None and x.grad.isfinite().all()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["rvt_tiny_plus_224", "rvt_small_plus_224", "rvt_base_32"])
+def test_drop_path_ends_at_eleven_twelfths_as_in_the_official_code(name):
+    blocks = [block for stage in on_meta(name, drop_path=0.1).transformers for block in stage.blocks]
+    assert [block.drop_path.rate for block in blocks] == pytest.approx([0.1 * index / 12 for index in range(12)])
+
+
+def test_drop_path_changes_neither_the_weights_nor_the_outputs_in_eval_mode():
+    plain, dropping = tiny().eval(), tiny(drop_path=0.5).eval()
+    assert plain.state_dict().keys() == dropping.state_dict().keys()
+    x = torch.rand(2, 3, 16, 16)
+    assert torch.equal(plain(x), dropping(x)) and not torch.equal(dropping.train()(x), plain.train()(x))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score
 from hardtack.analysis.complexity.rademacher import EXACT_UP_TO, Norm, closed_bounds, extra, signs, suprema
-from hardtack.analysis.complexity.theorem import LEFT_OUT, block_norms
+from hardtack.analysis.complexity.theorem import LEFT_OUT, block_terms, shared_terms
 from hardtack.analysis.complexity.vectors import chosen, features, resized
 from hardtack.base.config import SEVERAL, Number, check
 from hardtack.base.errors import UserError
@@ -32,7 +32,8 @@ class Complexity(OverImages):
     The weights have norm at most `bound` (Θ) in each of `norms`; `eps` is the adversary's linf radius. The vectors are
     pixels or the model's features (`of`). Their dimension is varied `by` resize (of images: `sizes` are heights) or
     subset (of coordinates: `sizes` are their numbers). Labels are ±1: class `positive`, or by default the first half of
-    the classes, against the rest. With up to 16 images all signs are used, else `draws` random ones.
+    the classes, against the rest. With up to 16 images all signs are used, else `draws` random ones. `failure` is the
+    probability with which Theorem 1 may fail.
     """
 
     norms: Annotated[tuple[Norm, ...], Field(min_length=1), SEVERAL] = ("l1", "l2", "linf")
@@ -43,6 +44,7 @@ class Complexity(OverImages):
     sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...], SEVERAL] = ()
     positive: Annotated[int, Field(ge=0)] | None = None
     draws: Annotated[int, Field(ge=2)] = 1000
+    failure: Annotated[float, Field(gt=0, lt=1)] = 0.05
 
     def __post_init__(self) -> None:
         check(self)
@@ -66,7 +68,7 @@ class _Complexity:
         self.settings, self.context, self.n = settings, context, context.count
         images = context.cached_images(settings.batch_size)
         self.vectors = images if settings.of == "pixels" else features(context.model, images)
-        d = next(iter(self.vectors))[0][0].numel()
+        self.d = d = next(iter(self.vectors))[0][0].numel()
         if settings.by == "resize":
             self.views = resized(context.shape, settings.sizes)
         else:
@@ -131,17 +133,18 @@ class _Complexity:
             "dims": np.array(self.dims), **means, **{f"{kind}_error": half for kind, half in wide.items()},
             "upper": upper, "constant": 2 * means["attacked"] / np.maximum(upper, 1e-30), "closed": np.array(closed),
         }  # fmt: skip
-        blocks = block_norms(self.context.model, eps=wanted.eps, n=self.n)
+        blocks = block_terms(self.context.model, eps=wanted.eps, n=self.n, d=self.d, frobenius=self.frobenius)
         facts: dict[str, Any] = {
             "norms": list(wanted.norms), "dims": self.dims, "exact": self.exact, "signs": self.length,
-            "frobenius": self.frobenius, "blocks": blocks,
+            "frobenius": self.frobenius, "blocks": blocks, **shared_terms(n=self.n, failure=wanted.failure),
         }  # fmt: skip
         notes = (
             [LEFT_OUT]
             if blocks
             else ["no block has an attention and an MLP, so Theorem 1 does not apply to this model"]
         )
-        return Conclusion(scores=self._scores(means, wide, upper), facts=facts, arrays=kept, notes=notes)
+        scores = [*self._scores(means, wide, upper), *self._theorem(blocks)]
+        return Conclusion(scores=scores, facts=facts, arrays=kept, notes=notes)
 
     def _scores(self, means: Arrays, wide: Arrays, upper: np.ndarray) -> list[Score]:
         """The scores at the largest dimension."""
@@ -160,6 +163,13 @@ class _Complexity:
             bound = float(upper[-1, place])
             scores.append(Score(metric="lemma_1_upper_bound", value=bound, n=self.n, column=norm, threat=threat))
         return scores
+
+    def _theorem(self, blocks: list[dict[str, Any]]) -> list[Score]:
+        """The largest of each term over the blocks."""
+        kinds = {"theorem_1_middle_term": "middle_term", "theorem_1_adversary_term": "term"} if blocks else {}
+        return [
+            Score(metric=metric, value=max(block[key] for block in blocks), n=self.n) for metric, key in kinds.items()
+        ]
 
 
 def _halved(y: Tensor, positive: int | None, classes: int) -> Tensor:

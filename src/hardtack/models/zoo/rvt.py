@@ -24,7 +24,6 @@ from hardtack.models.zoo.layers import (
     Mlp,
     PatchConvolution,
     activate,
-    ramp,
     require_heads,
     require_hidden,
     require_patches,
@@ -135,8 +134,8 @@ class RobustTransformer(nn.Module):
     """Robust vision transformer: N×3×image_size×image_size to N×num_classes.
 
     `widths`, `depths` and `heads` have one number per stage. The first `masked_blocks` blocks have tables, which is
-    all that ties the network to its `image_size`. `drop_path` is the rate of the last block; earlier blocks drop
-    linearly less.
+    all that ties the network to its `image_size`. Block i of n (from 0) drops its branches at the rate `drop_path`·i/n,
+    as in the official code: the last block at 11/12 of it, where other networks here reach the full rate.
     """
 
     def __init__(
@@ -170,7 +169,7 @@ class RobustTransformer(nn.Module):
         self.num_classes, self.image_size = num_classes, image_size
         self.patch_embed = RobustStem(kind=stem, patch_size=patch_size, width=widths[0])
         self.transformers, self.pools = nn.ModuleList(), nn.ModuleList()
-        rates, kind = ramp(drop_path, sum(depths)), ConvolutionalMlp if mlp == "convolution" else Mlp
+        total, kind = sum(depths), ConvolutionalMlp if mlp == "convolution" else Mlp
         for stage, (width, depth, count) in enumerate(zip(widths, depths, heads, strict=True)):
             if stage:
                 self.pools.append(Pool(inputs=widths[stage - 1], outputs=width))
@@ -182,7 +181,7 @@ class RobustTransformer(nn.Module):
                     if index < masked_blocks
                     else Attention(width=width, heads=count),
                     kind(width=width, hidden=require_hidden(width, mlp_ratio), activation=activation),
-                    width=width, drop_path=rates[index],
+                    width=width, drop_path=drop_path * index / total,
                 )
                 for index in range(start, start + depth)
             ]  # fmt: skip

@@ -22,7 +22,7 @@ from hardtack.base.registry import Entry, charts
 from hardtack.report.charts.section import Section
 from hardtack.results import Run
 
-__all__ = ["Chart", "Section", "runs_in", "sections"]
+__all__ = ["Chart", "Section", "names", "runs_in", "sections"]
 
 Chart = dict[str, Any]
 REQUIRED = ("id", "kind", "title", "caption", "choose", "numbers")
@@ -35,8 +35,11 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
     # a chart that joins the section of another follows it
     placed.sort(key=lambda pair: (pair[0].order, pair[0].id, isinstance(pair[1].presets["section"], str)))
     drawn: dict[str, tuple[Section, list[Chart]]] = {}
+    entries_of: dict[str, dict[str, list[str]]] = {}
     for section, entry in placed:
-        drawn.setdefault(section.id, (section, []))[1].extend(_drawn(entry, runs))
+        entry_charts = _drawn(entry, runs)
+        drawn.setdefault(section.id, (section, []))[1].extend(entry_charts)
+        entries_of.setdefault(section.id, {})[entry.name] = [chart["id"] for chart in entry_charts]
     _check_ids([chart for _, section_charts in drawn.values() for chart in section_charts])
     return [
         {
@@ -46,10 +49,17 @@ def sections(runs: Sequence[Run]) -> list[dict[str, Any]]:
             "charts": section_charts,
             "layout": section.layout,
             "runs": runs_in(section_charts),
+            "entries": entries_of[section.id],  # ids of the charts of each entry
         }
         for section, section_charts in drawn.values()
         if section_charts
     ]
+
+
+def names() -> list[str]:
+    """Names of all sections and of all entries, which charts can be chosen by."""
+    entries = {entry.name: entry for entry in charts.entries()}
+    return sorted({*entries, *(_section_of(entry, entries).id for entry in entries.values())})
 
 
 def runs_in(charts: Sequence[Chart]) -> list[int]:

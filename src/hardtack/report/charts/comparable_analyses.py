@@ -95,11 +95,13 @@ def described(finding: Finding, *more: str) -> str:
 
 
 def models_of(analysed: Sequence[AnalysedRun], most: int = 3) -> str:
-    """The networks that were looked at, unless they are many."""
+    """The networks that were looked at, unless they are many; nothing for models without a name."""
     models = list(
         dict.fromkeys(str(entry.finding.about["model"]) for entry in analysed if entry.finding.about.get("model"))
     )
-    return wording.listed(models) if len(models) <= most else f"{len(models)} networks"
+    if len(models) > most:
+        return f"{len(models)} networks"
+    return wording.listed(models) if models else ""
 
 
 def file_of(finding: Finding, *more: str) -> str:

@@ -24,19 +24,39 @@ def write_figures(
     run_dirs: str | Path | Iterable[str | Path], folder: str | Path, *, formats: Sequence[str]
 ) -> list[Path]:
     """Write every figure these runs have data for into `folder`, in these formats; returns the files."""
-    folder = Path(folder)
     runs, drawn = with_sound_runs(read_runs(run_dirs), _charts_of)
+    written = save_charts(drawn, folder, formats=formats)
+    written += save_masks(runs, folder, formats=formats)
+    return written + save_examples(runs, folder)
+
+
+def save_charts(drawn: Sequence[dict[str, Any]], folder: str | Path, *, formats: Sequence[str]) -> list[Path]:
+    """Charts as figures, each view of a chart in a file of its own."""
     written: list[Path] = []
     with rc_context(STYLE):
         for name, figure in _figures(drawn):
-            written += save(figure, [folder / f"{name}.{format}" for format in formats])
+            written += save(figure, [Path(folder) / f"{name}.{format}" for format in formats])
+    return written
+
+
+def save_masks(runs: Sequence[Run], folder: str | Path, *, formats: Sequence[str]) -> list[Path]:
+    """The masks of every run that has an occluder."""
+    written: list[Path] = []
+    with rc_context(STYLE):
         for run_masks in read_mask_snapshots(runs)[0]:
             name = f"masks-{file_name(run_masks.name)}"
-            written += save(mask_snapshots_figure(run_masks), [folder / f"{name}.{format}" for format in formats])
+            written += save(mask_snapshots_figure(run_masks), [Path(folder) / f"{name}.{format}" for format in formats])
+    return written
+
+
+def save_examples(runs: Sequence[Run], folder: str | Path) -> list[Path]:
+    """The adversarial examples of every run, as PNG."""
+    written: list[Path] = []
+    with rc_context(STYLE):
         for run in runs:
             for gallery in run.galleries:
                 if len(gallery.x):
-                    path = folder / f"examples-{file_name(run.label)}-{gallery.id}.png"
+                    path = Path(folder) / f"examples-{file_name(run.label)}-{gallery.id}.png"
                     written += save(examples_figure(gallery), [path])
     return written
 

@@ -12,10 +12,13 @@ from typing import Any, Literal
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogFormatterSciNotation
 
 from hardtack.base.files import atomic
+from hardtack.report import palette
+from hardtack.report.kinds.chart import KeyEntry
 
 STYLE: Any = {
     "font.size": 9,
@@ -69,6 +72,24 @@ def key(figure: Figure, entries: Sequence[tuple[str, str]]) -> None:
     widest = max(map(len, names), default=1)
     columns = max(1, min(len(entries), int(WIDTH * 13) // (widest + 6)))
     figure.legend(handles=patches, loc="outside upper center", ncols=columns, fontsize=8)
+
+
+def look_key(figure: Figure, entries: Sequence[KeyEntry]) -> None:
+    """A legend above the axes for colours that are not those of runs: lines and dashes, dots and rings."""
+    names = brief([entry["name"] for entry in entries])
+    columns = max(1, min(len(entries), int(figure.get_figwidth() * 13) // (max(map(len, names), default=1) + 6)))
+    figure.legend(
+        handles=[_handle(entry, literal(name)) for entry, name in zip(entries, names, strict=True)],
+        loc="outside upper center", ncols=columns, fontsize=8,
+    )  # fmt: skip
+
+
+def _handle(entry: KeyEntry, name: str) -> Line2D:
+    colour = palette.colour(entry["run"])
+    if entry["look"] == "dashed":
+        return Line2D([], [], color=colour, linestyle="--", label=name)
+    inside = "white" if entry["look"] == "open" else colour
+    return Line2D([], [], linestyle="", marker="o", color=colour, markerfacecolor=inside, label=name)
 
 
 def name_series(figure: Figure, axes: Axes, *, beside: bool, **look: Any) -> None:

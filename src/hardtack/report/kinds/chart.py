@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 Chart = dict[str, Any]
 View = dict[str, Any]  # what a chart shows at one position of its switch
 Table = dict[str, Any]
+Look = Literal["solid", "dashed", "open"]
+
+
+class KeyEntry(TypedDict):
+    """What a colour or a look stands for, in a chart whose colours are not those of the runs; no run: ink."""
+
+    name: str
+    run: int | None
+    look: Look
 
 
 def switch(label: str, views: Sequence[View], chosen: int = 0) -> dict[str, Any]:

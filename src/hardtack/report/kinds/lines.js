@@ -35,6 +35,10 @@ function drawSeries(svg, chart, box, one) {
     const faint = Math.min(0.15, 0.9 / chart.series.length);  // many lie on each other
     element("polygon", { class: "band", points: outline.join(" "), style: `fill:${colour(one.run)};opacity:${faint}` }, svg);
   }
+  if (one.band && banded.length === 1) {  // no area: a line
+    const [x, , low, high] = banded[0];
+    element("line", { class: "whisker", x1: box.x(x), x2: box.x(x), y1: box.y(low), y2: box.y(high), style: `stroke:${colour(one.run)}` }, svg);
+  }
   const line = one.points.map((point) => at(point[0], point[1])).join(" ");
   const dash = strokes(chart, one);
   element("polyline", { class: "curve", points: line, style: `stroke:${colour(one.run)}`, ...(dash && { "stroke-dasharray": dash }) }, svg);

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 
 from hardtack.base.registry import kinds
 from hardtack.report import palette
-from hardtack.report.kinds.chart import Chart, Table
+from hardtack.report.kinds.chart import Chart, KeyEntry, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,8 +80,12 @@ def lines_chart(
     file: str | None = None,
     sums: Mapping[str, Any] | None = None,
     small: bool | None = None,
+    key: Sequence[KeyEntry] | None = None,
 ) -> Chart:
-    """`sums` is a table that is always shown below the curves; `small` charts stand in rows of several."""
+    """`sums` is a table that is always shown below the curves; `small` charts stand in rows of several.
+
+    `key` says what the colours are where they are not those of the runs.
+    """
     chart: Chart = {
         "id": id,
         "kind": "lines",
@@ -93,7 +97,7 @@ def lines_chart(
         "caption": caption,
         "numbers": list(numbers),
     }
-    optional = {"file": file, "sums": sums, "small": small}
+    optional = {"file": file, "sums": sums, "small": small, "key": key}
     return chart | {key: value for key, value in optional.items() if value is not None}
 
 
@@ -102,7 +106,7 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    from hardtack.report.figures.sheet import literal, log_axis, name_series
+    from hardtack.report.figures.sheet import literal, log_axis, look_key, name_series
 
     figure = Figure(figsize=(3.2, 2.3) if chart.get("small") else (4.4, 3.1), layout="constrained")
     axes = figure.add_subplot()
@@ -129,16 +133,26 @@ def lines_figure(chart: dict[str, Any]) -> Figure:
             low, high = ([scale * point[place] for point in bounded] for place in (2, 3))
             at = [point[0] for point in bounded]
             axes.fill_between(at, low, high, color=palette.colour(run), alpha=faint, linewidth=0)
-    axes.set_xlabel(chart["x"]["label"])
-    axes.set_ylabel(chart["y"]["label"] + (" (%)" if percent else ""))
+            if len(bounded) == 1:  # no area
+                axes.plot([at[0], at[0]], [low[0], high[0]], color=palette.colour(run), linewidth=1)
+    axes.set_xlabel(literal(chart["x"]["label"]))
+    axes.set_ylabel(literal(chart["y"]["label"] + (" (%)" if percent else "")))
     if chart["x"].get("whole"):  # layers, say, of which there is no first and a half
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    elif not chart["x"].get("log") and all(point[0] >= 0 for curve in chart["series"] for point in curve["points"]):
+    elif not chart["x"].get("log") and _starts_near_zero([point[0] for c in chart["series"] for point in c["points"]]):
         axes.set_xlim(left=0)
     for which in ("x", "y"):
         if chart[which].get("log"):
             log_axis(axes, which)
     if percent:
         axes.set_ylim(0, 100)
-    name_series(figure, axes, beside=len(chart["series"]) > palette.SOLID)
+    if chart.get("key"):
+        look_key(figure, chart["key"])
+    else:
+        name_series(figure, axes, beside=len(chart["series"]) > palette.SOLID)
     return figure
+
+
+def _starts_near_zero(values: Sequence[float]) -> bool:
+    """Whether an axis from zero leaves most of its length to the values."""
+    return min(values) >= 0 and min(values) <= 0.5 * max(values)

@@ -1,7 +1,11 @@
 // One number of every run against another: a dot for each, named where there is room.
 
-function scatterScale(values, from, to, count) {
+function scatterScale(values, from, to, count, log) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
+  if (log) {
+    const share = shareOf(true, low / 1.2, high * 1.2);
+    return { at: (value) => from + share(value) * (to - from), ticks: high > 10 * low ? powers(low, high) : ticks(low, high, count) };
+  }
   const room = 0.08 * (high - low) || 0.1 * Math.abs(high) || 1;
   let [start, end] = rounded(low - room, high + room, count);
   if (low >= 0 && start < 0) start = 0;
@@ -17,7 +21,7 @@ function paintScatter(chart, { plot, width, hidden, chosen }) {
   if (!series.length) return null;
   const height = Math.round(Math.min(420, Math.max(240, width * 0.5)));
   const [left, right, top, bottom] = [56, 18, 26, height - 42];
-  const x = scatterScale(series.map((one) => one.x), left, width - right, Math.max(3, Math.floor(width / 110)));
+  const x = scatterScale(series.map((one) => one.x), left, width - right, Math.max(3, Math.floor(width / 110)), view.x.log);
   const y = scatterScale(series.flatMap((one) => [one.y, one.low, one.high].filter((value) => value !== null)), bottom, top, 5);
   const svg = element("svg", { viewBox: `0 0 ${width} ${height}` }, plot);
   label(svg, left - 48, 12, view.y.label);
@@ -32,21 +36,22 @@ function paintScatter(chart, { plot, width, hidden, chosen }) {
   }
   label(svg, (left + width - right) / 2, height - 4, view.x.label, { "text-anchor": "middle" });
   const stops = [...series].sort((a, b) => a.x - b.x).map((one) => ({ one, x: x.at(one.x), y: y.at(one.y) }));
+  const measured = new Set(series.filter((one) => !one.open).map((one) => one.name));  // named once
   const taken = stops.map((stop) => ({ left: stop.x - 7, right: stop.x + 7, y: stop.y }));
   for (const stop of [...stops].sort((a, b) => faded(b.one.run) - faded(a.one.run))) {
     const { one } = stop;
     const parent = group(svg, one.run);
     if (one.low !== null && one.high !== null) element("line", { class: "whisker", x1: stop.x, x2: stop.x, y1: y.at(one.low), y2: y.at(one.high) }, parent);
-    const look = { style: `fill:${colour(one.run)}` };
+    const look = one.open ? { class: "open", style: `stroke:${colour(one.run)}` } : { style: `fill:${colour(one.run)}` };
     if (squared(one.run)) element("rect", { x: stop.x - 5, y: stop.y - 5, width: 10, height: 10, ...look }, parent);
     else element("circle", { cx: stop.x, cy: stop.y, r: faded(one.run) ? 4 : 6, ...look }, parent);
-    if (!faded(one.run)) scatterName(parent, stop, taken, width - right);
+    if (!faded(one.run) && !(one.open && measured.has(one.name))) scatterName(parent, stop, taken, width - right);
   }
   const read = (index) => {
     const { one, ...place } = stops[index];
     return {
       ...place,
-      title: one.name,
+      title: one.open ? `${one.name}, paper` : one.name,
       lines: [
         { run: one.run, name: view.x.label, value: scatterText(view.x, one.x), range: "" },
         { run: one.run, name: view.y.label, value: scatterText(view.y, one.y), range: one.low === null ? "" : `${scatterText(view.y, one.low)}–${scatterText(view.y, one.high)}` },

@@ -5,8 +5,9 @@
         views=[scatter_view("all", [{"run": 0, "name": "plain", "x": 0.1, "y": 0.3}], x="sparsity", y="accuracy")],
     )
 
-A point may have `low` and `high` of its y. `x_kind` and `y_kind` are percent or number. How the two go together is said
-below: Spearman's and Pearson's correlation, from three runs on.
+A point may have `low` and `high` of its y, and be `open`: a ring for a number from elsewhere. `x_kind` and `y_kind` are
+percent or number. How the two go together is said below: Spearman's and Pearson's correlation of the points that are
+not open, from three on.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from hardtack.base.registry import kinds
 from hardtack.report import palette
-from hardtack.report.kinds.chart import numbers, switch
+from hardtack.report.kinds.chart import KeyEntry, numbers, switch
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,11 +28,22 @@ Kind = Literal["percent", "number"]
 
 
 def scatter_chart(
-    *, id: str, file: str, title: str, caption: str, views: Sequence[dict[str, Any]], label: str = "Against"
+    *,
+    id: str,
+    file: str,
+    title: str,
+    caption: str,
+    views: Sequence[dict[str, Any]],
+    label: str = "Against",
+    each: str = "run",
+    key: Sequence[KeyEntry] | None = None,
 ) -> dict[str, Any]:
-    """`label` stands before the switch."""
+    """`label` stands before the switch, `each` is what a dot stands for.
+
+    `key` says what the colours are where they are not those of the runs.
+    """
     for view in views:
-        view["caption"] = " · ".join(part for part in (caption, _together(view["series"])) if part)
+        view["caption"] = " · ".join(part for part in (caption, _together(view["series"], each)) if part)
     return {
         "id": id,
         "kind": "scatter",
@@ -40,8 +52,8 @@ def scatter_chart(
         "caption": "",
         "views": list(views),
         "choose": switch(label, views),
-        "numbers": [_numbers(view) for view in views],
-    }
+        "numbers": [_numbers(view, each) for view in views],
+    } | ({} if key is None else {"key": key})
 
 
 def scatter_view(
@@ -52,17 +64,19 @@ def scatter_view(
     y: str,
     x_kind: Kind = "number",
     y_kind: Kind = "number",
+    x_log: bool = False,
     file: str | None = None,
 ) -> dict[str, Any]:
     series = [
         {
             "run": entry["run"],
             "name": entry["name"],
+            "open": bool(entry.get("open")),
             **{key: _short(entry.get(key)) for key in ("x", "y", "low", "high")},
         }
         for entry in points
     ]
-    axes = {"x": {"label": x, "kind": x_kind}, "y": {"label": y, "kind": y_kind}}
+    axes = {"x": {"label": x, "kind": x_kind, "log": x_log}, "y": {"label": y, "kind": y_kind}}
     return {"name": name, "file": file or name, **axes, "series": series}
 
 
@@ -80,20 +94,25 @@ def _ranks(values: Sequence[float]) -> np.ndarray:
     return (last - (counts - 1) / 2)[place]
 
 
-def _together(series: Sequence[Mapping[str, Any]]) -> str:
+def _together(series: Sequence[Mapping[str, Any]], each: str) -> str:
+    series = [entry for entry in series if not entry.get("open")]
     correlations = correlation([entry["x"] for entry in series], [entry["y"] for entry in series])
     if correlations is None:
         return ""
-    return f"over {len(series)} runs: Spearman's ρ {correlations[0]:.2f}, Pearson's r {correlations[1]:.2f}".replace(
+    return f"over {len(series)} {each}s: Spearman's ρ {correlations[0]:.2f}, Pearson's r {correlations[1]:.2f}".replace(
         "-", "−"
     )
 
 
-def _numbers(view: Mapping[str, Any]) -> dict[str, Any]:
+def _numbers(view: Mapping[str, Any], each: str) -> dict[str, Any]:
     rows = [
-        [entry["name"], *(_said(entry[axis], view[axis]["kind"]) for axis in ("x", "y"))] for entry in view["series"]
+        [
+            entry["name"] + (" (paper)" if entry.get("open") else ""),
+            *(_said(entry[axis], view[axis]["kind"]) for axis in ("x", "y")),
+        ]
+        for entry in view["series"]
     ]
-    return numbers(["Run", view["x"]["label"], view["y"]["label"]], rows, view["name"])
+    return numbers([each.capitalize(), view["x"]["label"], view["y"]["label"]], rows, view["name"])
 
 
 def _said(value: float, kind: Kind) -> str:
@@ -108,7 +127,7 @@ def _short(value: float | None) -> float | None:
 def scatter_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     from matplotlib.figure import Figure
 
-    from hardtack.report.figures.sheet import INK, literal, name_series
+    from hardtack.report.figures.sheet import INK, literal, log_axis, look_key, name_series
 
     figure = Figure(figsize=(4.4, 3.1), layout="constrained")
     axes = figure.add_subplot()
@@ -124,11 +143,19 @@ def scatter_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
             )
         mark = "s" if run >= palette.SOLID and not faded else "o"
         label = literal(entry["name"]) if not faded else more if entry is faint[0] else None
-        axes.plot(x, y, mark, color=palette.colour(run), markersize=4 if faded else 6, label=label, zorder=2)
+        inside: dict[str, Any] = {"markerfacecolor": "white"} if entry.get("open") else {}
+        axes.plot(x, y, mark, color=palette.colour(run), markersize=4 if faded else 6, label=label, zorder=2, **inside)
+        if chart.get("key") and not entry.get("open"):
+            axes.annotate(literal(entry["name"]), (x, y), (5, 3), textcoords="offset points", fontsize=7)
     for name, put in (("x", axes.set_xlabel), ("y", axes.set_ylabel)):
         put(literal(view[name]["label"]) + (" (%)" if scale[name] == 100 else ""))
     axes.margins(0.12)
     if len(chart["views"]) > 1:
         axes.set_title(literal(view["name"]), fontsize=9)
-    name_series(figure, axes, beside=True, fontsize=8)
+    if view["x"].get("log"):
+        log_axis(axes, "x")
+    if chart.get("key"):
+        look_key(figure, chart["key"])
+    else:
+        name_series(figure, axes, beside=True, fontsize=8)
     return figure

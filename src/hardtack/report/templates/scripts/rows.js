@@ -10,10 +10,11 @@ function visible(series, hidden) {
 // A key inside the drawing, where colours are not those of the runs; returns its height.
 function drawKey(svg, entries, left, width, top) {
   let [x, y] = [left, top];
-  for (const { name, style, square } of entries) {
+  for (const { name, style, square, look } of entries) {
     const needed = Math.min(width - left, textWidth(name) + 22);
     if (x > left && x + needed > width) [x, y] = [left, y + 20];
-    element("rect", { x, y, width: 11, height: 11, rx: square === false ? 5.5 : 2, style }, svg);
+    if (look === "dashed") element("line", { x1: x, x2: x + 13, y1: y + 6, y2: y + 6, "stroke-width": 2.2, "stroke-dasharray": "5 3", style }, svg);
+    else element("rect", { class: look === "open" ? "open" : "", x, y, width: 11, height: 11, rx: square === false ? 5.5 : 2, style }, svg);
     label(svg, x + 17, y + 10, fitted(name, width - left - 22), { class: "row" });
     x += needed + 14;
   }

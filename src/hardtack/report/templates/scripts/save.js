@@ -52,8 +52,8 @@ function standalone(plot) {
     label(sheet, 16, y, line, { class: "title" });
     y += 20;
   }
-  const runs = runsShown(chart, plot);
-  if (runs.length > 1) y += drawKey(sheet, runs.map((one) => ({ name: one.name, style: `fill:${colour(one.run)}`, square: squared(one.run) })), 16, SAVED_WIDTH - 16, y);
+  const entries = chart.key || runsShown(chart, plot);
+  if (entries.length > 1) y += drawKey(sheet, entries.map((one) => ({ name: one.name, style: one.look && one.look !== "solid" ? `stroke:${colour(one.run)}` : `fill:${colour(one.run)}`, square: squared(one.run), look: one.look })), 16, SAVED_WIDTH - 16, y);
   const body = element("g", { transform: `translate(16 ${y})` }, sheet);
   if (state) body.append(...state.svg.childNodes);
   y += (state ? state.height : 0) + 22;

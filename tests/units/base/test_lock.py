@@ -10,9 +10,9 @@ import time
 import numpy as np
 import pytest
 
+from hardtack.base import lock as module
+from hardtack.base.lock import JobLock
 from hardtack.engine import Executor, Job, PieceResult, PieceStore, run_job
-from hardtack.engine import lock as module
-from hardtack.engine.lock import JobLock
 from hardtack.results import read_results
 from processes import hardtack, start
 from tiny_runs import write_data

@@ -135,6 +135,13 @@ class JobLock:
         )
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process that is alive holds the lock at `path`, as far as can be known without waiting."""
+    lock = JobLock(path)
+    holder = lock._holder()
+    return holder is not None and not lock._is_abandoned(holder)
+
+
 def _read_facts(path: Path) -> dict[str, Any]:
     """Who wrote a lock file; the token is empty where the file is empty or damaged."""
     try:

@@ -1,0 +1,116 @@
+"""`hardtack study`: a paper's table or figure, measured here beside the paper's numbers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from hardtack.base.registry import verbs
+from hardtack.commands.words import page, say, split_target
+
+if TYPE_CHECKING:
+    from hardtack.studies.run import StudyOutcome
+
+
+@verbs.register("study")
+def study_words(
+    words: Annotated[list[str] | None, typer.Argument(metavar="[STUDY] [KEY=VALUE]...")] = None,
+    status: Annotated[bool, typer.Option("--status", help="show how far it is; run nothing")] = False,
+    report: Annotated[bool, typer.Option("--report", help="write the page of all studies; run nothing")] = False,
+    open_page: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+) -> None:
+    """Run a paper's table or figure: [bold]hardtack study architectures/table2 scale=short seeds=3[/bold].
+
+    Trains what is missing, measures, tests the paper's claims, and writes the table, figures and a page with the
+    paper's numbers beside ours. Without a name it lists all studies and their state. scale=smoke (minutes on a CPU, the
+    default), short (one GPU, at most an hour) or paper (as published; [bold]hardtack plan study=NAME scale=paper[/bold]
+    gives the cost). rows=a,b runs these rows only. If it is interrupted, the same command resumes it.
+    """
+    from hardtack.base.config import parse_words
+
+    name, settings = split_target(words)
+    values = parse_words(settings)
+    output = str(values.get("output", "runs/studies"))
+    if report:
+        written = write_index(output)
+        say(f"report: {written}")
+    elif name is None:
+        _print_states(output)
+        return
+    elif status:
+        _print_status(name, output, values.get("scale"))
+        return
+    else:
+        written = _run(name, values)
+    if open_page:
+        typer.launch(written.resolve().as_uri())
+
+
+def _run(name: str, values: dict[str, Any]) -> Path:
+    outcome = study(name, **values)
+    say(outcome)
+    for row in outcome.view["rows"]:
+        if row["state"].startswith("failed"):
+            say(f"row {row['name']} {row['state']}")
+    say(f"folder: {outcome.folder}\npage: {outcome.page}")
+    if outcome.failures:
+        raise typer.Exit(1)
+    return outcome.page
+
+
+def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOutcome:
+    """Run a study: `ht.study("cauchy/table1", scale="smoke")`. Settings are those of `hardtack study`."""
+    from hardtack.studies.run import study as run
+
+    return run(name, quiet=quiet, **words)
+
+
+def write_index(output: str | Path) -> Path:
+    """The page of all studies: `index.html` in their folder."""
+    from hardtack.report.study_index import IndexEntry, write_study_index
+    from hardtack.studies.state import states
+
+    root = Path(output).expanduser()
+    entries: list[IndexEntry] = []
+    for state in states(root):
+        done, there = state.rows
+        view = state.view
+        at = None if state.folder is None else state.folder / "page.html"
+        entries.append({
+            "name": state.study.name, "title": state.study.title, "paper": state.study.paper,
+            "group": state.study.name.split("/")[0],
+                "kind": state.study.kind, "state": state.words,
+            "scale": view["scale"] if view else "", "seeds": view["seeds"] if view else 0, "rows_done": done,
+            "rows_all": there, "counts": state.counts, "seconds": view["seconds"] if view else 0.0,
+            "page": os.path.relpath(at, root) if at is not None and at.is_file() else None,
+        })  # fmt: skip
+    return write_study_index(entries, root / "index.html")
+
+
+def _print_states(output: str) -> None:
+    from hardtack.studies.state import states
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("study", "scale", "state", "about"):
+        table.add_column(title, no_wrap=title != "about")
+    for state in states(output):
+        scale = state.view["scale"] if state.view else ""
+        table.add_row(state.study.name, scale, state.words, escape(state.study.title))
+    page().print(table, highlight=False)
+
+
+def _print_status(name: str, output: str, scale: str | None) -> None:
+    from hardtack.studies.state import state_of
+    from hardtack.studies.text import study_text
+
+    state = state_of(name, output, scale)
+    if state.view is None:
+        say(f"{name}: {state.words}")
+        return
+    say(study_text(state.view))
+    say(f"{name} at scale {state.view['scale']}: {state.words}")

@@ -1,0 +1,35 @@
+"""Plain numbers about a finished run: its size, its length, and what its training cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from hardtack.base.config import read_yaml
+from hardtack.base.errors import UserError
+from hardtack.results import read_metrics
+
+
+def fact_of(folder: Path, name: str) -> float:
+    """The fact of this name (see `FACTS` of the columns). Times are of the machine that trained the run."""
+    if name == "parameters":
+        from hardtack.evaluation.target import load_run
+
+        return float(sum(parameter.numel() for parameter in load_run(folder).parameters()))
+    lines = read_metrics(folder)
+    trained = [line for line in lines if line.get("kind") == "train"]
+    if not trained:
+        raise UserError(f"{folder} has no metrics of a training")
+    if name in ("steps", "epochs"):
+        return float(max(line["step" if name == "steps" else "epoch"] for line in trained))
+    if name == "best_epoch":
+        scored = [line for line in lines if line.get("kind") == "validation" and "score" in line]
+        return float(max(scored, key=lambda line: line["score"])["epoch"]) if scored else fact_of(folder, "epochs")
+    per_step = _batch_size(folder) / median(line["images_per_s"] for line in trained if line.get("images_per_s"))
+    return per_step if name == "seconds_per_step" else per_step * fact_of(folder, "steps")
+
+
+def _batch_size(folder: Path) -> int:
+    train: Any = read_yaml(folder / "config.yaml", alone=True).get("train", {})
+    return int(train.get("batch_size", 128))

@@ -1,0 +1,77 @@
+"""Measuring one unit of a study: train its run if it is not trained, then its columns, each kept as a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hardtack
+from hardtack.studies.analysed import analysed_columns, fact_column
+from hardtack.studies.cell_store import cell_id, read_cell, write_cell
+from hardtack.studies.cells import Measured
+from hardtack.studies.column import StudyColumn
+from hardtack.studies.evaluated import evaluated_columns
+from hardtack.studies.measuring import Failure, Measuring
+from hardtack.studies.protocol import read_protocol
+from hardtack.studies.unit import Unit, references
+
+
+def id_of(unit: Unit, column: StudyColumn, columns: Sequence[StudyColumn], measuring: Measuring) -> str:
+    """The id of the cell of this unit and column; `columns` are those of the unit."""
+    by_name = {other.name: other for other in columns}
+    parts = [by_name[name] for name in column.worst_of if name in by_name]
+    facts = [
+        unit.digest, _how(column), [_how(part) for part in parts], measuring.n, dict(measuring.folders),
+        measuring.frost, [other.digest for other in references(column, unit, measuring.units)], hardtack.__version__,
+    ]  # fmt: skip
+    return cell_id(facts)
+
+
+def _how(column: StudyColumn) -> list[Any]:
+    """How a column is measured, without how it is shown."""
+    version = read_protocol(column.protocol).version if column.protocol else None
+    return [
+        column.protocol, version, column.suite, column.analysis, column.fact, column.metric, column.of, column.column,
+        column.array, column.reduce, column.data, column.official, column.folders, column.settings, column.unit,
+    ]  # fmt: skip
+
+
+def measure_unit(unit: Unit, columns: Sequence[StudyColumn], measuring: Measuring) -> dict[str, Measured | Failure]:
+    """Every column of a unit. What was measured before is read; a column that fails does not stop the others."""
+    ids = {column.name: id_of(unit, column, columns, measuring) for column in columns}
+    cells: dict[str, Measured | Failure] = {}
+    for name, id in ids.items():
+        if (stored := read_cell(measuring.root, id)) is not None:
+            cells[name] = stored
+    wanted = [column for column in columns if column.name not in cells]
+    if not wanted:
+        return cells
+    folder = train_unit(unit, measuring)
+    for name, cell in _measured(unit, folder, columns, wanted, measuring):
+        if isinstance(cell, Measured) and measuring.is_main:
+            about = {"study": unit.study, "row": unit.row, "training": unit.training, "column": name}
+            write_cell(measuring.root, ids[name], cell, about)
+        cells[name] = cell
+    return cells
+
+
+def train_unit(unit: Unit, measuring: Measuring) -> Path:
+    """Train the run of a unit, after the one that it starts from, or resume it; returns its folder."""
+    from hardtack.commands.train import train
+    from hardtack.training import read_recipe
+
+    if unit.start is not None:
+        train_unit(unit.start, measuring)
+    return train(read_recipe(None, **unit.recipe_values(measuring.root)), quiet=measuring.quiet)
+
+
+def _measured(
+    unit: Unit, folder: Path, columns: Sequence[StudyColumn], wanted: Sequence[StudyColumn], measuring: Measuring
+) -> Iterator[tuple[str, Measured | Failure]]:
+    yield from evaluated_columns(unit, folder, columns, wanted, measuring)
+    analysed = [column for column in wanted if column.kind == "analysis"]
+    yield from analysed_columns(unit, folder, analysed, measuring, lambda other: train_unit(other, measuring))
+    for column in wanted:
+        if column.kind == "fact":
+            yield column.name, fact_column(unit, folder, column)

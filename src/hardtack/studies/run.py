@@ -1,0 +1,224 @@
+"""`hardtack study NAME` and `ht.study(NAME)`: train what is missing, measure, test the claims, write table and page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hardtack.base.config import build, flat, nested
+from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import write_text
+from hardtack.base.printable import printable
+from hardtack.report.study_view import StudyView
+from hardtack.studies.cell_store import read_cell
+from hardtack.studies.cells import Cells, Measured
+from hardtack.studies.job import StudyJob, StudyStore
+from hardtack.studies.measure import id_of
+from hardtack.studies.measuring import Measuring
+from hardtack.studies.needs import check_data
+from hardtack.studies.rows import OUTPUT
+from hardtack.studies.scaled import ScaledStudy, at_scale
+from hardtack.studies.state import RECORD, read_record
+from hardtack.studies.study import SECTIONS, load_study
+from hardtack.studies.unit import Unit, units_of
+from hardtack.studies.view import Failures, study_view
+
+MEASURING_WORDS = ("n", "folders", "frost")
+WORDS = ("scale", "seeds", "rows", "output", *MEASURING_WORDS, *SECTIONS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOutcome:
+    """What a study came to: `view` has every number, claim and state, `cells` the values per image."""
+
+    view: StudyView
+    cells: Cells
+    failures: Failures
+    folder: Path
+
+    @property
+    def page(self) -> Path:
+        return self.folder / "page.html"
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """The verdict of each claim, by its test."""
+        return {claim["test"]: claim["verdict"] for claim in self.view["claims"]}
+
+    def value(self, row: str, column: str) -> float:
+        """The mean over seeds of one cell, in the table's units."""
+        rows = {item["name"]: item["cells"] for item in self.view["rows"]}
+        if row not in rows:
+            raise UserError(f"there is no row '{row}'{did_you_mean(row, rows)}")
+        if column not in rows[row]:
+            raise UserError(f"there is no column '{column}'{did_you_mean(column, rows[row])}")
+        value = rows[row][column]["value"]
+        if value is None:
+            raise UserError(f"{column}({row}) was not measured")
+        return value
+
+    def __str__(self) -> str:
+        from hardtack.studies.text import study_text
+
+        return study_text(self.view)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRequest:
+    """The words of a study: which one, at which scale, how many seeds, which rows, and settings over all of them."""
+
+    name: str
+    scale: str = "smoke"
+    seeds: int = 1
+    rows: tuple[str, ...] = ()
+    output: str = OUTPUT
+    n: int | None = None
+    folders: dict[str, str] = dataclasses.field(default_factory=dict)
+    frost: str | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def root(self) -> Path:
+        return Path(self.output).expanduser()
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.name / self.scale
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the study."""
+        words = [f"scale={self.scale}"] + [f"seeds={self.seeds}"] * (self.seeds != 1)
+        words += [f"{key}={value}" for key, value in flat(self.settings).items() if not key.endswith("root")]
+        words += [f"n={self.n}"] * (self.n is not None)
+        return " ".join(["hardtack study", self.name, *map(shlex.quote, words)])
+
+
+def read_request(name: str | Path, words: Mapping[str, Any]) -> StudyRequest:
+    """The words of the command line, checked."""
+    values = nested(dict(words))
+    for key in values:
+        if key not in WORDS:
+            raise UserError(f"a study has no setting '{key}'{did_you_mean(key, WORDS)}; settings: {', '.join(WORDS)}")
+    settings = {key: value for key, value in values.items() if key in SECTIONS}
+    rest = {key: value for key, value in values.items() if key not in SECTIONS}
+    rows = rest.pop("rows", ())
+    rows = tuple(part.strip() for part in rows.split(",")) if isinstance(rows, str) else tuple(map(str, rows))
+    request: StudyRequest = build(StudyRequest, {**rest, "name": str(name), "rows": rows, "settings": settings})
+    if request.seeds < 1:
+        raise UserError(f"seeds must be at least 1, found {request.seeds}")
+    return request
+
+
+def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOutcome:
+    """Run a study: `study("cauchy/table1", scale="smoke", seeds=3)`. Repeated, it does only what is missing."""
+    from hardtack.base.runtime import Runtime
+    from hardtack.engine import run_job
+    from hardtack.engine.executors.together import Together
+
+    loaded = load_study(name)
+    request = read_request(loaded.name, words)
+    scaled = at_scale(loaded, request.scale)
+    wanted = at_scale(loaded, request.scale, rows=request.rows)
+    units = units_of(scaled, seeds=request.seeds, words=request.settings)
+    runtime: Runtime = build(Runtime, request.settings.get("runtime", {}))
+    measuring = Measuring(
+        root=request.root, units=units, n=request.n if request.n is not None else scaled.scale.n,
+        data_root=(request.settings.get("data") or {}).get("root"), folders=request.folders, frost=request.frost,
+        runtime={key: value for key, value in (request.settings.get("runtime") or {}).items() if key == "device"},
+        quiet=quiet, is_main=runtime.is_main, tell=_tell if not quiet and runtime.is_main else _silent,
+    )  # fmt: skip
+    chosen = [unit for unit in units if unit.row in wanted.rows]
+    check_data(chosen, request)
+    runner = _Runner(scaled, units, measuring, request, runtime)
+    job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)
+    store = StudyStore(request.folder)
+    cells, failures = run_job(job, store=store, executor=Together(runtime), quiet=True)
+    return runner.outcome({**stored_cells(scaled, units, measuring), **cells}, failures)
+
+
+class _Runner:
+    """Writes what a study has come to: a record after every unit, everything else at the end."""
+
+    def __init__(
+        self, scaled: ScaledStudy, units: Sequence[Unit], measuring: Measuring, request: StudyRequest, runtime: Any
+    ) -> None:
+        from hardtack.base.cost import device_name
+
+        self.scaled, self.units, self.measuring, self.request = scaled, units, measuring, request
+        self.is_main, self.device = runtime.is_main, device_name(runtime)
+        self.began = time.monotonic()
+        self.before = _seconds_before(request.folder)
+
+    def note_start(self) -> None:
+        self.note({}, {})
+
+    def note(self, cells: Cells, failures: Failures) -> None:
+        """The record of what is known so far, for `hardtack study` in another window."""
+        if self.is_main:
+            known = {**stored_cells(self.scaled, self.units, self.measuring), **cells}
+            _write_record(self.request.folder, self._view(known, failures))
+
+    def outcome(self, cells: Cells, failures: Failures) -> StudyOutcome:
+        view = self._view(cells, failures)
+        if self.is_main:
+            _write_record(self.request.folder, view)
+            write_outputs(view, self.request.folder)
+        return StudyOutcome(view=view, cells=cells, failures=failures, folder=self.request.folder)
+
+    def _view(self, cells: Cells, failures: Failures) -> StudyView:
+        return study_view(
+            self.scaled, cells, failures, units=self.units, root=self.request.root, page_folder=self.request.folder,
+            seeds=self.request.seeds, command=self.request.command, device=self.device,
+            seconds=round(self.before + time.monotonic() - self.began, 1),
+        )  # fmt: skip
+
+
+def stored_cells(scaled: ScaledStudy, units: Sequence[Unit], measuring: Measuring) -> dict[tuple[str, str], Any]:
+    """The cells of these units that were measured before."""
+    cells: dict[tuple[str, str], list[Measured]] = {}
+    for unit in units:
+        columns = scaled.columns_of(unit.training)
+        for column in columns:
+            cell = read_cell(measuring.root, id_of(unit, column, columns, measuring))
+            if cell is not None:
+                cells.setdefault((unit.row, column.name), []).append(dataclasses.replace(cell, seed=unit.seed))
+    return {key: tuple(measured) for key, measured in cells.items()}
+
+
+def write_outputs(view: StudyView, folder: Path) -> None:
+    """Tables, page and figures of a study in its folder."""
+    from hardtack.report.study_figures import write_study_figures
+    from hardtack.report.study_page import write_study_page
+    from hardtack.report.study_tables import csv_table, latex_table, markdown_table
+
+    write_text(folder / "table.md", markdown_table(view))
+    write_text(folder / "table.tex", latex_table(view))
+    write_text(folder / "table.csv", csv_table(view))
+    runs = [folder / run for row in view["rows"] for run in row["runs"]]
+    write_study_page(view, runs, folder / "page.html")
+    write_study_figures(view, runs, folder / "figures")
+
+
+def _write_record(folder: Path, view: StudyView) -> None:
+    write_text(folder / RECORD, json.dumps(view, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
+
+
+def _seconds_before(folder: Path) -> float:
+    record = read_record(folder)
+    return float(record["seconds"]) if record is not None else 0.0
+
+
+def _tell(line: str) -> None:
+    print(printable(line), file=sys.stderr)
+
+
+def _silent(line: str) -> None:
+    """For quiet calls, and for all processes but the first."""

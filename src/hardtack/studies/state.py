@@ -1,0 +1,81 @@
+"""The state of every study, from the records in the folder of the studies; needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from hardtack.base.errors import UserError
+from hardtack.base.limits import read_json
+from hardtack.base.lock import is_held
+from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, StudyView, verdict_counts
+from hardtack.studies.study import SCALES, Study, load_study
+from hardtack.studies.study_files import list_studies
+
+RECORD = "study.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyState:
+    """A study at the largest scale that was run, or not run at all (`view` is None)."""
+
+    study: Study
+    view: StudyView | None = None
+    folder: Path | None = None
+    running: bool = False
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """Rows measured, and rows that the scale has."""
+        if self.view is None:
+            return 0, len(self.study.rows)
+        there = [row for row in self.view["rows"] if row["state"] != NOT_AT_THIS_SCALE]
+        return sum(row["state"] == MEASURED for row in there), len(there)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return verdict_counts(self.view) if self.view is not None else {}
+
+    @property
+    def words(self) -> str:
+        """not run, running, n of m rows, or the verdicts."""
+        if self.view is None:
+            return "running" if self.running else "not run"
+        done, there = self.rows
+        failed = sum(row["state"].startswith("failed") for row in self.view["rows"])
+        parts = ["running"] * self.running + [f"{done} of {there} rows"] * (done < there or self.running)
+        parts += [f"{failed} failed"] * bool(failed)
+        parts += [f"{count} {verdict}" for verdict, count in self.counts.items() if count]
+        return ", ".join(parts) or "no claims"
+
+
+def states(root: str | Path) -> list[StudyState]:
+    """The state of every study, in the order of the papers."""
+    return [state_of(name, root) for name in list_studies()]
+
+
+def state_of(name: str, root: str | Path, scale: str | None = None) -> StudyState:
+    """The state of one study: at `scale`, or at the largest that was run."""
+    study = load_study(name)
+    for wanted in [scale] if scale else reversed(SCALES):
+        folder = Path(root).expanduser() / study.name / str(wanted)
+        running = is_held(folder / ".lock")
+        view = read_record(folder)
+        if view is not None or running:
+            return StudyState(study=study, view=view, folder=folder, running=running)
+    return StudyState(study=study)
+
+
+def read_record(folder: Path) -> StudyView | None:
+    """What a study has come to in its folder; None if it was not run or the record is damaged."""
+    path = folder / RECORD
+    if not path.is_file():
+        return None
+    try:
+        record: Any = read_json(path)
+        for key in ("rows", "claims", "columns", "scale", "seeds", "seconds"):
+            record[key]
+    except (UserError, KeyError, TypeError, ValueError):
+        return None
+    return cast(StudyView, record)

@@ -1,0 +1,42 @@
+"""Study files by their names, such as `architectures/table2`, and the presets of their scales."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hardtack.base.config import read_yaml
+from hardtack.base.errors import UserError, did_you_mean
+
+PACKAGE = Path(__file__).resolve().parents[1]
+PRESETS = "_scales"
+
+
+def study_folder() -> Path:
+    """`studies/` of a checkout, or the copy inside an installed package."""
+    for folder in (PACKAGE.parents[1] / "studies", PACKAGE / "study_files"):
+        if folder.is_dir():
+            return folder
+    raise UserError("this installation has no studies; give the path of a YAML file")
+
+
+def list_studies() -> list[str]:
+    """Names such as `architectures/table2`, paper by paper."""
+    folder = study_folder()
+    files = [path for path in folder.rglob("*.yaml") if path.parent.name != PRESETS]
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
+
+
+def is_study(name: str) -> bool:
+    """Whether this names a study, or a study file of the user's."""
+    return name in list_studies() or (Path(name).suffix in (".yaml", ".yml") and Path(name).is_file())
+
+
+def read_scale_preset(name: str) -> dict[str, Any]:
+    """What several studies share at one scale: `studies/_scales/NAME.yaml`."""
+    folder = study_folder() / PRESETS
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = [other.stem for other in folder.glob("*.yaml")]
+        raise UserError(f"there is no scale preset '{name}'{did_you_mean(name, known)}")
+    return read_yaml(path)
