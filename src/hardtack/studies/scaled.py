@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,18 +32,14 @@ class ScaledStudy:
         """The trainings of a row that some column measures or another row starts from."""
         return [training for training in self.trainings.values() if training.name not in row.skip]
 
-    def settings(self, row: Row, training: Training) -> Settings:
-        """The settings of one run over its recipe: training, row, the row's own for it, then those of the scale."""
-        scale = self.scale
-        layers: list[Settings] = [
-            training.settings, row.settings, _sections(row.trainings.get(training.name)), scale.settings,
-            _sections(scale.trainings.get(training.name)), _sections(scale.rows.get(row.name)),
-            _sections((scale.rows.get(row.name) or {}).get("trainings", {}).get(training.name)),
-        ]  # fmt: skip
-        merged: Settings = {}
-        for layer in layers:
-            merged = merge(merged, layer)
-        return merged
+    def settings(self, row: Row, training: Training, recipe: Settings | None = None) -> Settings:
+        """The settings of one run: recipe, training, row and the row's own for it, then those of the scale."""
+        scale, changed = self.scale, self.scale.rows.get(row.name) or {}
+        stated = _merged(recipe or {}, training.settings, row.settings, _sections(row.trainings.get(training.name)))
+        return _merged(
+            with_stand_in(stated, scale.models), scale.settings, _sections(scale.trainings.get(training.name)),
+            _sections(changed), _sections(changed.get("trainings", {}).get(training.name)),
+        )  # fmt: skip
 
     def start(self, row: Row, training: Training) -> str | None:
         """The run whose weights this one starts from, as `[STUDY:]ROW[/TRAINING]`."""
@@ -79,6 +75,25 @@ def at_scale(study: Study, name: str, *, rows: Iterable[str] = ()) -> ScaledStud
         rows={row: study.rows[row] for row in kept if not wanted or row in wanted},
         columns={key: column for key, column in columns.items() if column is not None and column.training in trainings},
     )  # fmt: skip
+
+
+def with_stand_in(settings: Settings, models: Mapping[str, Any]) -> Settings:
+    """Settings whose model is the one that stands for it at this scale; a stand-in with options has only these."""
+    model = settings.get("model")
+    model = {"name": model} if isinstance(model, str) else dict(model or {})
+    stand_in = models.get(str(model.get("name")))
+    if stand_in is None:
+        return settings
+    if isinstance(stand_in, str):
+        return {**settings, "model": {**model, "name": stand_in}}
+    return {**settings, "model": {**model, "options": {}, **stand_in}}
+
+
+def _merged(*layers: Settings) -> Settings:
+    merged: Settings = {}
+    for layer in layers:
+        merged = merge(merged, layer)
+    return merged
 
 
 def _scaled_column(column: StudyColumn, scale: Scale, trainings: list[str]) -> StudyColumn | None:

@@ -78,9 +78,13 @@ class ClaimText:
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """What a scale changes: settings of every run, of trainings, rows and columns (None leaves one out), and `n`."""
+    """What a scale changes: settings of every run, of trainings, rows and columns (None leaves one out), and `n`.
+
+    `models` has the model that stands for another one at this scale: its name, or a name with options.
+    """
 
     name: str
+    models: dict[str, str | Settings] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
     trainings: dict[str, Settings | None] = field(default_factory=dict)
     rows: dict[str, Settings | None] = field(default_factory=dict)
@@ -247,7 +251,7 @@ def _grid_rows(grid: Any) -> dict[str, Settings]:
     return rows
 
 
-_SCALE_KEYS = ("base", "settings", "trainings", "rows", "keep", "columns", "n", "seed", "note")
+_SCALE_KEYS = ("base", "models", "settings", "trainings", "rows", "keep", "columns", "n", "seed", "note")
 
 
 def _scale(name: str, values: Any) -> Scale:

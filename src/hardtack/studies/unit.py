@@ -132,8 +132,7 @@ def _unit(
     own = f"{scaled.study.name}:{row.name}/{training.name}"
     if own in descendants:
         raise UserError(f"{own} starts from itself: {' from '.join((*descendants, own))}")
-    settings = _recipe(training)
-    settings = merge(merge(settings, scaled.settings(row, training)), nested(words))
+    settings = merge(scaled.settings(row, training, _recipe(training)), nested(words))
     first = scaled.scale.seed if scaled.scale.seed is not None else _seed(settings)
     settings = merge(settings, {"runtime": {"seed": first + seed}})
     start = scaled.start(row, training)
