@@ -11,6 +11,7 @@ window is not shifted.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 import torch
@@ -73,26 +74,34 @@ def swin(
     side = require_patches(image_size, patch_size)
     for stage, count in enumerate(heads):
         require_heads(width * 2**stage, count)
-        _require_known_windows(side, stage, window, shifted=depths[stage] > 1 and window > 1)
+        if side < 2**stage:
+            raise UserError(f"{side}×{side} patches cannot be halved {stage} times")
     model = from_timm(
         "swin_tiny_patch4_window7_224", num_classes=num_classes, image_size=image_size, drop_path=drop_path,
         drop_path_rate=drop_path,  # said even when it is 0, for timm's own is 0.1
         patch_size=patch_size, window_size=window, embed_dim=width, depths=depths, num_heads=heads, mlp_ratio=mlp_ratio,
     )  # fmt: skip
     set_activation(model, activation)  # timm's Swin would take the word and ignore it
+    _require_known_windows(model, side, len(depths), window, image_size)
     return model
 
 
-def _require_known_windows(side: int, stage: int, window: int, *, shifted: bool) -> None:
-    """timm pads odd maps before halving them, but makes the masks of shifted windows as if it cut them."""
-    padded, cut = -(-side // 2**stage), side // 2**stage
-    if cut < 1:
-        raise UserError(f"{side}×{side} patches cannot be halved {stage} times")
-    if shifted and cut > window and -(-padded // window) != -(-cut // window):
+def _require_known_windows(model: nn.Module, side: int, stages: int, window: int, image_size: int) -> None:
+    """Odd maps are padded before they are halved; before 1.0.31 timm made the masks of their shifted windows too small.
+
+    Whether the installed timm can is found by a pass without numbers.
+    """
+    odd = [stage for stage in range(1, stages) if side % 2**stage]
+    if not odd:
+        return
+    try:
+        copy.deepcopy(model).to("meta")(torch.zeros(1, 3, image_size, image_size, device="meta"))
+    except RuntimeError:
+        padded = -(-side // 2 ** odd[0])
         raise UserError(
-            f"of {side}×{side} patches stage {stage + 1} has a {padded}×{padded} map, which timm's Swin cannot cut "
-            f"into shifted windows of {window}×{window}; take an image_size that can be halved evenly"
-        )
+            f"of {side}×{side} patches stage {odd[0] + 1} has a {padded}×{padded} map, which timm's Swin cannot cut "
+            f"into shifted windows of {window}×{window}; take an image_size that can be halved evenly, or a newer timm"
+        ) from None
 
 
 # ---------------------------------------------------------------- paper 3's
