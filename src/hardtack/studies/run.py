@@ -19,6 +19,7 @@ from hardtack.base.printable import printable
 from hardtack.report.study_view import StudyView
 from hardtack.studies.cell_store import read_cell
 from hardtack.studies.cells import Cells, Measured
+from hardtack.studies.check import check_study
 from hardtack.studies.job import StudyJob, StudyStore
 from hardtack.studies.measure import id_of
 from hardtack.studies.measuring import Measuring
@@ -136,6 +137,7 @@ def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOut
         quiet=quiet, is_main=runtime.is_main, tell=_tell if not quiet and runtime.is_main else _silent,
     )  # fmt: skip
     chosen = [unit for unit in units if unit.row in wanted.rows]
+    check_study(wanted, chosen)
     check_data(chosen, request)
     runner = _Runner(scaled, units, measuring, request, runtime)
     job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)

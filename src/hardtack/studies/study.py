@@ -1,7 +1,7 @@
 """A study: a table or figure of a paper as one YAML file (docs/studies.md describes the format).
 
 `read_study` reads and checks a file without torch: its shape, the names that rows, columns, claims and scales refer to,
-and that every cell of the paper is a number or null. `hardtack.studies.deep_check` also builds what the file names.
+and that every cell of the paper is a number or null. `hardtack.studies.check` also builds what the file names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,13 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of the table. `settings` are sections of a recipe; `trainings` has those of one training only."""
+    """A line of the table. `settings` are sections of a recipe; `trainings` has those of one training only.
+
+    `recipe` is in place of the trainings' own. A row that skips every training is only quoted from the paper.
+    """
 
     name: str
+    recipe: str | None = None
     title: str = ""
     group: str = ""
     start: str | None = None
@@ -213,7 +217,7 @@ def _training(name: str, values: Any) -> Training:
     return training
 
 
-_ROW_KEYS = ("title", "group", "start", "x", "skip", "trainings")
+_ROW_KEYS = ("recipe", "title", "group", "start", "x", "skip", "trainings")
 
 
 def _row(name: str, values: Any, trainings: Mapping[str, Training]) -> Row:
