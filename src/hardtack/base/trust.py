@@ -22,9 +22,9 @@ from hardtack.base.layers import flat, merge
 from hardtack.base.limits import shorten
 
 # settings whose value is a file or a folder, by the last part of their key
-PATH_KEYS = frozenset(
-    {"root", "files", "frost", "weights", "source", "output", "others", "surrogate", "transfer", "folders"}
-)
+PATH_KEYS = frozenset({
+    "root", "files", "frost", "weights", "source", "output", "others", "surrogate", "transfer", "folders", "test_list",
+})  # fmt: skip
 RUN_FILES = ("results.jsonl", "metrics.jsonl", "checkpoints")
 LONGEST_TEXT = 1000  # characters of one stored setting
 MOST_REMEMBERED = 2000

@@ -26,6 +26,7 @@ from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import datasets
 from hardtack.data import decode
 from hardtack.data.damage import readable_rows, settle_damage
+from hardtack.data.original import Original
 from hardtack.data.sampling import Sampling
 from hardtack.data.settings import DataConfig, ExtraConfig, SyntheticConfig
 from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
@@ -52,7 +53,8 @@ class Dataset:
 
     `source` says who made corrupted or shifted images (`official`, `regenerated`, `own`; empty for ordinary sets);
     `class_subset` are the only classes that occur by definition (200 of 1000 in ImageNet-A), int64 and ascending;
-    `sampling` says how training draws images, where that is not simply each image once per epoch.
+    `sampling` says how training draws images, where that is not simply each image once per epoch; `original` are the
+    stored images of a set that is resized.
     """
 
     sampling: Sampling | None = None
@@ -60,11 +62,11 @@ class Dataset:
     def __init__(
         self, store: Store, *, rows: Tensor, labels: Tensor, index: Tensor,
         name: str, split: str, classes: tuple[str, ...], description: str, workers: int = 0,
-        source: str = "", class_subset: Tensor | None = None,
+        source: str = "", class_subset: Tensor | None = None, original: Original | None = None,
     ) -> None:  # fmt: skip
         self.store, self.rows, self.labels, self.index = store, rows, labels, index
         self.name, self.split, self.classes, self.description = name, split, classes, description
-        self.workers, self.source, self.class_subset = workers, source, class_subset
+        self.workers, self.source, self.class_subset, self.original = workers, source, class_subset, original
         self._tables: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     num_classes = property(lambda self: len(self.classes))
@@ -86,7 +88,7 @@ class Dataset:
         return Dataset(
             self.store, rows=self.rows[chosen], labels=self.labels[chosen], index=self.index[chosen],
             name=self.name, split=self.split, classes=self.classes, description=self.description,
-            workers=self.workers, source=self.source, class_subset=self.class_subset,
+            workers=self.workers, source=self.source, class_subset=self.class_subset, original=self.original,
         )  # fmt: skip
 
     def first(self, count: int) -> Dataset:
@@ -136,6 +138,8 @@ def load_data(config: DataConfig | str, split: Split, *, uncut: bool = False, **
     values = {"name": config} if isinstance(config, str) else dataclasses.asdict(config)
     settings: DataConfig = configuration.build(DataConfig, {**values, **overrides})
     name, path = parse_name(settings.name)
+    if settings.test_list is not None and name != "folder":
+        raise UserError(f"data.test_list chooses among the files of folder:PATH, and {settings.name} is another kind")
     splits: Splits = datasets.get(name).make(settings, path)
     stored_name, cut = _choose(splits, split, settings)
     stored = splits[stored_name]()
@@ -155,7 +159,7 @@ def load_whole_training(
 ) -> Dataset:
     """The images of an added set that `rows` chooses from the labels of its training split, or of all it has."""
     own = {key: value for key in ("root", "label") if (value := getattr(added, key)) is not None}
-    settings = dataclasses.replace(config, name=added.name, limit=added.limit, **{"label": None, **own})
+    settings = dataclasses.replace(config, name=added.name, limit=added.limit, test_list=None, **{"label": None, **own})
     name, path = parse_name(settings.name)
     splits: Splits = datasets.get(name).make(settings, path)
     stored_name = next((name for name in ("train", WHOLE) if name in splits), None)
@@ -192,6 +196,7 @@ def _assemble(
     return Dataset(
         store, rows=positions, labels=stored.labels[rows], index=rows, name=settings.name, split=split,
         classes=stored.classes, workers=settings.workers, source=stored.source, class_subset=stored.class_subset,
+        original=None if uncut else _original(stored, settings),
         description=_describe(stored, store, settings, split=split, stored_name=stored_name, cut=cut, uncut=uncut),
     )  # fmt: skip
 
@@ -278,7 +283,16 @@ def _uncut_store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[St
 def _size(stored: Stored, settings: DataConfig) -> decode.Size | None:
     if settings.image_size is None:
         return None
-    return decode.Size(settings.image_size, round(settings.image_size / (settings.crop or stored.crop)))
+    return decode.Size(settings.image_size, round(settings.image_size / _crop(stored, settings)))
+
+
+def _crop(stored: Stored, settings: DataConfig) -> float:
+    return settings.crop or stored.crop
+
+
+def _original(stored: Stored, settings: DataConfig) -> Original | None:
+    size = _size(stored, settings)
+    return None if size is None else Original(stored.images, size, _crop(stored, settings))
 
 
 def _streams(size_bytes: int, settings: DataConfig) -> bool:

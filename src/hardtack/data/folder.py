@@ -1,7 +1,12 @@
-"""Class folders of image files: `folder:PATH`, either directly or below train/val/test."""
+"""Class folders of image files: `folder:PATH`, either directly or below train/val/test.
+
+`data.test_list` chooses the test images by a list of files (`file_list`).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +16,12 @@ import torch
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import datasets
 from hardtack.data.decode import read_file
+from hardtack.data.file_list import SUFFIXES, FileList, choose_files, read_file_list
 from hardtack.data.paths import find_path
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig
-
-SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 
 
 class FolderImages:
@@ -74,6 +78,22 @@ def _stored(path: Path, classes: tuple[str, ...]) -> Stored:
     return Stored(FolderImages(files), torch.tensor(labels, dtype=torch.int64), classes)
 
 
+def _listed(path: Path, classes: tuple[str, ...], listed: FileList) -> Stored:
+    """The images of a list, in its order."""
+    files, labels = choose_files(listed, path, _images(path), classes)
+    return Stored(FolderImages(files), torch.tensor(labels, dtype=torch.int64), classes, note=listed.note)
+
+
+def _without(stored: Stored, listed: FileList, path: Path) -> Stored:
+    """All images but those of a list: what is left for training in a set without splits."""
+    images = stored.images
+    assert isinstance(images, FolderImages)
+    taken = {path / entry.path for entry in listed.files}
+    kept = [place for place, file in enumerate(images.files) if file not in taken]
+    note = f"without {listed.note}"
+    return Stored(FolderImages([images.files[place] for place in kept]), stored.labels[kept], stored.classes, note=note)
+
+
 @datasets.register(
     "folder", path="PATH", help="folder:PATH: one folder per class, directly or below train/, val/, test/"
 )
@@ -81,10 +101,56 @@ def read_folder(config: DataConfig, path: str) -> Splits:
     root = find_path(path, config.root, kind="folder")
     if not root.is_dir():
         raise UserError(f"folder: {root} is a file; name the folder that holds the class folders")
-    splits = {SPLIT_WORDS[f.name.lower()]: f for f in _folders(root) if f.name.lower() in SPLIT_WORDS and _folders(f)}
+    listed = None
+    if config.test_list is not None:
+        listed = read_file_list(find_path(config.test_list, config.root, kind="data.test_list"))
+    named = {SPLIT_WORDS[f.name.lower()]: f for f in _folders(root) if f.name.lower() in SPLIT_WORDS}
+    splits = {name: folder for name, folder in named.items() if _is_split(name, folder, listed)}
     if not splits:
         classes = tuple(folder.name for folder in _class_folders(root))
-        return {WHOLE: lambda: _stored(root, classes)}
+        if listed is None:
+            return {WHOLE: lambda: _stored(root, classes)}
+        return {
+            "train": lambda: _without(_stored(root, classes), listed, root),
+            "test": lambda: _listed(root, classes, listed),
+        }
     naming = splits.get("train") or next(iter(splits.values()))
     classes = tuple(folder.name for folder in _class_folders(naming))
-    return {name: (lambda where=where: _stored(where, classes)) for name, where in splits.items()}  # type: ignore[misc]
+    opened: Splits = {name: functools.partial(_stored, where, classes) for name, where in splits.items()}
+    if listed is not None:
+        name = next((name for name in ("test", "validation") if name in splits), None)
+        if name is None:
+            raise UserError(f"folder: {root} has no test or validation images that data.test_list could choose from")
+        opened[name] = functools.partial(_listed, splits[name], classes, listed)
+    return opened
+
+
+def _is_split(name: str, folder: Path, listed: FileList | None) -> bool:
+    """Whether a folder named train, val, … is a split; a list has the labels of images without class folders."""
+    return bool(_folders(folder)) or (listed is not None and name != "train")
+
+
+def holds_files(config: DataConfig, source: Path) -> bool:
+    """Whether the data is a folder whose test images include all files of this list."""
+    word, _, path = config.name.partition(":")
+    if word != "folder":
+        return False
+    try:
+        splits = read_folder(dataclasses.replace(config, test_list=str(source.resolve())), path)
+        splits["test" if "test" in splits else "validation"]()
+    except UserError:
+        return False
+    return True
+
+
+def find_test_list(config: DataConfig | None, name: str, *, given: bool) -> Path | None:
+    """The list `name` for this data: a `given` one must exist; another is used only if all of its files are there."""
+    if config is None or config.test_list is not None:
+        return None
+    try:
+        place = find_path(name, config.root, kind="test_list")
+    except UserError:
+        if given:
+            raise
+        return None
+    return place if given or holds_files(config, place) else None

@@ -54,6 +54,8 @@ class DataConfig:
     stream       decode while training; none: when the decoded split exceeds memory_limit_mb
     limit        only the first n images of each split, evenly by class where stored class by class
     label        label column, where there are several (`coarse_label`)
+    test_list    of folder:PATH: a text file with the test images, one path per line relative to their folder, a label
+                 after it if they lie in no class folders; none: all of them
     skip_damaged leave out images that cannot be read, and say how many; none are left out unless this is true
 
     Of training alone:
@@ -75,6 +77,7 @@ class DataConfig:
     memory_limit_mb: int = 4096
     limit: int | None = None
     label: str | None = None
+    test_list: str | None = None
     skip_damaged: bool = False
     repeats: int = 1
     extra: tuple[ExtraConfig, ...] = ()

@@ -30,11 +30,11 @@ def analysed_columns(
 
     def measure(column: StudyColumn) -> Measured:
         settings = resolve_rows(column.settings, unit, measuring.units, measuring.root)
-        key = json_text([column.analysis, settings])
+        key = json_text([column.analysis, settings, column.test_list])
         if key not in findings:
             for other in references(column, unit, measuring.units):
                 train(other)
-            findings[key] = _analyze(folder, str(column.analysis), settings, measuring)
+            findings[key] = _analyze(folder, column, settings, measuring)
         return in_units(_score(unit, folder, column, findings[key]), column)
 
     for column in wanted:
@@ -46,15 +46,21 @@ def fact_column(unit: Unit, folder: Path, column: StudyColumn) -> Measured | Fai
     return guarded(lambda: Measured(seed=unit.seed, value=fact_of(folder, str(column.fact)), run=folder.name))
 
 
-def _analyze(folder: Path, name: str, settings: Mapping[str, Any], measuring: Measuring) -> Finding:
+def _analyze(folder: Path, column: StudyColumn, settings: Mapping[str, Any], measuring: Measuring) -> Finding:
     from hardtack.analysis import analyze
+    from hardtack.data.folder import find_test_list
     from hardtack.evaluation.target import TargetConfig, complete, load_target
 
+    name = str(column.analysis)
     analysis = choose(analyses, {"name": name, **settings}, path=name)
     if analysis.takes_images:
         analysis = dataclasses.replace(analysis, n=measuring.images(analysis.n))
     words = {**measuring.words(), **({"n": analysis.n} if analysis.takes_images else {})}
     config: TargetConfig = build(TargetConfig, complete(folder, words))
+    if (key := column.test_list) is not None and config.data is not None:
+        path = measuring.folders.get(key, column.folders[key])
+        if (place := find_test_list(config.data, path, given=key in measuring.folders)) is not None:
+            config = dataclasses.replace(config, data=dataclasses.replace(config.data, test_list=str(place)))
     target = load_target(folder, config, with_images=analysis.takes_images)
     return analyze(
         target.model, target.images, analysis, runtime=config.runtime, folder=target.folder, quiet=measuring.quiet,

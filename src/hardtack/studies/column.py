@@ -11,11 +11,27 @@ from hardtack.base.errors import UserError
 
 # what a column is: exactly one of these keys
 KINDS = ("protocol", "suite", "analysis", "worst_of", "fact")
-FACTS = ("parameters", "epochs", "steps", "train_seconds", "seconds_per_step", "best_epoch")
+FACTS = (
+    "parameters",
+    "million_parameters",
+    "billion_multiply_adds",
+    "epochs",
+    "steps",
+    "train_seconds",
+    "seconds_per_step",
+    "best_epoch",
+)
 REDUCTIONS = ("mean", "std", "first", "last", "middle", "min", "max")
 _SHOWN = ("title", "training", "unit", "digits", "ours", "lower")
-_EVALUATED = ("metric", "of", "column", "data", "official", "folders")
-_ANALYSED = ("metric", "column", "array", "reduce")  # an analysis may have a setting `of` of its own
+_EVALUATED = ("metric", "of", "column", "data", "official", "test_list", "folders")
+_ANALYSED = (
+    "metric",
+    "column",
+    "array",
+    "reduce",
+    "test_list",
+    "folders",
+)  # an analysis may have a setting `of` of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +57,7 @@ class StudyColumn:
     reduce: Literal["mean", "std", "first", "last", "middle", "min", "max"] = "mean"
     data: str | None = None
     official: str | None = None
+    test_list: str | None = None  # a key of `folders`
     folders: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -79,6 +96,8 @@ def _check(column: StudyColumn, path: str) -> None:
         raise UserError(f"{path}: name the metric of suite {column.suite}, such as metric: robust_accuracy")
     if column.kind == "analysis" and not (column.metric or column.array):
         raise UserError(f"{path}: name a metric or an array of the analysis {column.analysis}")
+    if column.kind != "protocol" and column.test_list is not None and column.test_list not in column.folders:
+        raise UserError(f"{path}: test_list names '{column.test_list}', which is not listed under `folders:`")
     if column.kind == "fact" and column.fact not in FACTS:
         raise UserError(f"{path}: there is no fact '{column.fact}'; facts: {', '.join(FACTS)}")
     if column.kind in ("worst_of", "fact") and column.settings:

@@ -55,7 +55,7 @@ def stated_column(column: StudyColumn) -> Evaluated:
     if column.protocol is None:
         stated = Column(
             name=column.name, settings={"suite": column.suite, **settings}, metric=column.metric or "", of=column.of,
-            data=column.data, official=column.official,
+            data=column.data, official=column.official, test_list=column.test_list,
         )  # fmt: skip
         return Evaluated(column=column, stated=stated, folders=column.folders, n=n)
     protocol, source = _protocol_column(column)

@@ -34,6 +34,7 @@ def _how(column: StudyColumn) -> list[Any]:
     return [
         column.protocol, version, column.suite, column.analysis, column.fact, column.metric, column.of, column.column,
         column.array, column.reduce, column.data, column.official, column.folders, column.settings, column.unit,
+        *([column.test_list] if column.test_list else []),
     ]  # fmt: skip
 
 

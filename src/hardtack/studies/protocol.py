@@ -16,7 +16,7 @@ from hardtack.base.errors import UserError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parent / "protocols"
 _ROBUST = "robust_accuracy"
-_OF_COLUMN = ("metric", "of", "data", "official", "worst_of")
+_OF_COLUMN = ("metric", "of", "data", "official", "test_list", "worst_of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,7 @@ class Column:
     of         the result whose attack name begins with this text, where a metric has several results
     data       the column has images of its own: a key of the protocol's folders
     official   official files that are used if they are present: a key of the protocol's folders
+    test_list  a list of the test images that is used if it is present (data.test_list): a key of the protocol's folders
     worst_of   not an evaluation: the share of images that are correct in all of these columns
     """
 
@@ -37,6 +38,7 @@ class Column:
     of: str = ""
     data: str | None = None
     official: str | None = None
+    test_list: str | None = None
     worst_of: tuple[str, ...] = ()
 
 
@@ -107,7 +109,7 @@ def _check(name: str, columns: tuple[Column, ...], folders: Mapping[str, str]) -
                 raise UserError(
                     f"protocol '{name}': worst_of of '{column.name}' names '{other}', no column before it{hint}"
                 )
-        for key in (column.data, column.official):
+        for key in (column.data, column.official, column.test_list):
             if key is not None and key not in folders:
                 raise UserError(
                     f"protocol '{name}': column '{column.name}' names '{key}', which is not listed under `folders:`"

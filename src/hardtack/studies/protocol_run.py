@@ -19,6 +19,7 @@ import torch
 
 from hardtack.base.config import build, nested
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.data.folder import find_test_list
 from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
 from hardtack.data.paths import find_path
@@ -142,6 +143,7 @@ class ProtocolJob:
         self.evaluations: dict[str, Evaluation] = {}
         self.missing: dict[str, str] = {}
         self._others: dict[str, Target] = {}
+        self._lists: dict[str, Path | None] = {}
         for key in self._given:  # a missing folder is reported before anything is measured
             self._place(key)
 
@@ -168,9 +170,10 @@ class ProtocolJob:
         return {**self.protocol.folders, **given}
 
     def _values(self, column: Column) -> dict[str, Any]:
-        """The user's settings, with the data of the column if it has its own."""
+        """The user's settings, with the data of the column if it has its own, or with its list of images."""
         if column.data is None:
-            return self.values
+            place = self._list(column)
+            return self.values if place is None else _with_list(self.values, place)
         other = {"name": f"{column.data}:{self._place(column.data)}", "image_size": self.target.data.image_shape[-1]}
         return {key: value for key, value in self.values.items() if key != "split"} | {"data": other}
 
@@ -183,6 +186,14 @@ class ProtocolJob:
             if key in self._given:
                 raise
             return None
+
+    def _list(self, column: Column) -> Path | None:
+        """The list of a column's images: as the user named it, or under its usual name if all of its files are here."""
+        if (key := column.test_list) is None or self.target_config.split != "test":
+            return None
+        if key not in self._lists:
+            self._lists[key] = find_test_list(self.target_config.data, self.folders[key], given=key in self._given)
+        return self._lists[key]
 
     def _official(self, key: str) -> Path | None:
         """Official files for the data; files under the usual name are used only if their labels match."""
@@ -220,7 +231,11 @@ class ProtocolJob:
 
     def _target(self, column: Column) -> Target:
         if column.data is None:
-            return self.target
+            if (place := self._list(column)) is None:
+                return self.target
+            if str(place) not in self._others:
+                self._others[str(place)] = self._load(self._values(column))[1]
+            return self._others[str(place)]
         if column.data not in self._others:
             if self._place(column.data) is None:
                 wanted = self.folders[column.data]
@@ -281,6 +296,11 @@ class ProtocolJob:
                 write_verdicts(folder / "verdicts" / f"{id}.parquet", columns)
             append_results(folder, row)
         return tuple(row)
+
+
+def _with_list(values: dict[str, Any], place: Path) -> dict[str, Any]:
+    data = values.get("data", {})
+    return {**values, "data": {**({"name": data} if isinstance(data, str) else data), "test_list": str(place)}}
 
 
 def _columns(vectors: dict[str, dict[int, float]]) -> Iterator[tuple[str, np.ndarray]]:
