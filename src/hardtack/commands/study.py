@@ -83,10 +83,9 @@ def write_index(output: str | Path) -> Path:
         at = None if state.folder is None else state.folder / "page.html"
         entries.append({
             "name": state.study.name, "title": state.study.title, "paper": state.study.paper,
-            "group": state.study.name.split("/")[0],
-                "kind": state.study.kind, "state": state.words,
-            "scale": view["scale"] if view else "", "seeds": view["seeds"] if view else 0, "rows_done": done,
-            "rows_all": there, "counts": state.counts, "seconds": view["seconds"] if view else 0.0,
+            "group": state.study.source, "kind": state.study.kind, "supplement": state.study.supplement,
+            "state": state.progress, "scale": view["scale"] if view else "", "seeds": view["seeds"] if view else 0,
+            "rows_done": done, "rows_all": there, "counts": state.counts, "seconds": view["seconds"] if view else 0.0,
             "page": os.path.relpath(at, root) if at is not None and at.is_file() else None,
         })  # fmt: skip
     return write_study_index(entries, root / "index.html")

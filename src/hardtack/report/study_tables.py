@@ -11,7 +11,7 @@ from hardtack.base.printable import printable
 from hardtack.report.latex import escaped
 from hardtack.report.markdown import code, inline
 from hardtack.report.study_cells import NONE, CellText, head, row_texts
-from hardtack.report.study_view import MEASURED, StudyRow, StudyView, cell_of, rows_done
+from hardtack.report.study_view import MEASURED, StudyRow, StudyView, cell_of, rows_done, rows_trained
 from hardtack.results.export import csv_cell
 
 MARK = "▲"  # a red flag
@@ -24,7 +24,7 @@ CSV_HEAD = ("row", "column", "paper", "ours", "low", "high", "difference", "n", 
 def scale_line(study: StudyView) -> str:
     """`Scale smoke · 2 seeds · 3 of 8 rows measured`."""
     seeds = "1 seed" if study["seeds"] == 1 else f"{study['seeds']} seeds"
-    return f"Scale {study['scale']} · {seeds} · {rows_done(study)} of {len(study['rows'])} rows measured"
+    return f"Scale {study['scale']} · {seeds} · {rows_done(study)} of {rows_trained(study)} rows measured"
 
 
 # ---------------------------------------------------------------- terminal

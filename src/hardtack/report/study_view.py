@@ -12,6 +12,7 @@ from typing import Literal, TypedDict
 MEASURED = "measured"
 NOT_RUN_YET = "not run yet"
 NOT_AT_THIS_SCALE = "not run at this scale"
+QUOTED = "quoted from the paper"  # the row is never trained
 VERDICTS: tuple[Verdict, ...] = ("reproduced", "refuted", "undecided", "not measured")
 
 Verdict = Literal["reproduced", "refuted", "undecided", "not measured"]
@@ -151,6 +152,11 @@ def is_red(cell: StudyCell) -> bool:
 
 def rows_done(study: StudyView) -> int:
     return sum(row["state"] == MEASURED for row in study["rows"])
+
+
+def rows_trained(study: StudyView) -> int:
+    """Rows that are not only quoted."""
+    return sum(row["state"] != QUOTED for row in study["rows"])
 
 
 def verdict_counts(study: StudyView) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from hardtack.base.errors import UserError
 from hardtack.base.limits import read_json
 from hardtack.base.lock import is_held
-from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, StudyView, verdict_counts
+from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView, verdict_counts
 from hardtack.studies.study import SCALES, Study, load_study
 from hardtack.studies.study_files import list_studies
 
@@ -30,7 +30,7 @@ class StudyState:
         """Rows measured, and rows that the scale has."""
         if self.view is None:
             return 0, len(self.study.rows)
-        there = [row for row in self.view["rows"] if row["state"] != NOT_AT_THIS_SCALE]
+        there = [row for row in self.view["rows"] if row["state"] not in (NOT_AT_THIS_SCALE, QUOTED)]
         return sum(row["state"] == MEASURED for row in there), len(there)
 
     @property
@@ -40,14 +40,18 @@ class StudyState:
     @property
     def words(self) -> str:
         """not run, running, n of m rows, or the verdicts."""
+        verdicts = [f"{count} {verdict}" for verdict, count in self.counts.items() if count]
+        return ", ".join(filter(None, [self.progress, *verdicts])) or "no claims"
+
+    @property
+    def progress(self) -> str:
+        """not run, running, n of m rows, how many failed; nothing where all rows were measured."""
         if self.view is None:
             return "running" if self.running else "not run"
         done, there = self.rows
         failed = sum(row["state"].startswith("failed") for row in self.view["rows"])
         parts = ["running"] * self.running + [f"{done} of {there} rows"] * (done < there or self.running)
-        parts += [f"{failed} failed"] * bool(failed)
-        parts += [f"{count} {verdict}" for verdict, count in self.counts.items() if count]
-        return ", ".join(parts) or "no claims"
+        return ", ".join([*parts, *[f"{failed} failed"] * bool(failed)])
 
 
 def states(root: str | Path) -> list[StudyState]:

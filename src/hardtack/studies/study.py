@@ -28,6 +28,7 @@ SECTIONS = (
 SCALES = ("smoke", "short", "paper")
 _EMPTY = ("none", "no")  # values of a grid that add nothing to a row's name
 _NAME = re.compile(r"[A-Za-z0-9_]+")
+_UP_TO_YEAR = re.compile(r".*?\b\d{4}\b")
 
 Settings = dict[str, Any]
 
@@ -118,6 +119,12 @@ class Study:
     plots: tuple[Plot, ...] = ()
     figures: tuple[str, ...] = ()
     scales: dict[str, Scale] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """Who wrote the paper and when: what `paper` says up to the year."""
+        match = _UP_TO_YEAR.match(self.paper)
+        return match.group() if match is not None else self.name.split("/")[0]
 
     @property
     def groups(self) -> dict[str, list[str]]:
