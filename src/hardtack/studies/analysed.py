@@ -91,6 +91,8 @@ _REDUCED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "middle": lambda values: values[:, 1:-1].mean(axis=1),
     "min": lambda values: values.min(axis=1),
     "max": lambda values: values.max(axis=1),
+    # how far an image is from the mean over images, in each place; 0 where all images are alike
+    "deviation": lambda values: np.abs(values - values.mean(axis=0)).mean(axis=1),
 }
 
 
