@@ -245,6 +245,13 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def first_comment(path: Path) -> str:
+    """The comment in the first line of a YAML file: what it is, in a few words."""
+    with path.open(encoding="utf-8") as file:
+        first = file.readline()
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
+
+
 def write_yaml(path: str | Path, values: Any) -> None:
     """A configuration, or plain values, as a YAML file."""
     write_plain(path, plain(values))

@@ -27,8 +27,8 @@ INTERRUPTED = 130
 LONGEST_MESSAGE = 4000  # characters
 # the order in which the help shows them; others follow by name
 ORDER = (
-    "train", "evaluate", "analyze", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan", "report",
-    "export", "import", "compare", "corrupt", "list", "describe", "doctor", "demo",
+    "train", "evaluate", "analyze", "study", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan",
+    "report", "export", "import", "compare", "corrupt", "list", "describe", "doctor", "demo",
 )  # fmt: skip
 
 

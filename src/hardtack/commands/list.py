@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from hardtack.base import registry
+from hardtack.base.config import first_comment
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.progress import Meter
 from hardtack.commands.recipe_files import list_recipes, recipe_folder
@@ -25,12 +26,12 @@ WIDE_ONLY = ("family", "pixels", "source", "papers")  # columns that a narrow wi
 
 @registry.verbs.register("list")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, protocols, recipes …")],
+    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, recipes, studies …")],
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[WORD]...", help="show only rows with all these words")
     ] = None,
 ) -> None:
-    """List names: models, attacks, datasets, objectives, suites, analyses, protocols, recipes, settings.
+    """List names: models, attacks, datasets, objectives, suites, analyses, protocols, recipes, studies, settings.
 
     Models can be selected by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32.
     image_size=64 gives the GFLOPs and tokens of the models that take that size.
@@ -175,7 +176,13 @@ def _protocols() -> Rows:
 
 
 def _recipes() -> Rows:
-    return ("name", ""), [(name, _first_comment(name)) for name in list_recipes()]
+    return ("name", ""), [(name, first_comment(recipe_folder() / f"{name}.yaml")) for name in list_recipes()]
+
+
+def _studies() -> Rows:
+    from hardtack.studies.study_files import list_studies, study_folder
+
+    return ("name", ""), [(name, first_comment(study_folder() / f"{name}.yaml")) for name in list_studies()]
 
 
 def _settings() -> Rows:
@@ -192,11 +199,6 @@ def _written(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _first_comment(name: str) -> str:
-    first = (recipe_folder() / f"{name}.yaml").read_text().split("\n", 1)[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
-
-
 LISTS: dict[str, Callable[[], Rows]] = {
     "attacks": _entries(registry.attacks),
     "losses": _entries(registry.losses),
@@ -208,5 +210,6 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "evaluators": _entries(registry.evaluators),
     "protocols": _protocols,
     "recipes": _recipes,
+    "studies": _studies,
     "settings": _settings,
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hardtack.base.config import build, read_yaml
+from hardtack.base.config import build, first_comment, read_yaml
 from hardtack.base.errors import UserError, did_you_mean
 
 FOLDER = Path(__file__).resolve().parent / "protocols"
@@ -61,7 +61,7 @@ class Protocol:
 def list_protocols() -> dict[str, str]:
     """Names such as `architectures/cifar`, each with the comment in the first line of its file."""
     files = sorted(FOLDER.rglob("*.yaml"))
-    return {path.relative_to(FOLDER).with_suffix("").as_posix(): _first_comment(path) for path in files}
+    return {path.relative_to(FOLDER).with_suffix("").as_posix(): first_comment(path) for path in files}
 
 
 def read_protocol(name: str | Path) -> Protocol:
@@ -114,8 +114,3 @@ def _check(name: str, columns: tuple[Column, ...], folders: Mapping[str, str]) -
                 raise UserError(
                     f"protocol '{name}': column '{column.name}' names '{key}', which is not listed under `folders:`"
                 )
-
-
-def _first_comment(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").split("\n", 1)[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""

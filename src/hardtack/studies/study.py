@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hardtack.base.config import build, merge, read_yaml
+from hardtack.base.config import build, first_comment, merge, read_yaml
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.studies.claim_expression import Claim
 from hardtack.studies.claim_parser import parse_claim
@@ -85,12 +85,14 @@ class ClaimText:
 class Scale:
     """What a scale changes: settings of every run, of trainings, rows and columns (None leaves one out), and `n`.
 
-    `models` has the model that stands for another one at this scale: its name, or a name with options.
+    `models` has the model that stands for another one at this scale: its name, or a name with options. `keep_settings`
+    are sections or keys (`optimiser.weight_decay`) in which what the study states stands over `settings`.
     """
 
     name: str
     models: dict[str, str | Settings] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
+    keep_settings: tuple[str, ...] = ()
     trainings: dict[str, Settings | None] = field(default_factory=dict)
     rows: dict[str, Settings | None] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
@@ -158,7 +160,7 @@ def read_study(path: str | Path, name: str) -> Study:
     """The study in a file; any fault is a UserError that names the study and the place."""
     path = Path(path)
     values = read_yaml(path)
-    values["title"] = values.get("title") or _first_comment(path)
+    values["title"] = values.get("title") or first_comment(path)
     try:
         return parse_study(name, values)
     except UserError as error:
@@ -262,7 +264,19 @@ def _grid_rows(grid: Any) -> dict[str, Settings]:
     return rows
 
 
-_SCALE_KEYS = ("base", "models", "settings", "trainings", "rows", "keep", "columns", "n", "seed", "note")
+_SCALE_KEYS = (
+    "base",
+    "models",
+    "settings",
+    "keep_settings",
+    "trainings",
+    "rows",
+    "keep",
+    "columns",
+    "n",
+    "seed",
+    "note",
+)
 
 
 def _scale(name: str, values: Any) -> Scale:
@@ -276,9 +290,14 @@ def _scale(name: str, values: Any) -> Scale:
         if key not in _SCALE_KEYS:
             raise UserError(f"unknown key '{path}.{key}'{did_you_mean(key, _SCALE_KEYS)}")
     split_sections(values.get("settings") or {}, f"{path}.settings", ())
+    kept = tuple(_listed(values.pop("keep_settings", None)))
+    for key in kept:
+        if (section := key.partition(".")[0]) not in SECTIONS:
+            raise UserError(f"{path}.keep_settings: there is no section '{section}'{did_you_mean(section, SECTIONS)}")
     note = values.pop("note", None) or ()
     return Scale(
         name=name, note=(note,) if isinstance(note, str) else tuple(note), keep=tuple(values.pop("keep", None) or ()),
+        keep_settings=kept,
         **{key: item for key, item in values.items() if item is not None},
     )  # fmt: skip
 
@@ -362,8 +381,3 @@ def _check(study: Study) -> None:
     if missing:
         raise UserError(f"scales: {', '.join(missing)} is missing (paper: {{}} is as published)")
     study.parsed_claims()
-
-
-def _first_comment(path: Path) -> str:
-    first = path.read_text(encoding="utf-8").split("\n", 1)[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
