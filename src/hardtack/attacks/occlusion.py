@@ -26,14 +26,13 @@ from hardtack.attacks.patches import (
     grid,
     in_words,
     pick,
-    stated_patch_size,
-    usual_patch_size,
 )
 from hardtack.attacks.targets import TargetChoice, aim
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
+from hardtack.models.tokens import default_patch_size
 from hardtack.threats import Threat
 
 
@@ -42,7 +41,7 @@ from hardtack.threats import Threat
 class Occlusion(Attack):
     """Cover a `share` of the patches (0.1 unless told otherwise), or `patches` of them, and keep the worst of `tries`.
 
-    `patch_size` None is the model's own where it states one, else 16 pixels from 128-pixel images on, 8 from
+    `patch_size` None is the model's own (models/tokens.py), else 16 pixels from 128-pixel images on, 8 from
     64 on, 4 below. Patches at the right and lower edge may be cut off. `fill` is uniform noise on [0,1], black,
     or the image's mean colour. A `threat` smaller than the whole box draws the cover back towards the image.
     `broken_at` of the outcome counts the tries before the first success. `seed` moves all that is random.
@@ -127,7 +126,7 @@ class Occlusion(Attack):
         return differs_in(x_adv, x, size, self._count)
 
     def _size(self, model: nn.Module, x: Tensor) -> int:
-        return self.patch_size or stated_patch_size(model) or usual_patch_size(x)
+        return self.patch_size or default_patch_size(model, x)
 
     def _count(self, cells: int) -> int:
         """How many of `cells` are covered: those up to the quantile `share` of their scores, as RSPC has it."""

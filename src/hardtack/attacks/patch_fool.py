@@ -34,6 +34,7 @@ from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.models import Taps, tap
+from hardtack.models.tokens import own_patch_size, usual_patch_size
 from hardtack.threats import Threat
 
 _BLOCK = 4  # the paper's, counted from 0
@@ -170,8 +171,7 @@ class PatchFool(Attack):
         if self.patches is not None:
             most, size = self.patches, self.patch_size
             if size is None and model is not None:
-                with preserve_state(model):
-                    size = self._size(model, parts.read_attention(model, x[:1]).tokens, x)
+                size = self._size(model, x)
             allowed &= parts.differs_in(x_adv, x, size, lambda cells: most)
         return allowed
 
@@ -182,7 +182,7 @@ class PatchFool(Attack):
         if self.patches is None:
             return torch.ones_like(x[:, :1], dtype=torch.bool), None, []
         maps, tokens, reason = parts.Maps([], [], "")
-        if self.choose in (None, "attention") or self.attention_weight > 0 or self.patch_size is None:
+        if self.choose in (None, "attention") or self.attention_weight > 0:
             maps, tokens, reason = parts.read_attention(model, x)
         settled, note = self._settled(model, x, tokens, reason)
         if note:
@@ -213,14 +213,14 @@ class PatchFool(Attack):
                 f"block={self.block}: attention between patches can be read in {depth} blocks of this model, "
                 f"0 to {depth - 1} or {-depth} to -1"
             )
-        size = self._size(model, tokens, x)
+        size = self._size(model, x)
         parts.grid(x, size, at_least=self.patches)
         return dataclasses.replace(self, patch_size=size, choose=choose, attention_weight=weight), note
 
-    def _size(self, model: nn.Module, tokens: list[Tokens], x: Tensor) -> int:
-        size = self.patch_size or (tokens[0].size if tokens else parts.stated_patch_size(model))
+    def _size(self, model: nn.Module, x: Tensor) -> int:
+        size = self.patch_size or own_patch_size(model, x)
         if size is None:
-            usual = parts.usual_patch_size(x)
+            usual = usual_patch_size(x.shape[2:])
             message = "this model has no patches of its own; say how many pixels wide they are"
             raise UserError(f"{message}: patch_size={usual}")
         return size

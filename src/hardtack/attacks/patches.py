@@ -6,7 +6,6 @@ off. Attention maps of any model that `tap` can read are laid over the same imag
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from fractions import Fraction
 from typing import NamedTuple
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from hardtack.base.errors import UserError
 from hardtack.models import tap
 from hardtack.models.blocks import class_name
+from hardtack.models.tokens import find_grid, usual_patch_size
 from hardtack.threats import Threat
 
 WHOLE_BOX = Threat("linf", Fraction(1))
@@ -60,27 +60,12 @@ def differs_in(x_adv: Tensor, x: Tensor, size: int | None, count: Callable[[int]
     changed = (x_adv != x).any(dim=1, keepdim=True).float()
     height, width = x.shape[2:]
     divisors = [side for side in range(1, min(height, width)) if height % side == 0 and width % side == 0]
-    sizes = [size] if size is not None else sorted({*divisors, usual_patch_size(x)})
+    sizes = [size] if size is not None else sorted({*divisors, usual_patch_size(x.shape[2:])})
     allowed = torch.zeros(len(x), dtype=torch.bool, device=x.device)
     for side in sizes:
         rows, columns = grid(x, side)
         allowed |= (per_patch(changed, side) > 0).flatten(1).sum(dim=1) <= count(rows * columns)
     return allowed
-
-
-def stated_patch_size(model: nn.Module) -> int | None:
-    """The patch size that a module of the model names as such; None for networks without one."""
-    for module in model.modules():
-        said = getattr(module, "patch_size", None)
-        sides = set(said) if isinstance(said, tuple | list) else {said}
-        if len(sides) == 1 and isinstance(side := sides.pop(), int) and side > 0:
-            return side
-    return None
-
-
-def usual_patch_size(x: Tensor) -> int:
-    side = min(x.shape[2:])
-    return 16 if side >= 128 else 8 if side >= 64 else min(4, side)
 
 
 CHOSEN = {"attention": "by attention", "saliency": "by saliency", "random": "at random"}
@@ -132,12 +117,9 @@ def _find_tokens(number: int, weights: Tensor, prefix_tokens: int, x: Tensor) ->
     if weights.shape[-1] != weights.shape[-2]:  # class attention, or keys of another grid
         return None
     height, width = x.shape[2:]
-    for prefix in dict.fromkeys((prefix_tokens, 0, 1, 2)):
-        count = weights.shape[-1] - prefix
-        size = math.isqrt(height * width // count) if count > 1 else 0
-        if size and height % size == width % size == 0 and height * width == count * size**2:
-            return Tokens(number, prefix, size)
-    return None
+    found = find_grid(weights.shape[-1], prefix_tokens, (height, width))
+    size = found and found.patch_size((height, width))
+    return Tokens(number, found.prefix, size) if found and size and height % size == width % size == 0 else None
 
 
 def attention_received(weights: Tensor, tokens: Tokens, x: Tensor) -> Tensor:

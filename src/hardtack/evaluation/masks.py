@@ -41,7 +41,7 @@ class PatchConfig:
                 for it costs `steps` + 2 forward and `steps` backward passes a mask)
     share       of the patches that a mask covers (None: 0.1)
     masks       of every image (None: 100)
-    patch_size  in pixels (None: the model's own where it states one, else the usual one)
+    patch_size  in pixels (None: the model's own, else the usual one: see docs/patches.md)
     choose      random, or occluder: one mask for every image, chosen by the network in `occluder` (a file, or
                 the run that trained it), which brings its own share and patch size
     noise       standard deviation of what noise adds (0.38: ImageNet-C's gaussian noise at its worst)

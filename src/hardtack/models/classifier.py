@@ -6,7 +6,8 @@ forget to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -145,12 +146,18 @@ def probe(model: nn.Module, image_size: int, *, low: float = 0.5, high: float = 
     Every train/eval flag is put back.
     """
     tensor = next(iter(model.parameters()), torch.empty(0))
+    with evaluating(model), torch.no_grad():
+        ramp = torch.linspace(low, high, image_size, device=tensor.device)
+        return model(ramp.expand(1, 3, image_size, image_size).contiguous())
+
+
+@contextlib.contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Eval mode inside; afterwards every train/eval flag is what it was."""
     flags = {module: module.training for module in model.modules()}
     model.eval()
     try:
-        with torch.no_grad():
-            ramp = torch.linspace(low, high, image_size, device=tensor.device)
-            return model(ramp.expand(1, 3, image_size, image_size).contiguous())
+        yield
     finally:
         for module, training in flags.items():
             module.training = training

@@ -26,19 +26,24 @@ from hardtack.base.registry import Entry, models
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.catalog import TIMM, make_body
 from hardtack.models.taps import tap
+from hardtack.models.tokens import patch_size_of
 
 _TABLE = Path(__file__).with_suffix(".json")
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """`gflops` are 10⁹ multiply-adds, as papers count them. `tokens` are those of the blocks, stage by stage."""
+    """`gflops` are 10⁹ multiply-adds, as papers count them. `tokens` are those of the blocks, stage by stage.
+
+    `patch_size` is the network's own (models/tokens.py), None where it has no patches of its own.
+    """
 
     parameters: int
     gflops: float
     tokens: str
     attention: str  # the kinds, or none
     blocks: int
+    patch_size: int | None
     image_size: int
     num_classes: int
     source: str  # ours or timm
@@ -69,12 +74,14 @@ def measure(name: str, *, image_size: int | None = None, num_classes: int | None
         x = torch.zeros(1, 3, size, size)
         with torch.no_grad(), MultiplyAdds() as counted, tap(module, attention=False) as taps:
             module(x)
+    blocks = find_blocks(module)
     return ModelFacts(
         parameters=sum(parameter.numel() for parameter in module.parameters()),
         gflops=round(counted.total / 1e9, 4),
         tokens=stages(taps.features),
-        attention=attention_kinds(find_blocks(module)),
+        attention=attention_kinds(blocks),
         blocks=len(taps.features),
+        patch_size=patch_size_of(taps, blocks, (size, size)),
         image_size=size,
         num_classes=classes,
         source=source(module),

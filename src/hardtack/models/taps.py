@@ -89,7 +89,8 @@ def tap(model: nn.Module, *, features: bool = True, attention: bool = True) -> I
 
     Every forward pass replaces what the one before left in the taps.
     """
-    _require_eager(model)
+    if is_compiled(model):
+        raise UserError("a compiled model cannot be tapped; tap the model before torch.compile")
     blocks = find_blocks(model)
     taps = Taps(prefix_tokens=_prefix_tokens(model), note=_note(model, blocks))
     with contextlib.ExitStack() as hooks:
@@ -248,10 +249,9 @@ def _ask_again(
 # ---------------------------------------------------------------- what can be tapped
 
 
-def _require_eager(model: nn.Module) -> None:
-    compiled = any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
-    if compiled:  # compiled code does not see hooks that come later: the taps would stay silently empty
-        raise UserError("a compiled model cannot be tapped; tap the model before torch.compile")
+def is_compiled(model: nn.Module) -> bool:
+    """Compiled code does not see hooks that come later: taps would stay silently empty."""
+    return any(hasattr(module, "_orig_mod") or module._compiled_call_impl is not None for module in model.modules())
 
 
 def _prefix_tokens(model: nn.Module) -> int:

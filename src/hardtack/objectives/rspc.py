@@ -21,13 +21,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import preserve_state
-from hardtack.attacks.patches import cover, grid, pick, stated_patch_size, usual_patch_size
+from hardtack.attacks.patches import cover, grid, pick
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import objectives
 from hardtack.models import Normalize, Occluder, save_occluder
 from hardtack.models.blocks import class_name
+from hardtack.models.tokens import default_patch_size
 from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.patch_augment import augment_patches
 from hardtack.objectives.rspc_features import Alignment
@@ -44,7 +45,7 @@ class RSPCConfig(ObjectiveConfig):
 
     share               of the patches that are hidden (0.1: 20 of 196, 7 of 64, 2 of 16)
     weight              of the alignment; it rises from 0 over the first `warmup_epochs`
-    patch_size          in pixels (None: the model's own where it states one, else the usual one)
+    patch_size          in pixels (None: the model's own, else the usual one: see docs/patches.md)
     choose              learned: by an occluder that is trained with the model; random
     damage              occlude: noise in place of the pixels; drop: `fill` in place of them
     fill                of dropped patches. zero: black; mean: the image's mean colour
@@ -104,7 +105,7 @@ class RSPC(Objective):
                 "its blocks a method branches(), or train without alignment: weight=0 on=both"
             )
         self.normalise = next((part for part in model.modules() if isinstance(part, Normalize)), None)
-        self.patch_size = config.patch_size or stated_patch_size(model)
+        self.patch_size = config.patch_size
         self.opponent = self._make_opponent() if config.choose == "learned" else None
         self.has_masks = self.opponent is not None
         # where the model's loss is what the occluder maximises, one gradient serves both
@@ -123,7 +124,7 @@ class RSPC(Objective):
                 "the occluder needs the size of the images, and this model takes images of any size: load or wrap it "
                 "with image_size=…, or use objective.choose=random"
             )
-        size = self._size(torch.empty(1, 3, side, side))
+        size = self._settle_size(torch.empty(1, 3, side, side))
         statistics = {}
         if self.normalise is not None:
             statistics = {key: getattr(self.normalise, key).flatten().tolist() for key in ("mean", "std")}
@@ -139,6 +140,7 @@ class RSPC(Objective):
     ) -> dict[str, Tensor]:
         """The keys, the weight at this time and, where the occluder has its own objective, the gradient of its mask."""
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
+        self._settle_size(x)
         rising = epoch < self.config.warmup_epochs
         share = epoch / self.config.warmup_epochs if rising else 1.0
         weight = torch.full((), self.config.weight * share, device=x.device)
@@ -191,7 +193,7 @@ class RSPC(Objective):
         if not self.config.patch_augment:
             return x, y, keys
         own = randomness.make_keys(keys, _PATCHES)
-        changed = augment_patches(x, own, patch_size=self._size(x))
+        changed = augment_patches(x, own, patch_size=self._size)
         return torch.cat([x, changed]), torch.cat([y, y]), torch.cat([keys, own])
 
     # ------------------------------------------------------------ masks
@@ -200,7 +202,7 @@ class RSPC(Objective):
         """1 where a patch is hidden, N×rows×columns."""
         if self.opponent is not None:
             return self.opponent(x)
-        rows, columns = grid(x, self._size(x))
+        rows, columns = grid(x, self._size)
         count = math.floor(self.config.share * (rows * columns - 1) + 1e-9) + 1
         return pick(randomness.uniform(randomness.make_keys(keys, _MASK), (rows, columns)), count).to(x.dtype)
 
@@ -210,7 +212,7 @@ class RSPC(Objective):
         return self.opponent(x) > 0.5
 
     def _damaged(self, x: Tensor, mask: Tensor, keys: Tensor) -> Tensor:
-        hidden = cover(mask, self._size(x), x)
+        hidden = cover(mask, self._size, x)
         if self.config.damage == "drop":
             kept = (1 - hidden) * x
             return kept if self.config.fill == "zero" else kept + hidden * x.mean(dim=(2, 3), keepdim=True)
@@ -221,8 +223,15 @@ class RSPC(Objective):
             noise = (self.normalise.mean + self.normalise.std * noise).clamp(0, 1)
         return (1 - hidden) * x + hidden * noise
 
-    def _size(self, x: Tensor) -> int:
-        return self.patch_size or usual_patch_size(x)
+    def _settle_size(self, x: Tensor) -> int:
+        """The size of a patch of images like x. It is measured here, because `forward` may be compiled."""
+        self.patch_size = self.config.patch_size or default_patch_size(self.model, x)
+        return self.patch_size
+
+    @property
+    def _size(self) -> int:
+        assert self.patch_size is not None, "prepare comes first"
+        return self.patch_size
 
     # ------------------------------------------------------------ the occluder
 

@@ -494,8 +494,8 @@ def test_models_whose_attention_cannot_be_read(name, options, words):
 def test_the_size_of_a_patch_must_come_from_somewhere():
     for side, fits in ((32, 4), (64, 8), (128, 16)):
         with pytest.raises(UserError, match=f"patch_size={fits}$"):
-            outcome(loaded("timm:resnet18", image_size=32), x=torch.rand(2, 3, side, side), y=Y[:2] % 7)
-    xcit = loaded("timm:xcit_nano_12_p8_224", image_size=32, depth=2)  # it states 8, though without readable maps
+            outcome(loaded("timm:resnet18", image_size=side), x=torch.rand(2, 3, side, side), y=Y[:2] % 7)
+    xcit = loaded("timm:xcit_nano_12_p8_224", image_size=32, depth=2)  # tokens of 8 pixels, no readable maps
     found = PatchFool(steps=1, choose="random", attention_weight=0).run(xcit, X, Y % 7)
     assert (changed_patches(found.x_adv).flatten(1).sum(1) == 1).all()
     assert PatchFool(patches=None, pixels=3, steps=2)(loaded("timm:resnet18", image_size=32), X, Y % 7).shape == X.shape

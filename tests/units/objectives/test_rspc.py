@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from hardtack.base.config import choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import objectives
-from hardtack.models import find_blocks, load_model, wrap
+from hardtack.models import find_blocks, load_model, tap, wrap
 from hardtack.objectives import StandardConfig
 from hardtack.objectives.rspc_features import aligned_blocks
 from rspc_toys import MEAN, STD, TwoBlocks, build, cross_entropy, features, shown, small_vit, two_blocks
@@ -209,6 +209,45 @@ def test_the_patches_are_the_model_s_own_unless_told():
     assert build(small_vit(), patch_size=None, share=0.1).opponent.occluder.patch_size == 4
     assert build(small_vit(), patch_size=2).opponent.occluder.side == 4
     assert build(two_blocks(), patch_size=None).opponent.occluder.patch_size == 4, "the usual one for 8 pixels"
+
+
+@pytest.mark.parametrize(
+    "name, options, tokens",
+    [
+        (
+            "pvtv2_b0_32",
+            {"widths": (8, 8, 8, 8), "depths": (1, 1, 1, 1), "heads": (1, 1, 1, 1), "mlp_ratios": (2, 2, 2, 2)},
+            [256, 64, 16, 4],
+        ),
+        ("swin_tiny_patch2_window4_32", {"width": 8, "depths": (2, 1, 1), "heads": (1, 1, 1)}, [256, 256, 64, 16]),
+    ],
+)
+def test_a_step_on_pyramids(name, options, tokens):
+    """Patches are 4 pixels wide as for the ViTs of this size; blocks of all stages are aligned with equal weight."""
+    model = load_model(name, num_classes=CLASSES, image_size=32, seed=0, **options).train()
+    objective = build(model, patch_size=None, share=0.1, weight=0.3)
+    assert objective.opponent.occluder.patch_size == 4 and objective.opponent.occluder.count == 7
+    x, y = images(4, side=32), labels(4)
+    damaged, clean, out = shown(objective, x, y)
+    with tap(model, attention=False) as taps, torch.no_grad():
+        model(torch.cat([damaged, clean]))
+    assert [feature.shape[1] for feature in taps.features] == tokens
+    apart = [(a - b).square().mean() for a, b in (feature.chunk(2) for feature in taps.features)]
+    assert out["alignment"].item() == pytest.approx(torch.stack(apart).mean().item(), rel=1e-4)
+    before = [p.clone() for p in objective.opponent.occluder.parameters()]
+    out["loss"].backward()
+    objective.finish_step()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+    assert any(not torch.equal(a, b) for a, b in zip(before, objective.opponent.occluder.parameters(), strict=True))
+
+
+def test_patches_are_measured_before_the_loss_where_the_model_takes_any_size():
+    model = load_model("pvtv2_b0_32", num_classes=CLASSES, seed=0, widths=(8, 8, 8, 8), heads=(1, 1, 1, 1))
+    objective = build(model, patch_size=None, choose="random", share=0.1)
+    for side, size in ((32, 4), (64, 8)):
+        x, y = images(2, side=side), labels(2)
+        assert objective(x, y)["hidden_share"].item() == pytest.approx(7 / 64)
+        assert objective.patch_size == size
 
 
 # ---------------------------------------------------------------- which features

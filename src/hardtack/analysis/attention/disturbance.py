@@ -37,7 +37,7 @@ class Disturbed:
     disturb     occlude: uniform noise replaces some patches; noise: Gaussian noise on the image; corrupt; attack
     masks       the number of random disturbances of every image
     share       of occlude: the share of the patches (None: 0.1)
-    patch_size  of occlude, in pixels (None: that of the model if it has one, else the usual one)
+    patch_size  of occlude, in pixels (None: the model's own, else the usual one)
     occluder    of occlude: a file or run with a trained occluder that chooses the patches instead of chance
     sigma       of noise: its standard deviation (None: 0.1)
     type        of corrupt (None: gaussian_noise)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,10 @@ from hardtack.models import tap
 from hardtack.models.blocks import find_blocks
 from hardtack.models.parts import short_name
 from hardtack.models.taps import Taps
+from hardtack.models.tokens import Grid, find_grid
 
 Kind = Literal["token", "class", "channel"]
 _HEARD_AS = {"token": ("token", "reduced", "window"), "class": ("class",)}
-
-
-class Grid(NamedTuple):
-    """Tokens that are patches of an image, row by row, after `prefix` other tokens."""
-
-    prefix: int
-    rows: int
-    columns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,16 +144,6 @@ def _place(weights: Tensor, prefix: int, x: Tensor, map_kind: str, cut: Grid | N
     if looked_at is None or (looking is None and map_kind != "class"):
         return None
     return TokenGrid(queries=looking, keys=looked_at, windows=1, size=size)
-
-
-def find_grid(tokens: int, prefix: int, size: tuple[int, int]) -> Grid | None:
-    """The grid of patches that so many tokens form on an image of this height and width; None if there is none."""
-    for before in dict.fromkeys((prefix, 0, 1, 2)):
-        count = tokens - before
-        rows = round(math.sqrt(count * size[0] / size[1])) if count > 1 else 0
-        if rows and count % rows == 0 and abs(rows / (count // rows) - size[0] / size[1]) < 0.5 / (count // rows):
-            return Grid(before, rows, count // rows)
-    return None
 
 
 def _refusal(model: nn.Module, taps: Taps, kind: Kind) -> str:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.attention.maps import AttentionLayer, Kind, find_layers, listen
-from hardtack.attacks.patches import grid, per_patch, pick, stated_patch_size, usual_patch_size
+from hardtack.attacks.patches import grid, per_patch, pick
 from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
@@ -30,6 +30,7 @@ from hardtack.base.registry import analyses
 from hardtack.evaluation.threat_stages import default_batch
 from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
+from hardtack.models.tokens import default_patch_size
 
 CHOICES = {"saliency": "saliency", "attention": "attention", "occluder": "the occluder"}
 
@@ -43,7 +44,7 @@ class Saliency(OverImages):
     smooth      the number of noisy copies over which the gradient is averaged; 0: the image alone
     sigma       standard deviation of their noise
     share       the share of the patches that are compared (None: 0.1)
-    patch_size  in pixels (None: that of the model if it has one, else the usual one)
+    patch_size  in pixels (None: the model's own, else the usual one)
     occluder    a file or run with a trained occluder, which has its own share and patch size
     shown       the number of images whose maps are stored
     """
@@ -80,8 +81,8 @@ class _Saliency:
         self.at_once = settings.batch_size or min(64, default_batch(context.shape, context.device.type))
         x, y, _ = context.images(0, 1)
         self.occluder = _load(settings.occluder, x)
-        self.size = settings.patch_size or stated_patch_size(context.model) or usual_patch_size(x)
-        self.size = self.occluder.patch_size if self.occluder else self.size
+        given = self.occluder.patch_size if self.occluder else settings.patch_size
+        self.size = given or default_patch_size(context.model, x)
         self.cells = math.prod(grid(x, self.size))
         share = settings.share or 0.1
         self.count = self.occluder.count if self.occluder else math.floor(share * (self.cells - 1) + 1e-9) + 1
