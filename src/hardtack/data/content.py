@@ -17,18 +17,10 @@ from torch import Tensor
 
 from hardtack.data.datasets import Dataset
 from hardtack.data.decode import cores, pixel_bytes
-from hardtack.data.source import Images
+from hardtack.data.source import EncodedImages, Images
 from hardtack.data.stores import InOrder, Joined, OnDisk, Store
 
 _CHUNK = 64  # images that one thread digests at a time
-
-
-@runtime_checkable
-class EncodedImages(Protocol):
-    """Images whose stored bytes can be read without decoding them."""
-
-    def encoded(self, index: int) -> bytes:
-        """The stored bytes of image `index`."""
 
 
 @runtime_checkable

@@ -35,6 +35,7 @@ from hardtack.data.corruptions import Constants, constants_for, corrupt, frost_s
 from hardtack.data.corruptions.choose import Severities, Types, chosen_types
 from hardtack.data.official import mark_regenerated
 from hardtack.data.official.marker import read_marker
+from hardtack.data.original import StoredImages, enlarged_from
 from hardtack.data.spans import chunks
 from hardtack.engine import Job, Notebook, PieceResult, PieceStore, Span, choose_executor, job_id, run_job
 
@@ -49,7 +50,8 @@ class CorruptedCopyConfig:
 
     layout      npy: TYPE.npy and labels.npy as CIFAR-C has them; folder: TYPE/SEVERITY/CLASS/IMAGE as ImageNet-C has
                 them; parquet: TYPE-SEVERITY.parquet with image bytes and labels (None: npy up to 64 pixels)
-    constants   cifar or imagenet (None: cifar up to 64 pixels)
+    constants   cifar or imagenet (None: cifar up to 64 pixels; images that data.image_size enlarges are corrupted at
+                their stored size, which decides, and resized afterwards)
     jpeg        of layout=folder and parquet: the quality images are saved with, 85 as ImageNet-C's were; 0: PNG
     n           only the first images
     """
@@ -73,8 +75,9 @@ def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, qui
     settings: CorruptedCopyConfig = build(CorruptedCopyConfig, values)
     data = load_data(settings.data, settings.split)
     data = data.first(min(settings.n, len(data))) if settings.n is not None else data
-    suited = constants_for(max(data.image_shape[1:]))
-    layout: Layout = settings.layout or ("npy" if suited == "cifar" else "folder")
+    stored, side = enlarged_from(data.original), max(data.image_shape[1:])
+    suited = constants_for(max(stored.shape) if stored else side)
+    layout: Layout = settings.layout or ("npy" if constants_for(side) == "cifar" else "folder")
     severities = tuple(sorted(set(settings.severities)))
     if layout == "npy" and severities != (1, 2, 3, 4, 5):
         raise UserError("layout=npy holds all five severities in one file; leave severities out, or take layout=folder")
@@ -84,10 +87,10 @@ def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, qui
     facts = {
         "data": data.name, "split": data.split, "images": len(data), "description": data.description,
         "seed": settings.seed, "constants": settings.constants or suited, "layout": layout, "jpeg": settings.jpeg,
-        "classes": list(data.classes), "frost": frost_source(frost),
+        "classes": list(data.classes), "frost": frost_source(frost), **(stored.settings if stored else {}),
     }  # fmt: skip
     _mark(folder, facts)
-    copy = _Copy(data=data, folder=folder, facts=facts, frost=frost, runtime=settings.runtime)
+    copy = _Copy(data=data, folder=folder, facts=facts, frost=frost, stored=stored, runtime=settings.runtime)
     each = [(type_, severities) for type_ in types]
     if layout != "npy":
         each = [(type_, (severity,)) for type_ in types for severity in severities]
@@ -127,6 +130,7 @@ class _Copy:
     folder: Path
     facts: dict[str, Any]
     frost: Path | None
+    stored: StoredImages | None
     runtime: Runtime
 
     @property
@@ -136,7 +140,9 @@ class _Copy:
     def corrupted(self, x: Tensor, index: Tensor, type_: str, severity: int) -> Tensor:
         """Corrupted images N×H×W×3 uint8, on the CPU."""
         constants, seed = self.facts["constants"], self.facts["seed"]
-        return _eight_bits(corrupt(x, index, type_, severity, constants=constants, seed=seed, frost=self.frost))
+        x = x if self.stored is None else self.stored.fetch(index)
+        corrupted = corrupt(x, index, type_, severity, constants=constants, seed=seed, frost=self.frost)
+        return _eight_bits(corrupted if self.stored is None else self.stored.resize(corrupted))
 
 
 class _FileJob(Job):

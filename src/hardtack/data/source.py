@@ -47,6 +47,14 @@ class Images(Protocol):
 
 
 @runtime_checkable
+class EncodedImages(Protocol):
+    """Images whose stored bytes can be read without decoding them."""
+
+    def encoded(self, index: int) -> bytes:
+        """The stored bytes of image `index`."""
+
+
+@runtime_checkable
 class Sequence(Protocol):
     """Images that can only be read from the first to the last (web shards, tfds)."""
 

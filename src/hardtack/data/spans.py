@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hardtack.base.errors import UserError
 from hardtack.data import Dataset, batches
+from hardtack.data.original import Original
 from hardtack.data.stores import InOrder
 
 
@@ -30,6 +31,11 @@ def count(data: Any) -> int:
 def shape_of(data: Any) -> tuple[int, ...]:
     """Of an image, C×H×W; nothing is decoded for it."""
     return tuple(data[0].shape[1:] if isinstance(data, tuple) else data.image_shape)
+
+
+def original_of(data: Any) -> Original | None:
+    """The stored images of a data set that is resized; None for tensors."""
+    return None if isinstance(data, tuple) else data.original
 
 
 def head(data: Any, device: torch.device, first: int = 8) -> tuple[Tensor, Tensor]:

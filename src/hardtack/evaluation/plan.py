@@ -27,7 +27,7 @@ from hardtack.base.config import build
 from hardtack.base.cost import duration, text_table
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.data.spans import check_pair, count, head
+from hardtack.data.spans import check_pair, count, head, original_of
 from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
@@ -271,7 +271,7 @@ def plan_evaluation(
     tried = calibrate(model, data, trials, config, runtime)
     each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
     n = count(data)
-    views = suite.views(config, SuiteContext(model, tried.shape, runtime.seed))
+    views = suite.views(config, SuiteContext(model, tried.shape, runtime.seed, original_of(data)))
     clean = Bill(n, 0, n * tried.forward_s).plus(_views_bill(model, views, data, runtime), n)
     least = most = expected = clean
     for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):

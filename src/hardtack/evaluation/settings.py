@@ -33,7 +33,8 @@ class EvaluationConfig:
     sweep          radii of sweep and curve, in multiples of the threat's eps
     types          of corruptions and perturbations: names, or common, extra, noise, all
     severities     of corruptions, 1 to 5
-    constants      of both: cifar or imagenet (None: by the size of the images)
+    constants      of both: cifar or imagenet (None: by the size of the images; of those that are enlarged, by the size
+                   they are stored at, at which they are then corrupted)
     files          of both: a folder of official files (CIFAR-10-C, ImageNet-P …) instead of regenerated images
     frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
     jpeg           of corruptions: store the images as JPEG of this quality before they are shown, as ImageNet-C's 85

@@ -31,7 +31,7 @@ from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.data.spans import at_positions, check_pair, chunks, count, head, shape_of
+from hardtack.data.spans import at_positions, check_pair, chunks, count, head, original_of, shape_of
 from hardtack.engine import (
     Executor,
     Job,
@@ -123,7 +123,7 @@ class SuiteJob(Job):
         self.title, self.total, self.began = f"evaluate {config.suite}", count(data), time.monotonic()
         suite = make_suite(config)
         self.trials = suite.threat_stages(config, runtime.seed)
-        self.views = suite.views(config, SuiteContext(model, shape_of(data), runtime.seed))
+        self.views = suite.views(config, SuiteContext(model, shape_of(data), runtime.seed, original_of(data)))
         self.identity = identify(
             model, data, config, suite=suite, trials=self.trials, views=self.views, runtime=runtime,
             provenance=provenance, kept=folder is not None,

@@ -14,6 +14,7 @@ from hardtack.data.corruptions.catalogue import COMMON, SEVERITIES
 from hardtack.data.datasets import Dataset, measured_whole
 from hardtack.data.official.checksums import PUBLISHED
 from hardtack.data.official.kinds import PERTURBATIONS, Source, title
+from hardtack.data.original import first_shape
 from hardtack.data.source import Stored
 
 
@@ -52,6 +53,10 @@ class OfficialC:
         if severity not in self.severities:
             raise UserError(f"{title(self.kind)}: severity must be 1, 2, 3, 4 or 5, found {severity}")
         return self.read(corruption, severity)
+
+    def image_shape(self) -> tuple[int, int]:
+        """Height and width of the first image of the first type."""
+        return first_shape(self.read(self.types[0], self.severities[0]).images)
 
     def dataset(self, corruption: str, severity: int, **settings: Any) -> Dataset:
         """One type and severity as a data set; `settings` as in `DataConfig` (image_size, limit, workers …)."""

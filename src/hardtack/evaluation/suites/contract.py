@@ -23,6 +23,7 @@ import numpy as np
 from torch import nn
 
 from hardtack.base.runtime import Precision, Runtime
+from hardtack.data.original import Original
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.scores import accuracy
 from hardtack.evaluation.settings import EvaluationConfig
@@ -36,11 +37,12 @@ Columns = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class SuiteContext:
-    """What views may depend on: the model, the shape C×H×W of the images, and the seed."""
+    """What views may depend on: the model, the shape C×H×W of the images, the seed, and what they were resized from."""
 
     model: nn.Module
     shape: Sequence[int]
     seed: int
+    original: Original | None = None
 
     @property
     def largest_side(self) -> int:

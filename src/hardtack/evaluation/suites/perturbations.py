@@ -23,6 +23,7 @@ from hardtack.base.registry import suites
 from hardtack.data.corruptions import Constants, constants_for
 from hardtack.data.corruptions.choose import chosen_types
 from hardtack.data.official import EXTRA_PERTURBATIONS, OfficialP, Video, open_official
+from hardtack.data.original import Original, StoredImages, enlarged_from, stored_at
 from hardtack.data.perturbations import PERTURBATIONS, against, frame_count, sequence
 from hardtack.engine import tensor_digest
 from hardtack.evaluation.settings import EvaluationConfig
@@ -49,9 +50,10 @@ class PerturbationsSuite(Suite):
     def views(self, config: EvaluationConfig, context: SuiteContext) -> Sequence[View]:
         if config.files is not None:
             refuse_settings_of_regenerated(config)
-            return official_sequences(config.files, config.types)
-        constants = config.constants or constants_for(context.largest_side)
-        return sequence_views(config.types, constants, seed=context.seed)
+            return official_sequences(config.files, config.types, original=context.original)
+        stored = enlarged_from(context.original)
+        constants = config.constants or constants_for(max(stored.shape) if stored else context.largest_side)
+        return sequence_views(config.types, constants, seed=context.seed, stored=stored)
 
     def results(self, measurement: Measurement) -> list[Result]:
         return sequence_results(measurement)
@@ -63,18 +65,22 @@ class PerturbationsSuite(Suite):
 
 @dataclass(frozen=True, kw_only=True)
 class FlipView(View):
-    """`rotate`: regenerated frames, shown one after the other; the share that flips in `flips@`, and `distance@`."""
+    """`rotate`: regenerated frames, shown one after the other; the share that flips in `flips@`, and `distance@`.
+
+    `stored`: frames are made of these images, and resized afterwards, in place of the images of the batch.
+    """
 
     name: str
     constants: Constants
     seed: int
+    stored: StoredImages | None = None
     source = "regenerated"
 
     @property
     def settings(self) -> dict[str, Any]:  # type: ignore[override]
         return {
             "type": self.name, "frames": self.cost.forwards, "against": against(self.name),
-            "constants": self.constants, "seed": self.seed,
+            "constants": self.constants, "seed": self.seed, **(self.stored.settings if self.stored else {}),
         }  # fmt: skip
 
     @property
@@ -82,18 +88,24 @@ class FlipView(View):
         return Cost(frame_count(self.name, self.constants))
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+        x = x if self.stored is None else self.stored.fetch(index)
         frames = sequence(x, index, self.name, constants=self.constants, seed=self.seed)
-        ranked = torch.stack([best(finite_logits(verifier, frame, self.name)) for frame in frames])
+        shown = frames if self.stored is None else map(self.stored.resize, frames)
+        ranked = torch.stack([best(finite_logits(verifier, frame, self.name)) for frame in shown])
         return _columns(self.name, *flips_and_distance(ranked, self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFlipView(View):
-    """The same of official files: video 7 of the files is of image 7 of the data. About a batch of frames is held."""
+    """The same of official files: video 7 of the files is of image 7 of the data. About a batch of frames is held.
+
+    `resized`: frames have the size that the data is stored at, and are resized as the data is.
+    """
 
     name: str
     files: OfficialP
     frames: int
+    resized: StoredImages | None = None
 
     def stored_in(self) -> list[Any]:
         return file_identity(self.files)
@@ -112,6 +124,7 @@ class StoredFlipView(View):
         return {
             "type": self.name, "frames": self.frames, "against": against(self.name),
             "constants": _family(self.files.kind), "files": self.files.kind,
+            **(self.resized.settings if self.resized else {}),
         }  # fmt: skip
 
     @property
@@ -143,8 +156,9 @@ class StoredFlipView(View):
                 start = end
 
     def _check(self, video: Video, label: int, x: Tensor) -> None:
-        if video.frames.shape[1:] != x.shape[1:]:
-            sizes = ["×".join(map(str, shape)) for shape in (video.frames.shape[2:], x.shape[2:])]
+        wanted = tuple(x.shape[2:]) if self.resized is None else self.resized.shape
+        if tuple(video.frames.shape[2:]) != wanted:
+            sizes = ["×".join(map(str, shape)) for shape in (video.frames.shape[2:], wanted)]
             raise UserError(f"{self.name} has frames of {sizes[0]}, the data images of {sizes[1]}")
         if video.label not in (-1, label):
             raise UserError(
@@ -155,7 +169,9 @@ class StoredFlipView(View):
     def _judged(self, verifier: Verifier, videos: list[Tensor], device: torch.device) -> list[tuple[Tensor, Tensor]]:
         if not videos:
             return []
-        ranked = best(finite_logits(verifier, torch.cat(videos).to(device).float() / 255, self.name))
+        frames = torch.cat(videos).to(device).float() / 255
+        frames = frames if self.resized is None else self.resized.resize(frames)
+        ranked = best(finite_logits(verifier, frames, self.name))
         return [
             flips_and_distance(video_ranks[:, None], self.name)
             for video_ranks in ranked.split([len(video) for video in videos])
@@ -188,13 +204,15 @@ def _columns(name: str, flips: Tensor, distance: Tensor) -> ViewColumns:
 # ---------------------------------------------------------------- which
 
 
-def sequence_views(types: tuple[str, ...], constants: Constants, *, seed: int) -> list[View]:
+def sequence_views(
+    types: tuple[str, ...], constants: Constants, *, seed: int, stored: StoredImages | None = None
+) -> list[View]:
     """Regenerated sequences of the types named, by name or as common, noise or all."""
     names = _chosen(types, PERTURBATIONS[constants])
-    return [FlipView(name=name, constants=constants, seed=seed) for name in names]
+    return [FlipView(name=name, constants=constants, seed=seed, stored=stored) for name in names]
 
 
-def official_sequences(path: str, types: tuple[str, ...]) -> list[View]:
+def official_sequences(path: str, types: tuple[str, ...], *, original: Original | None = None) -> list[View]:
     """The videos in official files; types beyond the ten go by their names, or all."""
     files = open_official(path)
     if not isinstance(files, OfficialP):
@@ -204,8 +222,12 @@ def official_sequences(path: str, types: tuple[str, ...]) -> list[View]:
     if missing and "all" not in types:
         raise UserError(f"{path} lacks {', '.join(missing)}; name those it has: types=[{','.join(files.types)}]")
     present = [name for name in wanted if name in files.types]
-    lengths = [len(next(files.videos(name, stop=1, workers=0)).frames) for name in present]
-    return [StoredFlipView(name=n, files=files, frames=frames) for n, frames in zip(present, lengths, strict=True)]
+    first = [next(files.videos(name, stop=1, workers=0)).frames.shape for name in present]
+    resized = stored_at(original, (first[0][2], first[0][3])) if first else None
+    return [
+        StoredFlipView(name=name, files=files, frames=shape[0], resized=resized)
+        for name, shape in zip(present, first, strict=True)
+    ]
 
 
 def _chosen(words: tuple[str, ...], ten: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
@@ -248,6 +270,7 @@ def sequence_results(measurement: Measurement) -> list[Result]:
     results = [_result(FLIPS, flips[view.name], view.name, view.settings, moved[view.name], shared) for view in views]
     constants = views[0].settings["constants"]
     how = {"types": list(flips), "constants": constants}
+    how |= {name: views[0].settings[name] for name in ("corrupted_at", "resized") if name in views[0].settings}
     mean = np.mean(list(flips.values()), axis=0)
     results.append(
         _result("mean_flip_probability", mean, _words(flips), how, float(np.mean(list(moved.values()))), shared)
