@@ -97,12 +97,17 @@ _REDUCED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _reduced(unit: Unit, folder: Path, column: StudyColumn, finding: Finding) -> Measured:
-    """One value per image from an array whose first axis runs over images."""
+    """One value per image from an array whose first axis runs over images, and their mean; `spread` has only one value."""
     if column.array not in finding.arrays:
         known = ", ".join(sorted(finding.arrays))
         raise UserError(f"the analysis {finding.id} has no array '{column.array}'; it has {known}")
     values = np.asarray(finding.arrays[str(column.array)]).astype(float)
     values = values.reshape(len(values), -1)
+    if column.reduce == "spread":  # the standard deviation over images and layers together: no number for each image
+        return Measured(
+            seed=unit.seed, value=float(values.std()), n=len(values), run=folder.name, evaluation=finding.id,
+            flags=finding.results[0].flags if finding.results else (),
+        )  # fmt: skip
     vector = _REDUCED[column.reduce](values)
     low, high = bootstrap(vector) if len(vector) > 1 else (None, None)
     index = finding.arrays.get("index")

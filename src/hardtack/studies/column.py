@@ -21,7 +21,7 @@ FACTS = (
     "seconds_per_step",
     "best_epoch",
 )
-REDUCTIONS = ("mean", "std", "first", "last", "middle", "min", "max", "deviation")
+REDUCTIONS = ("mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread")
 _SHOWN = ("title", "training", "unit", "digits", "ours", "lower")
 _EVALUATED = ("metric", "of", "column", "data", "official", "test_list", "folders")
 _ANALYSED = (
@@ -54,7 +54,7 @@ class StudyColumn:
     of: str = ""
     column: str = ""
     array: str | None = None
-    reduce: Literal["mean", "std", "first", "last", "middle", "min", "max", "deviation"] = "mean"
+    reduce: Literal["mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread"] = "mean"
     data: str | None = None
     official: str | None = None
     test_list: str | None = None  # a key of `folders`
