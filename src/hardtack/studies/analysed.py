@@ -97,7 +97,7 @@ _REDUCED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def _reduced(unit: Unit, folder: Path, column: StudyColumn, finding: Finding) -> Measured:
-    """One value per image from an array whose first axis runs over images, and their mean; `spread` has only one value."""
+    """One value per image from an array whose first axis runs over images, or with `spread` a single value."""
     if column.array not in finding.arrays:
         known = ", ".join(sorted(finding.arrays))
         raise UserError(f"the analysis {finding.id} has no array '{column.array}'; it has {known}")
