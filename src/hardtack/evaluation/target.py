@@ -30,6 +30,7 @@ from hardtack.data import DataConfig, Dataset, load_data
 from hardtack.data.decode import MixedSizes
 from hardtack.data.paths import find_path
 from hardtack.evaluation.class_subset import class_subset
+from hardtack.evaluation.crop import crop_of_model, crop_of_run
 from hardtack.evaluation.provenance import Provenance
 from hardtack.evaluation.sanity import NEW_HEAD, UNTRAINED, class_names, flag
 from hardtack.models import Classifier, ModelConfig, find_weights, load_model, read_metadata, rebuild
@@ -91,7 +92,7 @@ def complete(run: str | Path | None, values: Mapping[str, Any]) -> dict[str, Any
     if _is_same_data(values.get("data", {}), stored):
         values = stored_settings({"data": stored}, values, folder=run_folder(run)) if run and stored else values
     else:  # a data set without splits that the model was not trained on: all of it is test data
-        values = merge({"data": {"test": 1.0}}, values)
+        values = merge({"data": {"test": 1.0, **crop_of_run(stored, values["data"])}}, values)
     if values.get("data") and not values["data"].get("name"):  # or the default data set would be measured silently
         raise UserError("'data.name' is missing: name the data set, for example data=folder:PATH")
     return values
@@ -267,7 +268,9 @@ def _native_size(named: ModelConfig) -> int | None:
 def _images_of(named: ModelConfig, config: TargetConfig) -> Dataset:
     """The images; those of many sizes, or wider than high, are cut to the usual size of a model that takes any."""
     assert config.data is not None
-    config = _sized(config, config.data.image_size or named.image_size or _native_size(named))
+    size = config.data.image_size or named.image_size or _native_size(named)
+    cropped = dataclasses.replace(config.data, crop=crop_of_model(named, config.data))
+    config = _sized(dataclasses.replace(config, data=cropped), size)
     try:
         data = _load_images(config)
     except MixedSizes:

@@ -247,6 +247,20 @@ def published_classes(name: str, pretrained: bool) -> int | None:
     return None if published is None else published.num_classes
 
 
+def published_crop(name: str, pretrained: bool) -> float | None:
+    """The share of the shorter side that timm's centre crop keeps for a model: `crop_pct` of its published weights.
+
+    Models `timm:NAME` have one with any weights, as in timm's own scripts; our own only with published weights.
+    """
+    theirs = name.removeprefix(TIMM) if name.startswith(TIMM) else models.get(name).published if name in models else ""
+    if not theirs or not (pretrained or name.startswith(TIMM)):
+        return None
+    import timm
+
+    published = timm.models.get_pretrained_cfg(theirs)
+    return None if published is None else published.crop_pct
+
+
 def _create(name: str, pretrained: bool, **settings: Any) -> nn.Module:
     import timm
 

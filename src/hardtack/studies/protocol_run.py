@@ -22,7 +22,9 @@ from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.folder import find_test_list
 from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
+from hardtack.data.original import first_shape
 from hardtack.data.paths import find_path
+from hardtack.evaluation.crop import is_cropped
 from hardtack.evaluation.evaluation import Evaluation
 from hardtack.evaluation.job import evaluate_target
 from hardtack.evaluation.plan import plan_evaluation
@@ -174,7 +176,10 @@ class ProtocolJob:
         if column.data is None:
             place = self._list(column)
             return self.values if place is None else _with_list(self.values, place)
-        other = {"name": f"{column.data}:{self._place(column.data)}", "image_size": self.target.data.image_shape[-1]}
+        clean = self.target.data
+        other = {"name": f"{column.data}:{self._place(column.data)}", "image_size": clean.image_shape[-1]}
+        if clean.original is not None and not is_cropped(column.data):
+            other["crop"] = clean.original.crop  # all photographs of a row are cropped alike
         return {key: value for key, value in self.values.items() if key != "split"} | {"data": other}
 
     def _place(self, key: str) -> Path | None:
@@ -206,7 +211,8 @@ class ProtocolJob:
             return None
         data = self.target.data
         if not isinstance(files, OfficialC):
-            return place if KINDS[files.kind].side in (0, data.image_shape[-1]) else None
+            sides = {0, data.image_shape[-1], *(first_shape(data.original.images) if data.original else ())}
+            return place if KINDS[files.kind].side in sides else None
         labels = files.stored(files.types[0], 1).labels
         same = int(data.index.max()) < len(labels) and torch.equal(labels[data.index], data.labels)
         return place if same else None
