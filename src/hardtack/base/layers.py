@@ -17,14 +17,30 @@ from hardtack.base.files import write_text
 from hardtack.base.limits import DEPTH, YAML_BYTES, YAML_NODES, shorten
 
 
-class _Loader(yaml.SafeLoader):
+class _PlainParts(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
+    """Text to events in Python, where PyYAML was built without libyaml."""
+
+    def __init__(self, text: str) -> None:
+        yaml.reader.Reader.__init__(self, text)
+        yaml.scanner.Scanner.__init__(self)
+        yaml.parser.Parser.__init__(self)
+
+
+# libyaml reads events ten times as fast; its own composer has no limits, so nodes are composed in Python
+_Events: Any = yaml.cyaml.CParser if yaml.__with_libyaml__ else _PlainParts
+
+
+class _Loader(yaml.composer.Composer, _Events, yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
     """Reads `1e-3` as a number, where PyYAML by itself reads text and asks for `1.0e-3`.
 
     Nesting and aliases are limited: a few lines of aliases to aliases stand for billions of values.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
+        _Events.__init__(self, text)
+        yaml.composer.Composer.__init__(self)
+        yaml.constructor.SafeConstructor.__init__(self)
+        yaml.resolver.Resolver.__init__(self)
         self._depth = self._nodes = 0
         self._sizes: dict[int, int] = {}  # nodes below a node, aliases expanded
 

@@ -7,7 +7,9 @@ that does not exist: the paper prints none, or nothing was measured.
 from __future__ import annotations
 
 import math
-from typing import Literal, TypedDict
+from typing import Literal
+
+from typing_extensions import TypedDict  # pydantic checks records with it, and needs this one before Python 3.12
 
 MEASURED = "measured"
 NOT_RUN_YET = "not run yet"

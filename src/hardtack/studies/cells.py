@@ -25,8 +25,11 @@ class Measured:
     index: np.ndarray | None = field(default=None, compare=False)
     vector: np.ndarray | None = field(default=None, compare=False)
     flags: tuple[dict[str, Any], ...] = ()
-    run: str = ""  # the run folder, relative to the folder of the studies
+    run: str = ""  # the name of the run folder
     evaluation: str = ""
+    result: float | None = (
+        None  # the value of the run's result that this is; None if it was computed from something else
+    )
 
 
 Cells = Mapping[tuple[str, str], tuple[Measured, ...]]  # by row and column; one entry for each seed

@@ -14,7 +14,7 @@ from hardtack.studies.column import StudyColumn
 from hardtack.studies.evaluated import evaluated_columns
 from hardtack.studies.measuring import Failure, Measuring
 from hardtack.studies.protocol import read_protocol
-from hardtack.studies.unit import Unit, references
+from hardtack.studies.unit import MODELS, Unit, references
 
 
 def id_of(unit: Unit, column: StudyColumn, columns: Sequence[StudyColumn], measuring: Measuring) -> str:
@@ -43,7 +43,7 @@ def measure_unit(unit: Unit, columns: Sequence[StudyColumn], measuring: Measurin
     ids = {column.name: id_of(unit, column, columns, measuring) for column in columns}
     cells: dict[str, Measured | Failure] = {}
     for name, id in ids.items():
-        if (stored := read_cell(measuring.root, id)) is not None:
+        if (stored := read_cell(measuring.root, id, measuring.root / MODELS)) is not None:
             cells[name] = stored
     wanted = [column for column in columns if column.name not in cells]
     if not wanted:

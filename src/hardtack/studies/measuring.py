@@ -71,7 +71,7 @@ def from_result(unit: Unit, result: Result, vector: Mapping[int, float] | None, 
     index = np.array(sorted(vector)) if vector else None
     return Measured(
         seed=unit.seed, value=result.value, n=result.n, low=result.low, high=result.high, flags=result.flags,
-        run=folder.name, evaluation=result.evaluation, index=index,
+        run=folder.name, evaluation=result.evaluation, result=result.value, index=index,
         vector=None if index is None else np.array([(vector or {})[image] for image in index.tolist()]),
     )  # fmt: skip
 

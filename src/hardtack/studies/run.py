@@ -28,7 +28,7 @@ from hardtack.studies.rows import OUTPUT
 from hardtack.studies.scaled import ScaledStudy, at_scale
 from hardtack.studies.state import RECORD, read_record
 from hardtack.studies.study import SECTIONS, load_study
-from hardtack.studies.unit import Unit, units_of
+from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
 
 MEASURING_WORDS = ("n", "folders", "frost")
@@ -189,7 +189,7 @@ def stored_cells(scaled: ScaledStudy, units: Sequence[Unit], measuring: Measurin
     for unit in units:
         columns = scaled.columns_of(unit.training)
         for column in columns:
-            cell = read_cell(measuring.root, id_of(unit, column, columns, measuring))
+            cell = read_cell(measuring.root, id_of(unit, column, columns, measuring), measuring.root / MODELS)
             if cell is not None:
                 cells.setdefault((unit.row, column.name), []).append(dataclasses.replace(cell, seed=unit.seed))
     return {key: tuple(measured) for key, measured in cells.items()}

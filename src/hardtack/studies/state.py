@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
 
 from hardtack.base.errors import UserError
 from hardtack.base.limits import read_json
@@ -55,8 +56,22 @@ class StudyState:
 
 
 def states(root: str | Path) -> list[StudyState]:
-    """The state of every study, in the order of the papers."""
-    return [state_of(name, root) for name in list_studies()]
+    """The state of every study, in the order of the papers, and of the user's own that were run in this folder."""
+    known = list_studies()
+    return [*(state_of(name, root) for name in known), *_own_states(Path(root).expanduser(), set(known))]
+
+
+def _own_states(root: Path, known: set[str]) -> list[StudyState]:
+    """Studies from files of the user's, as their records describe them; each at the largest scale that was run."""
+    own: dict[str, StudyState] = {}
+    for scale in SCALES:
+        for record in sorted(root.glob(f"*/{scale}/{RECORD}")):
+            view = read_record(record.parent)
+            if view is not None and view["name"] == record.parents[1].name and view["name"] not in known:
+                about = Study(name=view["name"], title=view["title"], paper=view["paper"], asks=view["asks"])
+                running = is_held(record.parent / ".lock")
+                own[view["name"]] = StudyState(study=about, view=view, folder=record.parent, running=running)
+    return list(own.values())
 
 
 def state_of(name: str, root: str | Path, scale: str | None = None) -> StudyState:
@@ -77,9 +92,7 @@ def read_record(folder: Path) -> StudyView | None:
     if not path.is_file():
         return None
     try:
-        record: Any = read_json(path)
-        for key in ("rows", "claims", "columns", "scale", "seeds", "seconds"):
-            record[key]
-    except (UserError, KeyError, TypeError, ValueError):
+        record: StudyView = TypeAdapter(StudyView).validate_python(read_json(path), strict=True)
+    except (UserError, ValidationError, RecursionError):
         return None
-    return cast(StudyView, record)
+    return record

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -39,4 +41,10 @@ def read_scale_preset(name: str) -> dict[str, Any]:
     if not path.is_file():
         known = [other.stem for other in folder.glob("*.yaml")]
         raise UserError(f"there is no scale preset '{name}'{did_you_mean(name, known)}")
+    return copy.deepcopy(_read_preset(path, max(file.stat().st_mtime_ns for file in folder.glob("*.yaml"))))
+
+
+@functools.lru_cache(maxsize=32)
+def _read_preset(path: Path, changed_ns: int) -> dict[str, Any]:
+    """Most studies share a preset: a list of all studies reads each once. A changed file is read again."""
     return read_yaml(path)

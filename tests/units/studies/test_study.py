@@ -127,3 +127,23 @@ def test_layers_of_settings_come_in_order():
     assert train == {"epochs": 7, "clip": 2, "batch_size": 1, "ema": 0.4}
     other = scaled.settings(study.rows["large"], study.trainings["standard"])["train"]
     assert other == {"epochs": 5, "clip": 1, "batch_size": 1, "ema": 0.4}
+
+
+def test_a_scale_keeps_settings_that_the_study_is_about():
+    values = toy()
+    values["trainings"]["standard"]["augment"] = {"mixup": 0.8}
+    values["rows"]["small"] |= {"augment": {"erase": 0.25}, "optimiser": {"weight_decay": 0.5, "lr": 3}}
+    values["scales"]["paper"] = {
+        "settings": {"augment": {"mixup": 0, "erase": 0, "flip": 0}, "optimiser": {"weight_decay": 0, "lr": 1}},
+        "keep_settings": ["augment", "optimiser.weight_decay", "train.ema"],
+    }  # fmt: skip
+    study = parse_study("toy", values)
+    scaled = at_scale(study, "paper")
+    small = scaled.settings(study.rows["small"], study.trainings["standard"])
+    assert small["augment"] == {"mixup": 0.8, "erase": 0.25, "flip": 0}
+    assert small["optimiser"] == {"weight_decay": 0.5, "lr": 1} and "ema" not in small.get("train", {})
+    large = scaled.settings(study.rows["large"], study.trainings["standard"])
+    assert large["augment"] == {"mixup": 0.8, "erase": 0, "flip": 0} and large["optimiser"]["weight_decay"] == 0
+    values["scales"]["paper"]["keep_settings"] = "augmnt"
+    with pytest.raises(UserError, match=r"there is no section 'augmnt' \(did you mean 'augment'"):
+        parse_study("toy", values)
