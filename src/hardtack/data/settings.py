@@ -48,7 +48,8 @@ class DataConfig:
     root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
     image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
     crop         share of the shorter side that the centre crop keeps, 0.875 for "resize 256, crop 224"; none: that
-                 for ImageNet-A, -R, -V2 and -Sketch, 1 for all others
+                 for ImageNet-A, -R, -V2 and -Sketch, 1 for all others; evaluations take that of the run or of timm's
+                 model first (docs/evaluate.md)
     validation   share of the training split set aside where the source has no validation split for it
     test         share of a set without splits that is its test split; 1: all of it
     stream       decode while training; none: when the decoded split exceeds memory_limit_mb
