@@ -151,6 +151,12 @@ def mean_corrupted_accuracy(result: Result, columns: Columns) -> Any:
     return _mean_of(columns, "correct@")
 
 
+@metrics.register("mean_corrupted_error", title="Mean error under corruptions", charted=True)
+def mean_corrupted_error(result: Result, columns: Columns) -> Any:
+    """The error averaged over types and severities, in its own units: what is called mCE on CIFAR-C."""
+    return np.mean([1 - _mean_of(columns, f"correct@{name}/") for name in result.attack_settings["types"]], axis=0)
+
+
 @metrics.register("mean_corruption_error", title="mCE", order=3)
 def mean_corruption_error(result: Result, columns: Columns) -> Any:
     """Errors relative to AlexNet's, averaged over types."""
@@ -212,6 +218,14 @@ def patch_accuracy(result: Result, columns: Columns) -> Any:
 def worst_mask_accuracy(result: Result, columns: Columns) -> Any:
     """The share of images that are classified correctly under every mask."""
     return _masks(result, columns).min(axis=0)
+
+
+@metrics.register(
+    "mask_deviation", title="Standard deviation over masks", percent=True, lower_is_better=True, charted=True
+)
+def mask_deviation(result: Result, columns: Columns) -> Any:
+    """How much it depends on the mask whether an image is right: the standard deviation over its masks."""
+    return _masks(result, columns).std(axis=0)
 
 
 @metrics.register("patch_confidence", title="Confidence with damaged patches", charted=True)

@@ -13,10 +13,8 @@ from hardtack.results import read_metrics
 
 def fact_of(folder: Path, name: str) -> float:
     """The fact of this name (see `FACTS` of the columns). Times are of the machine that trained the run."""
-    if name == "parameters":
-        from hardtack.evaluation.target import load_run
-
-        return float(sum(parameter.numel() for parameter in load_run(folder).parameters()))
+    if name in ("parameters", "million_parameters", "billion_multiply_adds"):
+        return _of_network(folder, name)
     lines = read_metrics(folder)
     trained = [line for line in lines if line.get("kind") == "train"]
     if not trained:
@@ -28,6 +26,23 @@ def fact_of(folder: Path, name: str) -> float:
         return float(max(scored, key=lambda line: line["score"])["epoch"]) if scored else fact_of(folder, "epochs")
     per_step = _batch_size(folder) / median(line["images_per_s"] for line in trained if line.get("images_per_s"))
     return per_step if name == "seconds_per_step" else per_step * fact_of(folder, "steps")
+
+
+def _of_network(folder: Path, name: str) -> float:
+    """Parameters, or multiply-adds of one forward pass of an image (papers write FLOPs for them)."""
+    import torch
+
+    from hardtack.evaluation.target import load_run
+    from hardtack.models.passes import forward_multiply_adds
+
+    model = load_run(folder)
+    if name != "billion_multiply_adds":
+        count = float(sum(parameter.numel() for parameter in model.parameters()))
+        return count / 1e6 if name == "million_parameters" else count
+    side = model.image_size or (read_yaml(folder / "config.yaml", alone=True).get("data") or {}).get("image_size")
+    if not isinstance(side, int):
+        raise UserError(f"{folder}: the network takes images of any size, so that its multiply-adds have no number")
+    return forward_multiply_adds(model, torch.zeros(1, 3, side, side)) / 1e9
 
 
 def _batch_size(folder: Path) -> int:

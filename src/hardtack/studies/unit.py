@@ -83,6 +83,8 @@ def find_unit(reference: str, *, scale: str, seed: int = 0, words: Mapping[str, 
     row, _, training = place.partition("/")
     scaled = at_scale(study, scale, rows=[row])
     names = [item.name for item in scaled.trainings_of(scaled.rows[row])]
+    if not names:
+        raise UserError(f"row {name}:{row} is not trained: its numbers are only quoted from the paper")
     if training and training not in names:
         raise UserError(f"row {name}:{row} has no training '{training}'{did_you_mean(training, names)}; it has {names}")
     return [
@@ -132,7 +134,7 @@ def _unit(
     own = f"{scaled.study.name}:{row.name}/{training.name}"
     if own in descendants:
         raise UserError(f"{own} starts from itself: {' from '.join((*descendants, own))}")
-    settings = merge(scaled.settings(row, training, _recipe(training)), nested(words))
+    settings = merge(scaled.settings(row, training, _recipe(row.recipe or training.recipe)), nested(words))
     first = scaled.scale.seed if scaled.scale.seed is not None else _seed(settings)
     settings = merge(settings, {"runtime": {"seed": first + seed}})
     start = scaled.start(row, training)
@@ -143,10 +145,10 @@ def _unit(
     )  # fmt: skip
 
 
-def _recipe(training: Training) -> Settings:
+def _recipe(name: str | None) -> Settings:
     from hardtack.commands.recipe_files import recipe_file
 
-    return read_yaml(recipe_file(training.recipe)) if training.recipe else {}
+    return read_yaml(recipe_file(name)) if name else {}
 
 
 def _seed(settings: Mapping[str, Any]) -> int:

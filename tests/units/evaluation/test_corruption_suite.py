@@ -18,7 +18,7 @@ from hardtack.evaluation.suites.corruptions import (
     corruption_views,
     mean_corruption_error,
 )
-from hardtack.results import bootstrap, comparable
+from hardtack.results import bootstrap, comparable, per_image
 
 
 class Bright(nn.Module):
@@ -53,6 +53,9 @@ def test_every_view_is_judged_on_the_images_it_shows():
     assert mean.metric == "mean_corrupted_accuracy" and mean.low <= mean.value <= mean.high
     views = [r.value for r in found.results if r.metric == "corrupted_accuracy"]
     assert mean.value == pytest.approx(np.mean(views)) and len(views) == 4
+    (error,) = [r for r in found.results if r.metric == "mean_corrupted_error"]
+    assert error.value == pytest.approx(1 - mean.value) and error.attack == mean.attack
+    assert np.allclose(per_image(error, found.verdicts), 1 - per_image(mean, found.verdicts))
     assert "brightness" in str(found) and "mean corrupted accuracy" in str(found)
 
 

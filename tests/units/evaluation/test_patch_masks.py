@@ -77,6 +77,8 @@ def test_a_model_that_looks_at_one_pixel_errs_where_a_mask_covers_it():
     assert mean.value == pytest.approx(1 - 2 / 16, abs=3 * (2 / 16 * 14 / 16 / 6000) ** 0.5)
     assert worst.value == pytest.approx((14 / 16) ** 40, abs=0.03)
     assert worst.low <= worst.value <= worst.high and mean.low < mean.value < mean.high
+    deviation = value(found, "mask_deviation", "drop")
+    assert deviation.value == pytest.approx(np.std(covered, axis=0).mean()) and 0 < deviation.value < 0.5
     sure, unsure = 1 / (1 + np.exp(-10)), 1 / (1 + np.exp(10))
     confidence = value(found, "patch_confidence", "drop")
     assert confidence.value == pytest.approx(mean.value * sure + (1 - mean.value) * unsure, abs=1e-6)
@@ -87,7 +89,8 @@ def test_a_model_that_looks_at_one_pixel_errs_where_a_mask_covers_it():
 def test_results_say_what_was_covered():
     model = load_model("vit_digits", depth=1, num_classes=4, seed=0)  # states patches of 8
     found = measure(model, (images(5, 32), torch.zeros(5, dtype=torch.int64)), kinds=ALL, masks=3, share=0.25)
-    assert [r.metric for r in found.results[-3:]] == ["patch_accuracy", "worst_mask_accuracy", "patch_confidence"]
+    wanted = ["patch_accuracy", "worst_mask_accuracy", "mask_deviation", "patch_confidence"]
+    assert [r.metric for r in found.results[-4:]] == wanted
     for kind, own in {"occlude": {}, "noise": {"noise": 0.38}, "drop": {"fill": "zero"}, "pgd": {"steps": 5}}.items():
         result = value(found, "patch_accuracy", kind)
         assert result.attack == f"{kind} 4 of 16 patches of 8×8, 3 masks" and result.extra["source"] == "regenerated"

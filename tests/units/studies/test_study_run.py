@@ -13,6 +13,7 @@ from toy import toy
 import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
+from hardtack.studies.unit import find_unit
 from processes import start
 
 QUICK = {"data": {"limit": 32}, "train": {"epochs": 1, "batch_size": 16}, "validation": {"every": 1, "limit": 4}}
@@ -80,6 +81,28 @@ def test_a_repeat_computes_nothing_and_gives_the_same_table(finished):
     again = run(path)
     assert stamps(path.parent) == before and (again.folder / "table.md").read_text() == table
     assert again.view["rows"] == outcome.view["rows"] and again.view["claims"] == outcome.view["claims"]
+
+
+def test_a_row_without_a_training_is_quoted_and_its_network_is_not_needed(tmp_path):
+    values = small_study()
+    values["rows"]["other"] = {"title": "Other", "skip": ["model"]}
+    values["columns"] = {
+        "size": {"fact": "million_parameters", "unit": "number"},
+        "work": {"fact": "billion_multiply_adds", "ours": True},
+    }
+    values["paper_says"] = {"small": {"size": 1}, "large": {"size": None}, "other": {"size": 2.5}}
+    values |= {"claims": [], "plots": []}
+    path = write(tmp_path, values)
+    outcome = run(path, rows="small")
+    states = {row["name"]: row["state"] for row in outcome.view["rows"]}
+    assert states == {"small": "measured", "large": "not run yet", "other": "quoted from the paper"}
+    assert "1 of 2 rows measured" in str(outcome) and "2.5" in (outcome.folder / "table.md").read_text()
+    model = ht.load_model("vit_digits", depth=1, num_classes=10)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert outcome.value("small", "size") == pytest.approx(parameters / 1e6)
+    assert 1e-4 < outcome.value("small", "work") < 0.1
+    with pytest.raises(UserError, match="only quoted from the paper"):
+        find_unit(f"{path}:other", scale="smoke")
 
 
 def test_a_change_runs_again_only_what_depends_on_it(tmp_path):

@@ -25,6 +25,15 @@ def test_a_unit_for_every_row_training_and_seed():
     assert ("large", "standard", 0) not in units(values)
 
 
+def test_a_row_may_have_another_recipe_than_its_training():
+    values = toy()
+    values["rows"]["large"]["recipe"] = "digits/trades"
+    chosen = units(values)
+    assert chosen["small", "standard", 0].settings["objective"] == "standard"
+    assert chosen["large", "standard", 0].settings["objective"]["name"] == "trades"
+    assert chosen["large", "adversarial", 0].settings["objective"]["name"] == "adversarial"
+
+
 def test_where_a_run_is_computed_does_not_change_which_run_it_is():
     plain = units(toy())["small", "standard", 0].digest
     for word in ("data.root", "data.workers", "runtime.device", "runtime.compile", "train.log_every"):

@@ -2,7 +2,7 @@
 
 mCE (Hendrycks and Dietterich 2019) divides a type's mean error by AlexNet's, type by type, and takes the mean of the
 quotients; "without noise" leaves the three noises out. Relative mCE does the same with what corruption adds to the
-error on clean images. CIFAR-C has no such table: its score is the plain mean accuracy.
+error on clean images. CIFAR-C has no such table: its score is the plain mean accuracy, or the plain mean error.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from hardtack.data.corruptions import COMMON, NOISE, Constants, constants_for, c
 from hardtack.data.corruptions.choose import chosen_types
 from hardtack.data.corruptions.jpeg import compress
 from hardtack.data.official import OfficialC, open_official
+from hardtack.data.original import Original, StoredImages, enlarged_from, stored_at
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Measurement, Suite, SuiteContext
 from hardtack.evaluation.views import ImageView, View
@@ -42,10 +43,11 @@ class CorruptionsSuite(Suite):
         severities = tuple(sorted(set(config.severities)))
         if config.files is not None:
             refuse_settings_of_regenerated(config)
-            return official_views(config.files, config.types, severities)
-        constants = config.constants or constants_for(context.largest_side)
+            return official_views(config.files, config.types, severities, original=context.original)
+        stored = enlarged_from(context.original)
+        constants = config.constants or constants_for(max(stored.shape) if stored else context.largest_side)
         return corruption_views(
-            config.types, severities, constants, seed=context.seed, frost=config.frost, jpeg=config.jpeg
+            config.types, severities, constants, seed=context.seed, frost=config.frost, jpeg=config.jpeg, stored=stored
         )  # fmt: skip
 
     def results(self, measurement: Measurement) -> list[Result]:
@@ -71,8 +73,12 @@ def corruption_views(
     seed: int,
     frost: str | None,
     jpeg: int | None = None,
+    stored: StoredImages | None = None,
 ) -> list[ImageView]:
-    """Regenerated corruptions: every type at every severity. `jpeg`: stored at that quality, as ImageNet-C's were."""
+    """Regenerated corruptions: every type at every severity. `jpeg`: stored at that quality, as ImageNet-C's were.
+
+    `stored`: these images are corrupted, and resized afterwards, in place of the images of the batch.
+    """
     folder = None if frost is None else Path(frost).expanduser()
     overlays = frost_source(folder)
     views = []
@@ -80,21 +86,30 @@ def corruption_views(
         for severity in severities:
             how = {"type": type_, "severity": severity, "constants": constants, "seed": seed}
             how |= {"overlays": overlays} if type_ == "frost" else {}
-            show = functools.partial(_shown, how=how, frost=folder, jpeg=jpeg)
-            how = how | ({"jpeg": jpeg} if jpeg is not None else {})
+            show = functools.partial(_shown, how=how, frost=folder, jpeg=jpeg, stored=stored)
+            how = how | ({"jpeg": jpeg} if jpeg is not None else {}) | (stored.settings if stored else {})
             views.append(ImageView(name=f"{type_}/{severity}", show=show, source="regenerated", settings=how))
     return views
 
 
-def _shown(x: Tensor, index: Tensor, how: dict[str, Any], frost: Path | None, jpeg: int | None) -> Tensor:
+def _shown(
+    x: Tensor, index: Tensor, how: dict[str, Any], frost: Path | None, jpeg: int | None, stored: StoredImages | None
+) -> Tensor:
+    x = x if stored is None else stored.fetch(index)
     corrupted = corrupt(
         x, index, how["type"], how["severity"], constants=how["constants"], seed=how["seed"], frost=frost
     )  # fmt: skip
-    return corrupted if jpeg is None else compress(corrupted, jpeg)
+    corrupted = corrupted if jpeg is None else compress(corrupted, jpeg)
+    return corrupted if stored is None else stored.resize(corrupted)
 
 
-def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...]) -> list[ImageView]:
-    """The images in official files, by their place: image 7 of the data is image 7 of every file."""
+def official_views(
+    path: str, types: tuple[str, ...], severities: tuple[int, ...], *, original: Original | None = None
+) -> list[ImageView]:
+    """The images in official files, by their place: image 7 of the data is image 7 of every file.
+
+    Files of the size that the data is stored at are resized as the data is (`original`).
+    """
     files = open_official(path)
     if not isinstance(files, OfficialC):
         raise UserError(f"{path} holds {files.description}; suite=corruptions takes CIFAR-C's or ImageNet-C's files")
@@ -102,43 +117,53 @@ def official_views(path: str, types: tuple[str, ...], severities: tuple[int, ...
     missing = [name for name in wanted if name not in files.types]
     if missing:
         raise UserError(f"{path} lacks {', '.join(missing)}; name those it has: types=[{','.join(files.types)}]")
+    resized = stored_at(original, files.image_shape())
+    how = {"files": files.kind, **_how_made(files), **(resized.settings if resized else {})}
     views = []
     for type_ in wanted:
         for severity in severities:
-            stored = _Stored(files, type_, severity)
+            stored = _FileImages(files, type_, severity, resized)
             views.append(
                 ImageView(
                     name=f"{type_}/{severity}", show=stored.images, labels=stored.labels, source=files.source,
-                    files=files,
-                    settings={"type": type_, "severity": severity, "files": files.kind, **_how_made(files)},
+                    files=files, settings={"type": type_, "severity": severity, **how},
                 )
             )  # fmt: skip
     return views
+
+
+_OF_MARKER = ("constants", "seed", "frost", "corrupted_at", "resized")
 
 
 def _how_made(files: OfficialC) -> dict[str, Any]:
     """Whose constants, and of a regenerated set also the rest that its marker says."""
     settings = files.made
     described: dict[str, Any] = {"constants": "imagenet" if files.kind == "imagenet_c" else "cifar"}
-    described |= {key: value for key, value in settings.items() if key in ("constants", "seed", "frost")}
+    described |= {key: value for key, value in settings.items() if key in _OF_MARKER}
     return described | (
         {"jpeg": settings["jpeg"]} if settings.get("layout") == "folder" and settings.get("jpeg") else {}
     )
 
 
 @dataclass(frozen=True)
-class _Stored:
+class _FileImages:
     """One file of a set, opened when it is looked at; the one looked at last stays open."""
 
     files: OfficialC
     type: str
     severity: int
+    resized: StoredImages | None
 
     def images(self, x: Tensor, index: Tensor) -> Tensor:
         data = _opened(self.files, self.type, self.severity)
         shown = data.batch(self._within(index, len(data)), x.device).x
+        shown = shown if self.resized is None else self.resized.resize(shown)
         if shown.shape != x.shape:
-            raise UserError(f"{data.name} has images of {tuple(shown.shape[2:])}, the data {tuple(x.shape[2:])}")
+            sizes = ("×".join(map(str, each.shape[2:])) for each in (shown, x))
+            raise UserError(
+                "{} has images of {}, the data of {}; files must have the size that the images of the data are stored "
+                "at, or that they are resized to".format(data.name, *sizes)
+            )
         return shown
 
     def labels(self, index: Tensor) -> Tensor:
@@ -213,18 +238,29 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
     grid = np.stack([columns[f"correct@{view.name}"] for view in views], axis=1).astype(float)
     first = views[0].settings
     how = {"types": types, "severities": severities, "constants": first["constants"]}
-    how |= {name: first[name] for name in ("jpeg", "files") if name in first}
+    how |= {name: first[name] for name in ("jpeg", "files", "corrupted_at", "resized") if name in first}
     overlays = [view.settings["overlays"] for view in views if "overlays" in view.settings]  # frost's
     how |= {"overlays": overlays[0]} if overlays else {}
     words = _words(types, severities, how)
+    results = []
+    for chosen in [types] + ([list(WITHOUT_NOISE)] if types == list(COMMON) else []):
+        error = 1 - grid[:, [view.settings["type"] in chosen for view in views]].mean(axis=1)
+        low, high = bootstrap(error)
+        results.append(
+            Result(
+                metric="mean_corrupted_error", value=float(error.mean()), low=low, high=high,
+                attack=_words(chosen, severities, how), attack_settings=how | {"types": chosen},
+                interval="bootstrap 95%", **shared,
+            )
+        )  # fmt: skip
     per_image = grid.mean(axis=1)
     low, high = bootstrap(per_image)
-    results = [
+    results.append(
         Result(
             metric="mean_corrupted_accuracy", value=float(per_image.mean()), low=low, high=high, attack=words,
             attack_settings=how, interval="bootstrap 95%", **shared,
         )
-    ]  # fmt: skip
+    )  # fmt: skip
     if how["constants"] != "imagenet" or severities != [1, 2, 3, 4, 5] or not set(COMMON) <= set(types):
         return results
     of_type = {

@@ -19,7 +19,7 @@ from hardtack.results import Result, bootstrap, wilson
     help="Accuracy and confidence with a few patches occluded, noisy, dropped or attacked, under many random masks.",
 )
 class PatchesSuite(Suite):
-    """For each kind of damage `patch_accuracy`, `worst_mask_accuracy` and `patch_confidence`."""
+    """For each kind of damage `patch_accuracy`, `worst_mask_accuracy`, `mask_deviation` and `patch_confidence`."""
 
     takes = ("patches",)
 
@@ -45,6 +45,7 @@ def _results_of_kind(view: MaskedView, measurement: Measurement) -> list[Result]
     return [
         _mean("patch_accuracy", right.mean(axis=1), {**shared, "extra": {**extra, **distributions(right)}}),
         Result(metric="worst_mask_accuracy", value=float(worst.mean()), low=low, high=high, **shared),
+        _mean("mask_deviation", right.std(axis=1), shared),
         _mean("patch_confidence", sure, shared),
     ]
 
