@@ -36,13 +36,14 @@ def study_runs(study: StudyView, run_dirs: Iterable[str | Path], page_folder: Pa
 
 
 def _row_names(study: StudyView, page_folder: Path) -> dict[Path, str]:
-    """`CCTT` for the only run of a row; of several, `CCTT standard/1`: what tells their folders apart."""
+    """`CCTT` for the only run of a row; of several, `CCTT, ordinary training, seed 1`; without names, their folders."""
     names: dict[Path, str] = {}
     for row in study["rows"]:
         folders = [(page_folder / folder).resolve() for folder in row["runs"]]
         shared = os.path.commonpath(folders) if len(folders) > 1 else None
-        for folder in folders:
-            own = "" if shared is None else f" {folder.relative_to(shared).as_posix()}"
+        told = row.get("run_names") or [""] * len(folders)
+        for folder, name in zip(folders, told, strict=True):
+            own = f", {name}" if name else "" if shared is None else f" {folder.relative_to(shared).as_posix()}"
             names.setdefault(folder, f"{row['title']}{own}")
     return names
 

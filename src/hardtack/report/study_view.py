@@ -7,7 +7,7 @@ that does not exist: the paper prints none, or nothing was measured.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic checks records with it, and needs this one before Python 3.12
 
@@ -56,6 +56,7 @@ class StudyColumn(TypedDict):
 class StudyRow(TypedDict):
     """`state` is one of the constants above, or `failed: …`. `runs` are folders relative to the page's folder.
 
+    `run_names` say what tells the runs of the row apart: the training and the seed, where there are several.
     `x` is the row's place on the x axis of plots. A column that is missing in `cells` was not measured and the paper
     prints nothing.
     """
@@ -65,6 +66,7 @@ class StudyRow(TypedDict):
     group: str
     state: str
     runs: list[str]
+    run_names: NotRequired[list[str]]
     x: float | None
     cells: dict[str, StudyCell]
 

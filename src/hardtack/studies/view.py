@@ -13,6 +13,7 @@ from hardtack.report.study_view import (
     MEASURED,
     NOT_AT_THIS_SCALE,
     NOT_RUN_YET,
+    QUOTED,
     Flag,
     StudyCell,
     StudyClaim,
@@ -47,6 +48,7 @@ def study_view(
     """Everything that is known about a study at one scale; `scaled` has all rows of the scale."""
     study = scaled.study
     shown = {**study.columns, **scaled.columns}
+    runs = {row: _runs(row, scaled, units, root, page_folder) for row in study.rows}
     return {
         "name": study.name, "title": study.title, "paper": study.paper, "asks": study.asks, "kind": study.kind,
         "scale": scaled.scale.name, "seeds": seeds, "notes": list(scaled.scale.note),
@@ -62,7 +64,7 @@ def study_view(
             {
                 "name": row.name, "title": row.title, "group": row.group,
                 "state": _state(scaled, row.name, cells, failures),
-                "runs": _folders(row.name, units, root, page_folder), "x": row.x,
+                "runs": list(runs[row.name]), "run_names": list(runs[row.name].values()), "x": row.x,
                 "cells": _cells(scaled, row.name, cells, shown),
             }
             for row in study.rows.values()
@@ -101,6 +103,8 @@ def claims_view(scaled: ScaledStudy, cells: Cells) -> list[StudyClaim]:
 
 
 def _state(scaled: ScaledStudy, row: str, cells: Cells, failures: Failures) -> str:
+    if set(scaled.study.trainings) <= set(scaled.study.rows[row].skip):
+        return QUOTED
     if row not in scaled.rows:
         return NOT_AT_THIS_SCALE
     for unit, failed in failures.items():
@@ -151,8 +155,16 @@ def _flag(flag: Mapping[str, Any]) -> Flag:
     return {"level": str(flag["level"]), "code": str(flag["code"]), "message": str(flag["message"])}
 
 
-def _folders(row: str, units: Sequence[Unit], root: Path, page_folder: Path) -> list[str]:
-    """The run folders of a row that exist, relative to the folder of the page."""
-    folders = dict.fromkeys(unit.folder(root) for unit in units if unit.row == row)
+def _runs(row: str, scaled: ScaledStudy, units: Sequence[Unit], root: Path, page_folder: Path) -> dict[str, str]:
+    """The run folders of a row that exist, relative to the folder of the page: what tells each from the others."""
+    own = [unit for unit in units if unit.row == row]
+    trainings, seeds = {unit.training for unit in own}, {unit.seed for unit in own}
     start = page_folder.resolve()
-    return [Path(os.path.relpath(folder.resolve(), start)).as_posix() for folder in folders if folder.is_dir()]
+    runs: dict[str, str] = {}
+    for unit in own:
+        folder = unit.folder(root)
+        if folder.is_dir():
+            training = scaled.study.trainings[unit.training].title or unit.training
+            parts = [training] * (len(trainings) > 1) + [f"seed {unit.seed}"] * (len(seeds) > 1)
+            runs.setdefault(Path(os.path.relpath(folder.resolve(), start)).as_posix(), ", ".join(parts))
+    return runs
