@@ -34,7 +34,25 @@ OTHERS = [
     ["evaluate", "model=vit_digits", "data=digits", "n=2", "model.std=[0,0,0]"],
     ["evaluate", "model=vit_digits", "data=npz:tiny.yaml"],
     ["evaluate", "model=vit_digits", "data=wds/nowhere"],
-]
+    ["study", "cauchy/tabel1"],
+    ["study", "nowhere.yaml"],
+    ["study", "tiny.yaml"],
+    *(
+        ["study", "cauchy/table1", word]
+        for word in (
+            "seeds=abc", "seeds=0", "n=0", "n=abc", "rows=", "rows=a,,b", "rows=vit_t9", "scale=tiny", "scale=",
+            "train.epochs=abc", "train.epoch=2", "folders=5", "folders.cifar_c=nowhere", "frost=nowhere", "output=5",
+            "data=5", "runtime=5", "runtime.device=xpu9", "scale=paper", "seed=3",
+        )
+    ),
+    ["study", "cauchy/table1", "--status", "scale=tiny"],
+    ["plan", "study=nowhere"],
+    ["plan", "study=cauchy/table1", "scale=tiny"],
+    ["train", "cauchy/table1:vit_t9"],
+    ["train", "cauchy/table1:vit_t1/foo"],
+    ["train", "cauchy/table1:vit_t1", "scale=tiny"],
+    ["train", "cauchy/table1:vit_t1", "seed=abc", "scale=smoke"],
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.studies.rows import in_order
+from hardtack.studies.study import section_of
 from hardtack.studies.unit import Unit
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ def missing_data(units: Iterable[Unit]) -> dict[str, tuple[str, list[str]]]:
             if seen[key]:
                 missing.setdefault(str(values.get("name")), (seen[key], []))[1].append(unit.label)
     return missing
+
+
+def check_paths(request: StudyRequest) -> None:
+    """Refuse folders that the user names and that are not there, before anything is trained."""
+    from hardtack.data.paths import find_path
+
+    root = section_of(request.settings, "data").get("root")
+    for key, path in request.folders.items():
+        find_path(str(path), root, kind=f"folders.{key}")
+    if request.frost is not None:
+        find_path(request.frost, root, kind="frost")
 
 
 def check_data(units: Iterable[Unit], request: StudyRequest) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from hardtack.base.config import parse_words
+from pydantic import Field
+
+from hardtack.base.config import build, parse_words
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.studies.study import SECTIONS
 from hardtack.studies.unit import Unit, find_unit
@@ -15,21 +18,31 @@ OUTPUT = "runs/studies"
 _OWN = ("scale", "seed", "output")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RowRequest:
+    """The words of one row: its scale, which seed (0, 1, 2 …), and the folder of the studies."""
+
+    scale: str = "paper"
+    seed: Annotated[int, Field(ge=0)] = 0
+    output: str = OUTPUT
+
+
 def row_recipes(reference: str, words: Iterable[str] = ()) -> list[tuple[str, dict[str, Any]]]:
     """The recipes of `STUDY:ROW[/TRAINING]` with their labels; a run comes after the one that it starts from.
 
     The scale is `paper`, as published, unless scale=… says otherwise. Runs go where the study itself looks for them.
     """
     values = parse_words(words)
-    scale, seed = str(values.pop("scale", "paper")), int(values.pop("seed", 0))
-    root = Path(str(values.pop("output", OUTPUT))).expanduser()
     for key in values:
-        if key not in SECTIONS:
+        if key not in (*_OWN, *SECTIONS):
             known = [*_OWN, *SECTIONS]
             raise UserError(
                 f"a row of a study has no setting '{key}'{did_you_mean(key, known)}; it has {', '.join(known)}"
             )
-    units = find_unit(reference, scale=scale, seed=seed, words=values)
+    request: RowRequest = build(RowRequest, {key: value for key, value in values.items() if key in _OWN})
+    sections = {key: value for key, value in values.items() if key in SECTIONS}
+    root = Path(request.output).expanduser()
+    units = find_unit(reference, scale=request.scale, seed=request.seed, words=sections)
     return [(unit.label, unit.recipe_values(root)) for unit in in_order(units)]
 
 

@@ -23,11 +23,11 @@ from hardtack.studies.check import check_study
 from hardtack.studies.job import StudyJob, StudyStore
 from hardtack.studies.measure import id_of
 from hardtack.studies.measuring import Measuring
-from hardtack.studies.needs import check_data
+from hardtack.studies.needs import check_data, check_paths
 from hardtack.studies.rows import OUTPUT
 from hardtack.studies.scaled import ScaledStudy, at_scale
 from hardtack.studies.state import RECORD, read_record
-from hardtack.studies.study import SECTIONS, load_study
+from hardtack.studies.study import SECTIONS, load_study, section_of
 from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
 
@@ -106,16 +106,27 @@ def read_request(name: str | Path, words: Mapping[str, Any]) -> StudyRequest:
     """The words of the command line, checked."""
     values = nested(dict(words))
     for key in values:
+        if key in SECTIONS:
+            section_of(values, key)
         if key not in WORDS:
             raise UserError(f"a study has no setting '{key}'{did_you_mean(key, WORDS)}; settings: {', '.join(WORDS)}")
     settings = {key: value for key, value in values.items() if key in SECTIONS}
     rest = {key: value for key, value in values.items() if key not in SECTIONS}
-    rows = rest.pop("rows", ())
-    rows = tuple(part.strip() for part in rows.split(",")) if isinstance(rows, str) else tuple(map(str, rows))
-    request: StudyRequest = build(StudyRequest, {**rest, "name": str(name), "rows": rows, "settings": settings})
-    if request.seeds < 1:
-        raise UserError(f"seeds must be at least 1, found {request.seeds}")
+    request: StudyRequest = build(
+        StudyRequest, {**rest, "name": str(name), "rows": _names(rest.get("rows", ())), "settings": settings}
+    )
+    for key, number in (("seeds", request.seeds), ("n", request.n)):
+        if number is not None and number < 1:
+            raise UserError(f"{key} must be at least 1, found {number}")
     return request
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    """Rows as typed: `a,b`, `[a, b]` or, in Python, any sequence of names."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or (names and not all(str(name).strip() for name in names)):
+        raise UserError(f"rows: expected names such as rows=a,b, found {value!r}")
+    return tuple(str(name).strip() for name in names)
 
 
 def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOutcome:
@@ -129,15 +140,17 @@ def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOut
     scaled = at_scale(loaded, request.scale)
     wanted = at_scale(loaded, request.scale, rows=request.rows)
     units = units_of(scaled, seeds=request.seeds, words=request.settings)
-    runtime: Runtime = build(Runtime, request.settings.get("runtime", {}))
+    chosen_runtime = section_of(request.settings, "runtime")
+    runtime: Runtime = build(Runtime, chosen_runtime)
     measuring = Measuring(
         root=request.root, units=units, n=request.n if request.n is not None else scaled.scale.n,
-        data_root=(request.settings.get("data") or {}).get("root"), folders=request.folders, frost=request.frost,
-        runtime={key: value for key, value in (request.settings.get("runtime") or {}).items() if key == "device"},
+        data_root=section_of(request.settings, "data").get("root"), folders=request.folders, frost=request.frost,
+        runtime={key: value for key, value in chosen_runtime.items() if key == "device"},
         quiet=quiet, is_main=runtime.is_main, tell=_tell if not quiet and runtime.is_main else _silent,
     )  # fmt: skip
     chosen = [unit for unit in units if unit.row in wanted.rows]
     check_study(wanted, chosen)
+    check_paths(request)
     check_data(chosen, request)
     runner = _Runner(scaled, units, measuring, request, runtime)
     job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)

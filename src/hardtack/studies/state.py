@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from hardtack.base.errors import UserError
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.limits import read_json
 from hardtack.base.lock import is_held
 from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView, verdict_counts
@@ -77,6 +77,8 @@ def _own_states(root: Path, known: set[str]) -> list[StudyState]:
 def state_of(name: str, root: str | Path, scale: str | None = None) -> StudyState:
     """The state of one study: at `scale`, or at the largest that was run."""
     study = load_study(name)
+    if scale is not None and scale not in SCALES:
+        raise UserError(f"there is no scale '{scale}'{did_you_mean(str(scale), SCALES)}; scales: {', '.join(SCALES)}")
     for wanted in [scale] if scale else reversed(SCALES):
         folder = Path(root).expanduser() / study.name / str(wanted)
         running = is_held(folder / ".lock")
