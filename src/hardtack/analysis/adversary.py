@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from torch import Tensor, nn
 
 from hardtack.analysis.analysis import AnalysisContext
 from hardtack.attacks import Ascent, as_attack
-from hardtack.attacks.contract import settings_of
+from hardtack.attacks.contract import own_threat, settings_of
 from hardtack.base import randomness
 from hardtack.base.config import choose
 from hardtack.base.errors import UserError
@@ -20,11 +21,28 @@ from hardtack.threats import Threat
 _LOOKED_AT = 16  # images: enough to see whether the attack has gradients
 
 
-def make_adversary(attack: Any, threat: Threat, *, steps: int = 20, reach: float = 2.5) -> Any:
+USUAL = Threat("linf", Fraction(8, 255))
+
+
+def threat_of(attack: Any) -> Threat | None:
+    """The threat that an attack brings along: in its settings, or by its kind, as attacks on patches do."""
+    if not isinstance(attack, Mapping | str):
+        return settings_of(attack).get("threat")
+    settings = {"name": attack} if isinstance(attack, str) else attack
+    if "threat" in settings:
+        return Threat.parse(settings["threat"])
+    return own_threat(attacks.get(settings.get("name", "pgd")).make)
+
+
+def make_adversary(
+    attack: Any, threat: Threat | None, *, usual: Threat = USUAL, steps: int = 20, reach: float = 2.5
+) -> Any:
     """An attack under `threat`, from its name, its settings or a value made in Python.
 
-    By default it is PGD with `steps` steps. Their total length is `reach` times the radius.
+    By default it is PGD with `steps` steps. Their total length is `reach` times the radius. Without a threat it has the
+    one that the attack brings along, or the usual one.
     """
+    threat = threat or threat_of(attack) or usual
     if not isinstance(attack, Mapping | str):
         if "threat" not in settings_of(attack):
             raise UserError(

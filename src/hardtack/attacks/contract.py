@@ -287,6 +287,16 @@ def settings_of(value: Any) -> dict[str, Any]:
     return {item.name: getattr(value, item.name) for item in dataclasses.fields(value)}
 
 
+def own_threat(make: Any) -> Threat | None:
+    """The default of the field `threat` of an attack's class: what it is made for, as attacks on patches are for any
+    change of a few patches. None for attacks in a norm ball, whose radius is for the user to say."""
+    fields: tuple[Any, ...] = dataclasses.fields(make) if dataclasses.is_dataclass(make) else ()
+    mine = next((item for item in fields if item.name == "threat"), None)
+    if mine is None or (mine.default is dataclasses.MISSING and mine.default_factory is dataclasses.MISSING):
+        return None
+    return mine.default if mine.default_factory is dataclasses.MISSING else mine.default_factory()
+
+
 def unusual_settings(attack: Attack) -> dict[str, Any]:
     """The settings that differ from their defaults, so that different attacks are described by different words."""
     given = attack.given if isinstance(attack, ForeignAttack) else attack

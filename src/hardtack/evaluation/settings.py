@@ -24,7 +24,7 @@ Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
 class EvaluationConfig:
     """`suite`: clean, pgd, autoattack, corruptions … (`hardtack list suites` says what each measures).
 
-    threat         norm and radius (None: linf:8/255, or what an attack that has one of its own is made for)
+    threat         norm and radius (None: what the attack is made for if it has a threat of its own, else linf:8/255)
     tier, version  of autoattack: exact, verified, fast or max; standard, plus or rand
     attack         the attack of pgd, sweep and curve: its name, its settings, or in Python the attack itself; of
                    autoattack and attacks: where their gradients come from (attack.smooth, attack.bpda …)

@@ -14,7 +14,7 @@ from typing import Any
 from hardtack.attacks import Ascent
 from hardtack.attacks.adaptive import KEYS, AdaptiveAttack, GradientConfig, adapted, split_settings
 from hardtack.attacks.autoattack import Stage
-from hardtack.attacks.contract import as_attack, settings_of, unusual_settings
+from hardtack.attacks.contract import as_attack, own_threat, settings_of, unusual_settings
 from hardtack.base.config import build, choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
@@ -124,7 +124,10 @@ def radius_factors(config: EvaluationConfig) -> list[Fraction]:
 
 
 def make_attack(settings: Any, threat: Threat | None, seed: int) -> Any:
-    """An attack from its name or settings (pgd unless named); an attack made in Python brings its own threat."""
+    """An attack from its name or settings (pgd unless named); an attack made in Python brings its own threat.
+
+    Without `threat` it is made for its own threat, as attacks on patches are, or for linf:8/255.
+    """
     if not isinstance(settings, Mapping | str):
         if "threat" not in settings_of(settings):
             raise UserError("an attack to be measured needs a threat: make it a dataclass with a field of that name")
@@ -132,8 +135,7 @@ def make_attack(settings: Any, threat: Threat | None, seed: int) -> Any:
     settings = {"name": "pgd", **({"name": settings} if isinstance(settings, str) else settings)}
     entry = attacks.get(settings["name"])
     settings, gradients = split_settings(settings, entry.make)
-    if threat is not None or not _has_threat(entry.make):
-        settings = {"threat": threat or DEFAULT_THREAT, **settings}
+    settings = {"threat": threat or own_threat(entry.make) or DEFAULT_THREAT, **settings}
     if entry.make is Ascent and "steps" not in entry.presets:  # fgsm brings its one step along
         settings = {"steps": 20, **settings}
     attack = choose(attacks, settings, path="attack")
@@ -173,20 +175,39 @@ def eot_votes(config: EvaluationConfig) -> int:
     return eot if isinstance(eot, int) and eot > 1 else 1
 
 
+def common_threat(chosen: Sequence[Any]) -> Threat:
+    """The threat that all attacks of a list are made for. A list that mixes threats has no number, and is refused.
+
+    An attack that may change a few patches does not share a threat with one that may change the whole image.
+    """
+    made_for: dict[tuple[Threat, bool], str] = {}
+    for attack in map(as_attack, chosen):
+        words = f"{attack.name} for {attack.threat}" + (f" ({attack.limits})" if attack.limits else "")
+        made_for.setdefault((attack.threat, bool(attack.limits)), words)
+    if len(made_for) > 1:
+        raise UserError(
+            f"these attacks are made for different threats: {', '.join(made_for.values())}; give one threat that holds "
+            "for all of them, such as threat=linf:8/255, or evaluate them one by one"
+        )
+    return next(iter(made_for))[0]
+
+
+def scaled_threats(threat: Threat, factors: Sequence[Fraction]) -> list[Threat]:
+    """The threat at these multiples of its radius (ascending), as far as pixels can change."""
+    if threat.norm == "linf" and threat.eps * factors[-1] > 1:
+        raise UserError(
+            f"{factors[-1]} times {threat} is beyond the range of pixel values, linf:1; give a smaller threat, such as "
+            "threat=linf:8/255, or smaller multiples, such as sweep=[0,1/2,1]"
+        )
+    return [threat.scaled(factor) for factor in factors]
+
+
 def require_threat(attack: Any, threat: Threat) -> Any:
     """The attack itself, if it is made for this threat; its images are verified against its own threat."""
     if attack.threat != threat:
         name = attacks.name_of(attack) or type(attack).__name__
         raise UserError(f"{name} is made for {attack.threat}, but the result is to be about {threat}")
     return attack
-
-
-def _has_threat(make: Any) -> bool:
-    """Whether an attack has a threat by default, as attacks on patches do."""
-    fields = {item.name: item for item in dataclasses.fields(make)} if dataclasses.is_dataclass(make) else {}
-    mine = fields.get("threat")
-    missing = dataclasses.MISSING
-    return mine is not None and (mine.default is not missing or mine.default_factory is not missing)
 
 
 def default_batch(image_shape: Sequence[int], device: str) -> int:

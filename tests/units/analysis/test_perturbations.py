@@ -163,7 +163,7 @@ def test_usual_settings_are_the_thesiss_and_settings_written_back_are_the_same()
         ({"threat": "linf:0"}, "allows no perturbation"),
         ({"attack": "pdg"}, "did you mean 'pgd'"),
         ({"attack": {"stepz": 3}}, "attack.stepz"),
-        ({"attack": Ascent(threat="l2:1")}, "give the threat only once"),
+        ({"threat": "linf:8/255", "attack": Ascent(threat="l2:1")}, "give the threat only once"),
         ({"attack": 3}, "'attack' must be the name"),
         ({"others": "runs/nowhere"}, "there is no weights file or run folder runs/nowhere"),
         ({"others": [{"nam": "timm:resnet18"}]}, "nam"),

@@ -4,8 +4,16 @@ import pytest
 import torch
 
 import hardtack as ht
+from hardtack.base import registry
 from hardtack.base.errors import UserError
+from hardtack.evaluation.settings import EvaluationConfig
+from hardtack.evaluation.suites.attacks import AttacksSuite
+from hardtack.evaluation.suites.curve import CurveSuite
+from hardtack.evaluation.suites.pgd import PgdSuite
+from hardtack.evaluation.suites.sweep import SweepSuite
+from hardtack.evaluation.threat_stages import make_attack
 from hardtack.results import Run, comparable, leaderboard
+from hardtack.threats import Threat
 
 X = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -71,3 +79,63 @@ def test_settings_are_checked_though_every_image_is_wrong(name, more, words):
 def test_a_result_counts_the_models_parameters():
     model = ht.load_model("vit_digits", seed=0)
     assert measured(suite="clean", attack={}).extra["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+# ---------------------------------------------------------------- the threat of an attack that brings its own
+
+
+@pytest.mark.parametrize(
+    "attack", [{"name": "patch_fool", "steps": 12}, {"name": "occlusion", "tries": 5, "share": 0.5}]
+)
+def test_a_list_of_one_attack_has_the_verdicts_of_the_attack_alone(attack):
+    model = ht.load_model("vit_digits", num_classes=10, image_size=32, seed=0)
+    with torch.no_grad():
+        data = (X, model(X).argmax(1))
+    alone = ht.evaluate(model, data, suite="pgd", attack=attack, quiet=True)
+    listed = ht.evaluate(model, data, suite="attacks", attacks=[attack], quiet=True)
+    assert alone.robust.tolist() == listed.robust.tolist() and not alone.robust.all()
+    for field in ("threat", "value", "n"):
+        assert getattr(alone.results[-1], field) == getattr(listed.results[-1], field)
+    assert listed.results[-1].threat == "linf:1"
+    assert listed.results[-1].extra["limits"] == alone.results[-1].extra["limits"]
+
+
+@pytest.mark.parametrize("name", registry.attacks.names())
+def test_every_attack_has_one_default_threat_in_all_suites(name):
+    attack = {"name": name, **({"source": ht.load_model("vit_digits", depth=1)} if name == "transfer" else {})}
+    alone = PgdSuite().threat(EvaluationConfig(suite="pgd", attack=attack))
+    config = EvaluationConfig(suite="attacks", attacks=(attack,))
+    assert AttacksSuite().threat(config) == alone == AttacksSuite().threat_stages(config, 0)[0].threat
+    for suite, kind in (("sweep", SweepSuite), ("curve", CurveSuite)):
+        assert kind().threat(EvaluationConfig(suite=suite, attack=attack)) == alone
+    limited = bool(make_attack(attack, None, 0).limits)
+    assert not limited or alone == Threat.parse("linf:1"), "what is limited by patches is not limited by a ball too"
+
+
+@pytest.mark.parametrize("names", [("patch_fool", "apgd_ce"), ("square", "occlusion"), ("patch_fool", "cw")])
+def test_a_list_that_mixes_threats_is_refused_unless_one_is_given(names):
+    with pytest.raises(UserError, match=r"different threats: .*linf:1 \(.*patch.*give one threat.*threat=linf:8/255"):
+        AttacksSuite().threat_stages(EvaluationConfig(suite="attacks", attacks=names), 0)
+    config = EvaluationConfig(suite="attacks", attacks=names, threat=Threat.parse("linf:8/255"))
+    (trial,) = AttacksSuite().threat_stages(config, 0)
+    assert {stage.attack.threat for stage in trial.stages} == {Threat.parse("linf:8/255")}
+
+
+def test_a_threat_written_with_the_attacks_is_the_threat_of_the_list():
+    listed = ({"name": "apgd_ce", "threat": "l2:0.5"}, {"name": "square", "threat": "l2:0.5"})
+    assert str(AttacksSuite().threat(EvaluationConfig(suite="attacks", attacks=listed))) == "l2:0.5"
+    with pytest.raises(UserError, match=r"apgd_ce for l2:0.5, square for linf:8/255"):
+        AttacksSuite().threat(EvaluationConfig(suite="attacks", attacks=(listed[0], "square")))
+
+
+def test_further_threats_follow_the_attack_s_own():
+    config = EvaluationConfig(suite="attacks", attacks=("patch_fool",), union=(Threat.parse("l2:1"),))
+    assert [str(trial.threat) for trial in AttacksSuite().threat_stages(config, 0)] == ["linf:1", "l2:1"]
+
+
+@pytest.mark.parametrize("suite, kind", [("sweep", SweepSuite), ("curve", CurveSuite)])
+def test_radii_beyond_the_range_of_pixels_are_refused(suite, kind):
+    with pytest.raises(UserError, match=r"2 times linf:1 is beyond the range of pixel values.*threat=linf:8/255"):
+        kind().threat_stages(EvaluationConfig(suite=suite, attack="patch_fool"), 0)
+    config = EvaluationConfig(suite=suite, attack="patch_fool", sweep=("0", "1/2", "1"))
+    assert str(kind().threat_stages(config, 0)[-1].threat) == "linf:1"

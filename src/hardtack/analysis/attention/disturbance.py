@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -42,7 +41,7 @@ class Disturbed:
     sigma       of noise: its standard deviation (None: 0.1)
     type        of corrupt (None: gaussian_noise)
     severity    of corrupt, 1 to 5 (None: 3)
-    threat      of attack (None: linf:8/255)
+    threat      of attack (None: linf:8/255, or what an attack that has one of its own is made for)
     attack      of attack: its name or settings, as in evaluate (None: PGD of 20 steps)
     """
 
@@ -82,7 +81,7 @@ class Disturbed:
         return PatchConfig(kinds=("occlude",), share=self.share, patch_size=self.patch_size, masks=self.masks)
 
     def _adversary(self) -> Any:
-        return make_adversary(self.attack or {}, self.threat or Threat("linf", Fraction(8, 255)))
+        return make_adversary(self.attack or {}, self.threat)
 
 
 Show = Callable[[Tensor, Tensor, Tensor, int], Tensor]

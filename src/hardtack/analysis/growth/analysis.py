@@ -8,7 +8,6 @@ at most Π(1 + σ_max(J_F)), which is at most exp Σσ_max(J_F).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Annotated, Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from hardtack.models.blocks import class_name
 from hardtack.threats import Threat
 
 PERTURBED = ("adversarial", "random", "corrupted")
-USUAL = Threat("linf", Fraction(8, 255))
 _TINY = 1e-12
 
 
@@ -43,14 +41,14 @@ _TINY = 1e-12
 class Growth(OverImages):
     """Growth of adversarial, random and corruption perturbations layer by layer, with the limits from the spectra.
 
-    `threat` and `attack` define the adversarial perturbation (default: PGD with 20 steps). The random perturbation is
-    Gaussian and has the same l2 norm for each image, before it is clipped to [0,1]. The third is the corruption `type`
-    at `severity`. `tolerance` and `most` apply to σ_max, as for `jacobian`. `substeps`: the number of smaller Euler
-    steps with which a block is compared (0: no comparison).
+    `threat` and `attack` define the adversarial perturbation (default: PGD with 20 steps at linf:8/255; an attack on
+    patches has its own threat). The random perturbation is Gaussian and has the same l2 norm for each image, before it
+    is clipped to [0,1]. The third is the corruption `type` at `severity`. `tolerance` and `most` apply to σ_max, as for
+    `jacobian`. `substeps`: the number of smaller Euler steps with which a block is compared (0: no comparison).
     """
 
     n: Annotated[int, Field(ge=1)] = 50
-    threat: Threat = USUAL
+    threat: Threat | None = None
     attack: Any = field(default_factory=dict)
     type: str = "gaussian_noise"
     severity: Annotated[int, Field(ge=1, le=5)] = 3
@@ -60,7 +58,7 @@ class Growth(OverImages):
 
     def __post_init__(self) -> None:
         check(self)
-        make_adversary(self.attack, self.threat)
+        object.__setattr__(self, "threat", make_adversary(self.attack, self.threat).threat)
         if len(chosen_types((self.type,))) != 1:
             raise UserError(f"type is one corruption, found the group '{self.type}'")
         if self.substeps == 1:

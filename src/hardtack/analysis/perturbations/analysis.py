@@ -39,7 +39,7 @@ class Perturbations(OverImages):
     values of k for top-k accuracy on the perturbation alone. Pictures of the first `pictures` images are stored.
     """
 
-    threat: Threat = THESIS
+    threat: Threat | None = None
     attack: Any = field(default_factory=dict)
     others: Any = ()
     makers: Literal["all", "itself"] = "all"
@@ -48,9 +48,11 @@ class Perturbations(OverImages):
 
     def __post_init__(self) -> None:
         check(self)
-        if not self.threat.radius > 0:
-            raise UserError(f"threat={self.threat} allows no perturbation: give a radius above 0")
-        object.__setattr__(self, "attack", make_adversary(self.attack, self.threat, steps=100, reach=1.5))
+        attack = make_adversary(self.attack, self.threat, usual=THESIS, steps=100, reach=1.5)
+        if not attack.threat.radius > 0:
+            raise UserError(f"threat={attack.threat} allows no perturbation: give a radius above 0")
+        object.__setattr__(self, "threat", attack.threat)
+        object.__setattr__(self, "attack", attack)
         object.__setattr__(self, "others", read_others(self.others))
         if any(other.label == ITSELF for other in self.others):
             raise UserError(f"'{ITSELF}' is the name of the analysed model: give the other model another name")
@@ -100,7 +102,7 @@ class _Perturbations:
 
     def _made(self, maker: nn.Module, x: Tensor, y: Tensor, index: Tensor) -> dict[str, Tensor]:
         """Measures of the perturbations for one model, and the predictions of all models on them."""
-        threat = self.settings.threat
+        threat = self.settings.attack.threat
         x_adv, blind = attacked(self.settings.attack, maker, x, y, index, self.context.seed)
         delta = x_adv - x
         shown, reversed = picture(delta, threat), picture(-delta, threat)

@@ -11,11 +11,12 @@ from hardtack.evaluation.suites.contract import Suite
 from hardtack.evaluation.threat_stages import (
     ThreatStages,
     adapted_stages,
-    all_threats,
     common_gradients,
+    common_threat,
     make_attack,
     require_threat,
 )
+from hardtack.threats import Threat
 
 
 @suites.register(
@@ -28,11 +29,15 @@ class AttacksSuite(Suite):
     attack_keys = KEYS
     attacks = True
 
-    def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
+    def threat(self, config: EvaluationConfig) -> Threat:
         if not config.attacks:
             raise UserError("suite=attacks needs a list: attacks=[apgd_ce,square] (hardtack list attacks shows them)")
+        return config.threat or common_threat([make_attack(settings, None, 0) for settings in config.attacks])
+
+    def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
+        threats = dict.fromkeys([self.threat(config), *config.union])
         sequences, gradients = [], common_gradients(config)
-        for threat in all_threats(config):
+        for threat in threats:
             attacks = [require_threat(make_attack(settings, threat, seed), threat) for settings in config.attacks]
             stages = adapted_stages([Stage(attack) for attack in attacks], gradients)
             title = " ".join(["+".join(stage.name for stage in stages), *gradients.words().split()])

@@ -9,8 +9,9 @@ from hardtack.base.registry import suites
 from hardtack.evaluation.scores import robustness_area
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Measurement, Suite, robust_results
-from hardtack.evaluation.threat_stages import ThreatStages, make_attack, radius_factors
+from hardtack.evaluation.threat_stages import ThreatStages, make_attack, radius_factors, scaled_threats
 from hardtack.results import Result
+from hardtack.threats import Threat
 
 
 @suites.register(
@@ -25,8 +26,12 @@ class SweepSuite(Suite):
 
     def threat_stages(self, config: EvaluationConfig, seed: int) -> list[ThreatStages]:
         attack = make_attack(config.attack, config.threat, seed)
-        scaled = [dataclasses.replace(attack, threat=attack.threat.scaled(factor)) for factor in radius_factors(config)]
+        threats = scaled_threats(attack.threat, radius_factors(config))
+        scaled = [dataclasses.replace(attack, threat=threat) for threat in threats]
         return [ThreatStages(threat=attack.threat, stages=(Stage(attack),), follows=True) for attack in scaled]
+
+    def threat(self, config: EvaluationConfig) -> Threat:
+        return make_attack(config.attack, config.threat, 0).threat
 
     def results(self, measurement: Measurement) -> list[Result]:
         results = robust_results(measurement, per_class=False)
