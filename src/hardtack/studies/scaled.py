@@ -33,11 +33,16 @@ class ScaledStudy:
         return [training for training in self.trainings.values() if training.name not in row.skip]
 
     def settings(self, row: Row, training: Training, recipe: Settings | None = None) -> Settings:
-        """The settings of one run: recipe, training, row and the row's own for it, then those of the scale."""
+        """The settings of one run: recipe, training, row and the row's own for it, then those of the scale.
+
+        What the scale keeps of the study's settings comes after the scale's own for all runs.
+        """
         scale, changed = self.scale, self.scale.rows.get(row.name) or {}
-        stated = _merged(recipe or {}, training.settings, row.settings, _sections(row.trainings.get(training.name)))
+        stated = _merged(training.settings, row.settings, _sections(row.trainings.get(training.name)))
+        kept = [_part(stated, key.split(".")) for key in scale.keep_settings]
         return _merged(
-            with_stand_in(stated, scale.models), scale.settings, _sections(scale.trainings.get(training.name)),
+            with_stand_in(_merged(recipe or {}, stated), scale.models), scale.settings, *kept,
+            _sections(scale.trainings.get(training.name)),
             _sections(changed), _sections(changed.get("trainings", {}).get(training.name)),
         )  # fmt: skip
 
@@ -87,6 +92,14 @@ def with_stand_in(settings: Settings, models: Mapping[str, Any]) -> Settings:
     if isinstance(stand_in, str):
         return {**settings, "model": {**model, "name": stand_in}}
     return {**settings, "model": {**model, "options": {}, **stand_in}}
+
+
+def _part(settings: Any, keys: list[str]) -> Settings:
+    """The part of nested settings below these keys; empty where it is not stated."""
+    if not keys or not isinstance(settings, Mapping) or keys[0] not in settings:
+        return {}
+    below = settings[keys[0]] if len(keys) == 1 else _part(settings[keys[0]], keys[1:])
+    return {keys[0]: below} if len(keys) == 1 or below else {}
 
 
 def _merged(*layers: Settings) -> Settings:

@@ -22,8 +22,8 @@ STATE = "checkpoints/state.pt"
 # Settings that earlier states do not have, and what training did then.
 _ADDED = {
     "data.skip_damaged": False, "data.test_list": None, "augment.color_jitter_with_policy": True,
-    "augment.erase_after_mixing": False, "augment.mix_mode": "image", "augment.mix_batch": None, "objective.clean_pass": False,
-    "objective.fill": "zero",
+    "augment.erase_after_mixing": False, "augment.mix_mode": "image", "augment.mix_batch": None,
+    "objective.clean_pass": False, "objective.fill": "zero",
 }  # fmt: skip
 # Settings that may change between a run and its continuation.
 _MAY_CHANGE = {
