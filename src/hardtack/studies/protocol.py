@@ -6,6 +6,7 @@ version, and numbers of different versions are never put into one table.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,11 +70,18 @@ def read_protocol(name: str | Path) -> Protocol:
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return _parse(path.stem, read_yaml(path))
-    known = list_protocols()
-    if str(name) not in known:
+    path = FOLDER / f"{name}.yaml"
+    if not path.is_file():
+        known = list_protocols()
         hint = did_you_mean(str(name), known) or f"; known: {', '.join(known)}"
         raise UserError(f"there is no protocol '{name}'{hint}")
-    return _parse(str(name), read_yaml(FOLDER / f"{name}.yaml"))
+    return _read(str(name), path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(name: str, path: Path, changed_ns: int) -> Protocol:
+    """A study asks for its protocol once for every cell."""
+    return _parse(name, read_yaml(path))
 
 
 def _parse(name: str, values: dict[str, Any]) -> Protocol:
