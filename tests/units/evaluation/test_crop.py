@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 import hardtack as ht
-from hardtack.base.config import build
-from hardtack.commands.recipe_files import list_recipes, recipe_folder
+from hardtack.base.config import build, read_yaml
+from hardtack.commands.recipe_files import recipe_folder
 from hardtack.data import DataConfig
 from hardtack.data.official.synsets import synsets
 from hardtack.evaluation.crop import crop_of_model
@@ -17,7 +17,6 @@ from hardtack.evaluation.target import TargetConfig, complete, load_target
 from hardtack.models import ModelConfig, load_model, save_weights
 from hardtack.models.catalog import published_crop
 from hardtack.studies.protocol_run import measure_protocol
-from hardtack.training import read_recipe
 
 TIMM = "test_vit"  # 160 pixels, a crop_pct of 0.95
 HERE = {"root": "."}
@@ -148,26 +147,19 @@ def test_images_that_were_cropped_when_they_were_made_are_not_cropped_again(name
 
 # ---------------------------------------------------------------- the papers' recipes
 
-OF_TIMM = {"deit_small_patch16_224": "deit_small_patch16_224", "resnet50_224": "resnet50",
-           "wide_resnet50_2_224": "wide_resnet50_2", "cait_s12_patch16_224": "cait_s24_224"}  # fmt: skip
 
-
-def recipes(paper):
-    names = (name for name in list_recipes() if name.startswith(f"{paper}/"))
-    read = ((name, read_recipe(recipe_folder() / f"{name}.yaml")) for name in names)
-    return [(name, recipe) for name, recipe in read if recipe.data.image_size == 224]
-
-
-def test_the_recipes_of_xcit_crop_as_timm_does_for_their_model():
-    for name, recipe in recipes("xcit"):
-        theirs = OF_TIMM.get(recipe.model.name, "xcit_small_12_p16_224")
-        assert recipe.data.crop == timm.models.get_pretrained_cfg(theirs).crop_pct, name
-
-
-def test_the_recipes_of_rspc_crop_256_to_224_except_fan_on_imagenet():
-    for name, recipe in recipes("rspc"):
-        whole = recipe.data.name == "folder:imagenet" and recipe.model.name.startswith("fan")
-        assert recipe.data.crop == (1.0 if whole else 0.875), name
+@pytest.mark.parametrize(
+    "base, crop",
+    [
+        ("rspc/_cifar10", 0.875), ("rspc/_cifar100", 0.875), ("rspc/_imagenet_rvt", 0.875), ("rspc/_imagenet_fan", 1.0),
+        ("xcit/_imagenet", 1.0), ("xcit/_imagenet100", 1.0), ("xcit/_imagenet100_standard", 1.0),
+        ("xcit/_finetune", 1.0),
+    ],
+)  # fmt: skip
+def test_the_recipes_at_224_pixels_state_the_crop_of_the_published_code(base, crop):
+    """RSPC's CIFAR and RVT resize to 256; its FAN, and XCiT, take crop_pct of the model, which is 1."""
+    data = read_yaml(recipe_folder() / f"{base}.yaml")["data"]
+    assert data["image_size"] == 224 and data["crop"] == crop
 
 
 def test_the_side_before_the_crop_is_rounded_down_as_in_timm(home):
