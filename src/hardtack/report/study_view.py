@@ -57,6 +57,7 @@ class StudyRow(TypedDict):
     """`state` is one of the constants above, or `failed: …`. `runs` are folders relative to the page's folder.
 
     `run_names` say what tells the runs of the row apart: the training and the seed, where there are several.
+    `measured_by` has the ids of the evaluations and analyses of its cells: other studies may share the runs.
     `x` is the row's place on the x axis of plots. A column that is missing in `cells` was not measured and the paper
     prints nothing.
     """
@@ -67,6 +68,7 @@ class StudyRow(TypedDict):
     state: str
     runs: list[str]
     run_names: NotRequired[list[str]]
+    measured_by: NotRequired[list[str]]
     x: float | None
     cells: dict[str, StudyCell]
 

@@ -65,6 +65,7 @@ def study_view(
                 "name": row.name, "title": row.title, "group": row.group,
                 "state": _state(scaled, row.name, cells, failures),
                 "runs": list(runs[row.name]), "run_names": list(runs[row.name].values()), "x": row.x,
+                "measured_by": _measured_by(row.name, scaled, cells),
                 "cells": _cells(scaled, row.name, cells, shown),
             }
             for row in study.rows.values()
@@ -153,6 +154,12 @@ def _within(end: float | None, unit: str) -> float | None:
 
 def _flag(flag: Mapping[str, Any]) -> Flag:
     return {"level": str(flag["level"]), "code": str(flag["code"]), "message": str(flag["message"])}
+
+
+def _measured_by(row: str, scaled: ScaledStudy, cells: Cells) -> list[str]:
+    """The ids of the evaluations and analyses behind the cells of a row."""
+    measured = [cell for name in scaled.columns for cell in cells.get((row, name), ())]
+    return sorted({cell.evaluation for cell in measured if cell.evaluation})
 
 
 def _runs(row: str, scaled: ScaledStudy, units: Sequence[Unit], root: Path, page_folder: Path) -> dict[str, str]:

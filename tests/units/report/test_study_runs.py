@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from hardtack.report.study_runs import _row_names
+from hardtack.report.study_runs import _own_analyses, _row_names
+from hardtack.results import Finding, Run
 
 
 def named(rows):
@@ -20,3 +21,13 @@ def test_runs_of_a_row_are_told_apart_by_training_and_seed():
 
 def test_records_without_names_fall_back_on_folders():
     assert named([{"title": "ResNet", "runs": ["m/a", "m/b"]}]) == {"a": "ResNet a", "b": "ResNet b"}
+
+
+def test_analyses_of_other_studies_of_the_same_run_are_left_out():
+    findings = [
+        Finding(id=id, analysis="attention", settings={}, about={}, facts={}, notes=(), arrays={}) for id in ("a", "b")
+    ]
+    run = Run(path=Path("m"), label="m", findings=findings)
+    kept = _own_analyses(run, {"rows": [{"measured_by": ["b"]}, {"measured_by": []}]})
+    assert [finding.id for finding in kept.findings] == ["b"]
+    assert _own_analyses(run, {"rows": [{}]}).findings == findings  # records of older versions do not say it

@@ -28,6 +28,7 @@ from hardtack.results import Finding, Run
 NOT_COMPARED = ("n", "batch_size", "query", "shown")  # settings that may differ between runs of one chart
 VIEWS = 6  # layers that the reader can choose; if there are more, some at equal distances
 RUNS = 4  # pictures beside each other
+FEW = 4  # images that have a histogram of their own over their masks
 
 
 @charts.register(
@@ -78,10 +79,10 @@ def _layer_means(analysed: AnalysedRun, name: str) -> np.ndarray:
 
 
 def _distribution(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
-    """Figure 5 of the RSPC paper, and its figure 4 over the masks of all images."""
+    """Figure 5 of the RSPC paper, and its figure 4: over the masks of all images, and of each where they are few."""
 
-    def view(name: str, of: str, x: str) -> dict[str, Any]:
-        series = [{"run": entry.run, "name": entry.name, "values": _per_image(entry, of)} for entry in analysed]
+    def view(name: str, of: str, x: str, image: int | None = None) -> dict[str, Any]:
+        series = [{"run": entry.run, "name": entry.name, "values": _per_image(entry, of, image)} for entry in analysed]
         return histogram_view(name, series, x=x, y="density of images" if of != "similarity_masks" else "density")
 
     several = max(entry.finding.settings["masks"] for entry in analysed) > 1
@@ -90,6 +91,10 @@ def _distribution(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]
         view("query by query", "similarity_rows", "cosine similarity of a query's attention"),
         *([view("mask by mask", "similarity_masks", "cosine similarity under one mask")] if several else []),
     ]
+    index = analysed[0].finding.arrays["index"].tolist()
+    if several and 1 < len(index) <= FEW:
+        under = "cosine similarity under one mask"
+        views += [view(f"image {image}", "similarity_masks", under, place) for place, image in enumerate(index)]
     return histogram_chart(
         id=f"attention-{place}",
         file=_file(analysed),
@@ -100,9 +105,10 @@ def _distribution(place: int, analysed: Sequence[AnalysedRun]) -> dict[str, Any]
     )
 
 
-def _per_image(analysed: AnalysedRun, name: str) -> np.ndarray:
+def _per_image(analysed: AnalysedRun, name: str, image: int | None = None) -> np.ndarray:
     if name == "similarity_masks":
-        return np.asarray(analysed.finding.arrays[name]).ravel()
+        values = np.asarray(analysed.finding.arrays[name])
+        return values.ravel() if image is None else values[image]
     return _layer_means(analysed, name).mean(axis=1)
 
 

@@ -243,13 +243,14 @@ def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapp
     how |= {"overlays": overlays[0]} if overlays else {}
     words = _words(types, severities, how)
     results = []
-    for chosen in [types] + ([list(WITHOUT_NOISE)] if types == list(COMMON) else []):
+    groups = [tuple(types), WITHOUT_NOISE] if tuple(types) == COMMON else [tuple(types)]
+    for chosen in groups:
         error = 1 - grid[:, [view.settings["type"] in chosen for view in views]].mean(axis=1)
         low, high = bootstrap(error)
         results.append(
             Result(
                 metric="mean_corrupted_error", value=float(error.mean()), low=low, high=high,
-                attack=_words(chosen, severities, how), attack_settings=how | {"types": chosen},
+                attack=_words(chosen, severities, how), attack_settings=how | {"types": list(chosen)},
                 interval="bootstrap 95%", **shared,
             )
         )  # fmt: skip
