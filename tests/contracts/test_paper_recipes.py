@@ -150,8 +150,10 @@ def test_what_was_trained_with_timm_has_timms_settings_and_our_own_recipes_have_
         if one.augment.erase:
             expected = {"rspc": "normalised", "xcit": "normal"}.get(paper, one.augment.erase_mode)
             assert one.augment.erase_mode == expected != "pixel", name
-    images_per_process = {"rspc/table1:rvt_s/cifar10": 64, "rspc/table2:rvt_s/model": 128, "rspc/table2:rvt_b/model": 64,
-                          "xcit/table5:xcit/adversarial": 64, "xcit/table3:mixup/standard": 128}  # fmt: skip
+    images_per_process = {
+        "rspc/table1:rvt_s/cifar10": 64, "rspc/table2:rvt_s/model": 128, "rspc/table2:rvt_b/model": 64,
+        "xcit/table5:xcit/adversarial": 64, "xcit/table3:mixup/standard": 128,
+    }  # fmt: skip
     assert {name: row(name).augment.mix_batch for name in images_per_process} == images_per_process
 
 
