@@ -49,9 +49,7 @@ def test_every_study_at_smoke(name, tmp_path):
     outcome = ht.study(name, quiet=True, output=str(tmp_path))
     record = complete(outcome)
     states = {row["name"]: row["state"] for row in record["rows"]}
-    assert {state for state in states.values()} <= {"measured", "not run at this scale", "quoted from the paper"}, (
-        states
-    )
+    assert set(states.values()) <= {"measured", "not run at this scale", "quoted from the paper"}, states
     cells = {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()}
     again = ht.study(name, quiet=True, output=str(tmp_path))
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cells").iterdir()} == cells, (

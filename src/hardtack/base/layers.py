@@ -27,7 +27,7 @@ class _PlainParts(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
 
 
 # libyaml reads events ten times as fast; its own composer has no limits, so nodes are composed in Python
-_Events: Any = yaml.cyaml.CParser if yaml.__with_libyaml__ else _PlainParts
+_Events: Any = vars(yaml.cyaml)["CParser"] if yaml.__with_libyaml__ else _PlainParts
 
 
 class _Loader(yaml.composer.Composer, _Events, yaml.constructor.SafeConstructor, yaml.resolver.Resolver):
