@@ -15,7 +15,7 @@ from hardtack.report.kinds.bars import Bars, bars_chart
 from hardtack.report.kinds.chart import Chart, KeyEntry, Look, Table, numbers
 from hardtack.report.kinds.lines import Line, line, lines_chart
 from hardtack.report.kinds.scatter import scatter_chart, scatter_view
-from hardtack.report.study_cells import cell_text, head
+from hardtack.report.study_cells import UNITS, cell_text, head
 from hardtack.report.study_view import StudyCell, StudyColumn, StudyPlot, StudyRow, StudyView, cell_of
 
 OWN_X = "x"  # the rows' own x, not a column
@@ -70,7 +70,15 @@ def _value(cell: StudyCell, which: str) -> float | None:
 
 
 def _x_label(study: StudyView, plot: StudyPlot) -> str:
-    return next((head(column) for column in study["columns"] if column["name"] == plot["x"]), plot["x"])
+    title = plot.get("x_title", "")
+    return title or next((head(column) for column in study["columns"] if column["name"] == plot["x"]), plot["x"])
+
+
+def _y_label(columns: Sequence[StudyColumn]) -> str:
+    """The columns of one unit; only the unit where they are many, for the key above the chart names them."""
+    unit = UNITS.get(columns[0]["unit"], "")
+    titles = wording.listed([column["title"] for column in columns]) if len(columns) <= 2 else ""
+    return f"{titles} ({unit})" if titles and unit else titles or unit
 
 
 def _title(study: StudyView, plot: StudyPlot, columns: Sequence[StudyColumn]) -> str:
@@ -122,7 +130,7 @@ def _lines(study: StudyView, plot: StudyPlot, columns: Sequence[StudyColumn], id
             title=_title(study, plot, columns),
             caption=_caption(study, plot),
             x={"label": _x_label(study, plot), "word": _x_label(study, plot), "suffix": "", "log": plot["log"]},
-            y={"label": wording.listed([head(column) for column in columns]), "kind": "number"},
+            y={"label": _y_label(columns), "kind": "number"},
             series=series,
             numbers=[_numbers(study, columns)],
             key=_key(
@@ -208,7 +216,7 @@ def _bars(study: StudyView, plot: StudyPlot, columns: Sequence[StudyColumn], id:
             file=plot["title"] or plot["kind"],
             title=_title(study, plot, columns),
             caption=_caption(study, plot),
-            x=wording.listed([head(column) for column in columns]),
+            x=_y_label(columns),
             rows=[row["title"] for row in study["rows"]],
             series=series,
             lower=all(column["lower"] for column in columns),

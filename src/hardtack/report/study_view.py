@@ -89,10 +89,14 @@ class StudyClaim(TypedDict):
 
 
 class StudyPlot(TypedDict):
-    """Drawn from the cells. `x` and `y` are names of columns; x may be `x`, the rows' own. `log`: of the x axis."""
+    """Drawn from the cells. `x` and `y` are names of columns; x may be `x`, the rows' own. `log`: of the x axis.
+
+    `x_title` is written at the x axis instead of the column's title or `x`.
+    """
 
     kind: Literal["lines", "scatter", "bars"]
     x: str
+    x_title: NotRequired[str]
     y: list[str]
     title: str
     log: bool

@@ -63,11 +63,12 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A chart of the cells: `y` columns against the column (or the rows' own number) `x`."""
+    """A chart of the cells: `y` columns against the column (or the rows' own number) `x`, which `x_title` names."""
 
     kind: Literal["lines", "scatter", "bars"]
     y: tuple[str, ...]
     x: str = "x"
+    x_title: str = ""
     title: str = ""
     log: bool = False
 
@@ -217,6 +218,16 @@ def split_sections(values: Any, path: str, known: Sequence[str]) -> tuple[Settin
             names = [*known, *SECTIONS]
             raise UserError(f"unknown key '{path}.{key}'{did_you_mean(key, names) or '; known: ' + ', '.join(names)}")
     return sections, rest
+
+
+def section_of(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """One section of settings; `model: NAME` is short for `{name: NAME}`."""
+    values = settings.get(name)
+    if isinstance(values, str):
+        return {"name": values}
+    if values is not None and not isinstance(values, Mapping):
+        raise UserError(f"'{name}': expected settings such as {name}.key=value, found {values!r}")
+    return dict(values or {})
 
 
 def _training(name: str, values: Any) -> Training:

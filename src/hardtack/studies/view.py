@@ -72,7 +72,10 @@ def study_view(
         ],
         "claims": claims_view(scaled, cells),
         "plots": [
-            {"kind": plot.kind, "x": plot.x, "y": list(plot.y), "title": plot.title, "log": plot.log}
+            {
+                "kind": plot.kind, "x": plot.x, "x_title": plot.x_title, "y": list(plot.y), "title": plot.title,
+                "log": plot.log,
+            }
             for plot in study.plots
         ],
         "figures": list(study.figures), "command": command,
