@@ -158,6 +158,7 @@ class Analysis:
     """The base class of analyses: a frozen dataclass of settings, registered in `analyses`. Only `begin` is needed."""
 
     takes_images: ClassVar[bool] = False  # whether data is needed; `OverImages` sets it
+    later_settings: ClassVar[tuple[str, ...]] = ()  # settings that are not in the id while they are empty, as once
 
     @property
     def asks_model(self) -> bool:

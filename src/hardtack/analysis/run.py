@@ -170,7 +170,8 @@ def _check_answers(context: AnalysisContext) -> list[Flag]:
 
 def _identify(context: AnalysisContext, analysis: Analysis, *, kept: bool) -> str:
     """A name that changes with everything that could change the arrays, and with nothing else."""
-    settings = {key: value for key, value in plain(analysis).items() if key != "batch_size"}
+    left_out = {key for key in analysis.later_settings if not plain(analysis)[key]}
+    settings = {key: value for key, value in plain(analysis).items() if key not in ("batch_size", *left_out)}
     name = settings.get("name") or type(analysis).__name__.lower()
     decisive = [
         settings, _described(context), context.seed, hardtack.__version__, *analysis.fingerprints(),

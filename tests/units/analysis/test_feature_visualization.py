@@ -158,3 +158,22 @@ def test_the_name_of_version_0_1_0_gives_the_same_pictures_under_its_own_id(vit)
     old = ht.analyze(vit, data, "visions", runtime=CPU, quiet=True, n=2, steps=1)
     assert new.id.startswith("feature_visualization-") and old.id.startswith("visions-")
     assert all((new.arrays[name] == old.arrays[name]).all() for name in new.arrays)
+
+
+def test_other_models_classify_the_pictures():
+    """A copy of the model agrees with it; one whose classes are turned round sees the opposite ones."""
+    model = Linear()
+    turned = Linear()
+    turned.weight.data = model.weight.data.flip(0)
+    found = look(model, images(2, 8), threat="l2:2", others={"copy": Linear(), "turned": turned})
+    assert found.of("vision_accuracy", "copy").value == found.of("vision_success").value == 1
+    assert found.of("vision_accuracy", "turned").value == 0
+    assert found.arrays["seen_by_others"].tolist() == [[goal, 3 - goal] for goal in range(4)]
+    with pytest.raises(UserError, match="others classify images of classes"):
+        FeatureVisualization(others={"copy": model}, block=0)
+
+
+def test_an_id_is_as_it_was_without_other_models():
+    model, data = Linear(), images(2, 8)
+    plain, other = (look(model, data, threat="l2:2", **more) for more in ({}, {"others": {"copy": Linear()}}))
+    assert plain.id != other.id and FeatureVisualization.later_settings == ("others",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, mean_score
+from hardtack.analysis.other_models import read_others
 from hardtack.analysis.pictures import as_picture
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks.outcome import Step
@@ -53,7 +54,10 @@ class FeatureVisualization(OverImages):
     channels  the channels of the block (None: the first n)
     threat    the largest distance from the start; the thesis has l2:15 for 224 pixels, which is large for 32 pixels
     steps     steps of gradient ascent; their total length is 1.5 times the radius
+    others    further models (run folders, weights files, published names) that classify the images of classes
     """
+
+    later_settings: ClassVar[tuple[str, ...]] = ("others",)
 
     n: Annotated[int, Field(ge=1)] = 10
     start: Literal["noise", "image"] = "noise"
@@ -62,13 +66,21 @@ class FeatureVisualization(OverImages):
     channels: Channels | None = None
     threat: Threat = FIFTEEN
     steps: Annotated[int, Field(ge=1)] = 100
+    others: Any = ()
 
     def __post_init__(self) -> None:
         check(self)
+        object.__setattr__(self, "others", read_others(self.others))
+        if self.others and self.block is not None:
+            raise UserError("others classify images of classes; leave out others, or block")
         if self.channels is not None and self.block is None:
             raise UserError("channels belong to a block: give block=NAME too")
         if self.classes is not None and self.block is not None:
             raise UserError("give classes, or a block with channels, not both")
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """Digests of the weights of the other models."""
+        return tuple(other.fingerprint() for other in self.others)
 
     def begin(self, context: AnalysisContext) -> RowWork:
         return _Rows(self, context)
@@ -93,6 +105,7 @@ class _Rows:
             self.block = self.driven.name
         with torch.no_grad():
             self.outputs = self.driven(x).shape[1]
+        self.others = {other.label: context.another(other) for other in settings.others}
         self.goals = self._goals()
         self.length = context.count if settings.start == "image" else min(settings.n, len(self.goals))
         self.at_once = settings.batch_size or default_batch(context.shape, context.device.type)
@@ -122,6 +135,10 @@ class _Rows:
             "size": self.attack.threat.size(change), "start": as_picture(x), "vision": as_picture(x_adv),
             "change": as_picture(0.5 + change / largest / 2),
         }  # fmt: skip
+        if self.others:
+            with torch.no_grad():
+                seen = [model(x_adv).argmax(dim=1) for model in self.others.values()]
+            arrays["seen_by_others"] = torch.stack(seen, dim=1)
         return {name: value.detach().cpu().numpy() for name, value in arrays.items()}
 
     def conclude(self, arrays: Arrays) -> Conclusion:
@@ -135,6 +152,9 @@ class _Rows:
         scores = [mean_score(metric, arrays["after"].astype(np.float64), threat=threat)]
         if not self.block:
             scores.append(mean_score("vision_success", arrays["predicted"] == arrays["goal"], threat=threat))
+        for place, label in enumerate(self.others):
+            right = arrays["seen_by_others"][:, place] == arrays["goal"]
+            scores.append(mean_score("vision_accuracy", right, column=label, threat=threat))
         stayed = int((arrays["size"] == 0).sum())
         note = f"{stayed} of {self.length} images did not change: the model's gradient is zero there"
         return Conclusion(scores=scores, facts=facts, notes=[note] if stayed else [])

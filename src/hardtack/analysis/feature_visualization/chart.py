@@ -31,7 +31,8 @@ def feature_visualization_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def _alike(finding: Finding) -> Hashable:
-    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name != "batch_size")
+    left_out = ("batch_size", "others")  # they do not change the pictures
+    settings = sorted((name, str(value)) for name, value in finding.settings.items() if name not in left_out)
     images = where(finding) if finding.facts["start"] == "image" else ()  # noise does not depend on the data
     return *images, finding.about.get("data"), finding.facts["threat"], *settings
 
