@@ -18,7 +18,10 @@ from hardtack.results import Run
 def write_study_figures(
     study: StudyView, run_dirs: Iterable[str | Path], folder: str | Path, *, formats: Sequence[str] = ("png", "pdf")
 ) -> list[Path]:
-    """Write them into `folder`, which lies beside the study's page; returns the files. Examples are only PNG."""
+    """Write them into `folder`, which lies beside the study's page; returns the files. Examples are only PNG.
+
+    Figures of these formats that are no longer the study's are removed.
+    """
     folder = Path(folder)
     found = study_runs(study, run_dirs, folder.parent)
     runs, drawn = with_sound_runs(found, lambda kept: _charts_of(study, kept))
@@ -27,6 +30,9 @@ def write_study_figures(
         written += save_masks(runs, folder, formats=formats)
     if "examples" in study["figures"]:
         written += save_examples(runs, folder)
+    for path in folder.glob("*") if folder.is_dir() else ():
+        if path.suffix.lstrip(".") in (*formats, "png") and path not in written:
+            path.unlink()
     return written
 
 

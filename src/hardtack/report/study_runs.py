@@ -10,7 +10,7 @@ from typing import Any
 
 from hardtack.report import charts
 from hardtack.report.study_view import StudyView
-from hardtack.results import ANALYSIS, Run, is_run, read_runs
+from hardtack.results import Run, is_run, read_runs
 
 PICTURES = ("examples", "masks")  # parts of the page beside the sections of charts that a study may name
 _MOVABLE = ("charts", "training", *PICTURES)  # templates of parts
@@ -24,13 +24,13 @@ def figure_names() -> list[str]:
 def study_runs(study: StudyView, run_dirs: Iterable[str | Path], page_folder: Path) -> list[Run]:
     """The runs that exist, in this order. `page_folder` is what the paths of the study's rows are relative to.
 
-    Of their analyses only those of the study are kept: another study may have analysed the same run in its own way.
+    Of their results only those of the study are kept: another study may have measured the same run in its own way.
     """
     folders = [Path(folder) for folder in run_dirs]
     present = [folder for folder in folders if folder.is_dir() and is_run(folder)]
     if not present:
         return []
-    runs = [_own_analyses(run, study) for run in read_runs(present)]
+    runs = [_own_results(run, study) for run in read_runs(present)]
     names = _row_names(study, page_folder)
     labels = [names.get(run.path.resolve(), run.label) for run in runs]
     if len(set(labels)) < len(labels):  # two rows have one title: folders tell them apart
@@ -38,14 +38,15 @@ def study_runs(study: StudyView, run_dirs: Iterable[str | Path], page_folder: Pa
     return [dataclasses.replace(run, label=label) for run, label in zip(runs, labels, strict=True)]
 
 
-def _own_analyses(run: Run, study: StudyView) -> Run:
+def _own_results(run: Run, study: StudyView) -> Run:
     if not any("measured_by" in row for row in study["rows"]):
         return run
     own = {id for row in study["rows"] for id in row.get("measured_by", ())}
+    protocol = f"study {study['name']} 1"  # the row that the study itself writes
     return dataclasses.replace(
         run,
         findings=[finding for finding in run.findings if finding.id in own],
-        results=[result for result in run.results if result.suite != ANALYSIS or result.evaluation in own],
+        results=[result for result in run.results if result.evaluation in own or result.protocol == protocol],
     )
 
 

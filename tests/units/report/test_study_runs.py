@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hardtack.report.study_runs import _own_analyses, _row_names
+from hardtack.report.study_runs import _own_results, _row_names
 from hardtack.results import Finding, Run
 
 
@@ -28,6 +28,6 @@ def test_analyses_of_other_studies_of_the_same_run_are_left_out():
         Finding(id=id, analysis="attention", settings={}, about={}, facts={}, notes=(), arrays={}) for id in ("a", "b")
     ]
     run = Run(path=Path("m"), label="m", findings=findings)
-    kept = _own_analyses(run, {"rows": [{"measured_by": ["b"]}, {"measured_by": []}]})
+    kept = _own_results(run, {"name": "x/y", "rows": [{"measured_by": ["b"]}, {"measured_by": []}]})
     assert [finding.id for finding in kept.findings] == ["b"]
-    assert _own_analyses(run, {"rows": [{}]}).findings == findings  # records of older versions do not say it
+    assert _own_results(run, {"rows": [{}]}).findings == findings  # records of older versions do not say it
