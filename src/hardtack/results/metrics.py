@@ -14,6 +14,7 @@ lower_is_better   how tables are sorted
 order             the place of its tables on the page; without one they follow after those that have one
 charted           shown by a chart of its own and not in tables
 per_view          one of many numbers of an evaluation, one per view; the mean over views is another metric
+derived           says again what other lines and the verdicts say: an evaluation of an older version may lack it
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Metric:
     order: int | None = None
     charted: bool = False
     per_view: bool = False
+    derived: bool = False
     per_image: PerImage | None = None
 
 
@@ -151,7 +153,7 @@ def mean_corrupted_accuracy(result: Result, columns: Columns) -> Any:
     return _mean_of(columns, "correct@")
 
 
-@metrics.register("mean_corrupted_error", title="Mean error under corruptions", charted=True)
+@metrics.register("mean_corrupted_error", title="Mean error under corruptions", charted=True, derived=True)
 def mean_corrupted_error(result: Result, columns: Columns) -> Any:
     """The error averaged over types and severities, in its own units: what is called mCE on CIFAR-C."""
     return np.mean([1 - _mean_of(columns, f"correct@{name}/") for name in result.attack_settings["types"]], axis=0)
@@ -221,7 +223,12 @@ def worst_mask_accuracy(result: Result, columns: Columns) -> Any:
 
 
 @metrics.register(
-    "mask_deviation", title="Standard deviation over masks", percent=True, lower_is_better=True, charted=True
+    "mask_deviation",
+    title="Standard deviation over masks",
+    percent=True,
+    lower_is_better=True,
+    charted=True,
+    derived=True,
 )
 def mask_deviation(result: Result, columns: Columns) -> Any:
     """How much it depends on the mask whether an image is right: the standard deviation over its masks."""
