@@ -71,7 +71,7 @@ def read_protocol(name: str | Path) -> Protocol:
     if path.suffix in (".yaml", ".yml"):
         return _parse(path.stem, read_yaml(path))
     path = FOLDER / f"{name}.yaml"
-    if not path.is_file():
+    if ".." in path.parts or not path.is_file():
         known = list_protocols()
         hint = did_you_mean(str(name), known) or f"; known: {', '.join(known)}"
         raise UserError(f"there is no protocol '{name}'{hint}")
