@@ -5,13 +5,14 @@ Two studies whose rows are trained with the same settings share the run: its fol
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hardtack.base.config import merge, nested, read_yaml
-from hardtack.base.digests import json_digest
+from hardtack.base.digests import file_digest, json_digest
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.studies.column import StudyColumn
 from hardtack.studies.scaled import ScaledStudy, at_scale
@@ -20,6 +21,7 @@ from hardtack.studies.study import SECTIONS, Row, Training, load_study
 MODELS = "models"  # the folder of all runs of all studies
 DIGITS = 12
 ROW_REFERENCE = "row:"  # `row:NAME` in the settings of a column: the run folder of another row
+_CODE = re.compile(r"(.+\.py)(:\w+)?")
 # settings that change where or how fast a run is computed, and not what it comes to
 _INCIDENTAL = {
     "data": ("root", "workers", "memory_limit_mb", "stream"), "runtime": ("device", "compile", "shard"),
@@ -49,7 +51,8 @@ class Unit:
     @property
     def digest(self) -> str:
         """Of everything that decides what the run comes to."""
-        return json_digest([_decisive(self.settings), self.start.digest if self.start else None])[:DIGITS]
+        start = self.start.digest if self.start else None
+        return json_digest([_decisive(self.settings), start, *_code_digests(self.settings)])[:DIGITS]
 
     def folder(self, root: Path) -> Path:
         """Its run folder below the folder of the studies: that of any study with the same settings, else a new one."""
@@ -186,6 +189,13 @@ def _decisive(settings: Mapping[str, Any]) -> Settings:
         left_out = _INCIDENTAL.get(section, ())
         decisive[section] = {key: value for key, value in (values or {}).items() if key not in left_out}
     return {section: values for section, values in sorted(decisive.items()) if values}
+
+
+def _code_digests(settings: Mapping[str, Any]) -> list[str]:
+    """Of the Python files that the settings name (`model: mine.py:build`): changed code is another run."""
+    matches = (_CODE.fullmatch(text) for text in _texts(settings))
+    files = sorted({Path(match.group(1)).expanduser() for match in matches if match is not None})
+    return [file_digest(path) for path in files if path.is_file()]
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -98,3 +98,19 @@ def test_a_column_may_name_the_models_of_other_rows(tmp_path):
     values["columns"]["clean"]["others"] = ["row:largest"]
     with pytest.raises(UserError, match=r"'row:largest' names no row .*did you mean 'large'"):
         references(parse_study("toy", values).columns["clean"], unit, everything)
+
+
+def test_changed_code_of_the_users_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def build(): ...")
+    values = toy()
+    values["rows"]["small"]["model"] = "mine.py:build"
+
+    def digests():
+        return {unit.row: unit.digest for unit in units_of(at_scale(parse_study("toy", values), "smoke"))}
+
+    before = digests()
+    assert digests() == before
+    (tmp_path / "mine.py").write_text("def build(): return 1")
+    after = digests()
+    assert after["small"] != before["small"] and after["large"] == before["large"]
