@@ -105,15 +105,22 @@ def load_weights(
     the part of a checkpoint to take. Prefixes that wrappers leave (`module.`, `_orig_mod.`, `model.`) are
     fitted to the model. With `strict=False` what fits is loaded, the rest is warned of and returned. With
     `adapt` weights of a network of another size are resized where that has a meaning (see `adaptation`); what
-    has no place even then is an error, strict or not.
+    has no place even then is an error, strict or not. A model that normalises pixels in another way than the one that
+    was trained is an error without `adapt`, and noted with it.
     """
     file = find_weights(path)
     digest = check_sum(file)
-    _same_normalisation(model, file)
+    changed = _normalisation_changes(model, file)
+    if changed and not adapt:
+        raise UserError(
+            f"{file} was trained with {'; '.join(changed)} in the model; leave mean and std unset, or set "
+            "model.adapt=true to train on with another normalisation"
+        )
     state, taken = read_state(file, entry=entry)
     architecture = read_metadata(file).get("architecture", {})
     if adapt:
         fitted = adapt_state(model, state, origin=str(file), architecture=architecture)
+        fitted = replace(fitted, notes=(*fitted.notes, *changed))
         return Loaded(path=file, digest=digest, entry=taken, fitted=fitted)
     names, wanted = _named(_bare(model))
     state = _fit(state, wanted)
@@ -254,12 +261,15 @@ def _same_function(model: nn.Module, written: Mapping[str, Any], file: Path) -> 
         )
 
 
-def _same_normalisation(model: nn.Module, file: Path) -> None:
+def _normalisation_changes(model: nn.Module, file: Path) -> list[str]:
+    """In which way the model normalises pixels differently from the one in the file."""
     written = read_metadata(file).get("architecture", {})
     bare = _bare(model)
     if not isinstance(bare, Classifier):
-        return
+        return []
+    changes = []
     for key in ("mean", "std"):
         ours, theirs = bare.architecture[key], written.get(key, bare.architecture[key])
         if any(abs(a - b) > 1e-6 for a, b in zip(ours, theirs, strict=True)):
-            raise UserError(f"{file} was trained with {key} {theirs}, the model has {ours}; leave mean and std unset")
+            changes.append(f"{key} {theirs} → {ours}")
+    return changes

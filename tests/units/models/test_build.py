@@ -102,8 +102,13 @@ def test_weights_bring_their_normalisation(tmp_path):
     assert started.architecture["mean"] == [0.3] * 3
     x = torch.rand(2, 3, 32, 32)
     assert torch.equal(started(x), model(x))
-    with pytest.raises(UserError, match="was trained with mean"):
+    with pytest.raises(
+        UserError, match=r"was trained with mean .* → .* in the model; leave mean and std unset, or set"
+    ):
         load_model("vit_digits", weights=file, mean=0.5)
+    adapted = load_model("vit_digits", weights=file, mean=0.5, adapt=True)
+    assert adapted.architecture["mean"] == [0.5] * 3 and adapted.architecture["std"] == [0.2] * 3
+    assert "mean [0.3, 0.3, 0.3] → [0.5, 0.5, 0.5]" in adapted.fitted.summary()
 
 
 def test_a_registered_function_of_the_users_is_a_model(tmp_path, monkeypatch):
