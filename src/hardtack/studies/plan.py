@@ -85,7 +85,7 @@ class StudyPlan:
         lines = [head, *text_table(rows), ""]
         training = _hours(sum(run.training for run in self.runs))
         lines.append(
-            f"  one H200: {self.gpu_hours:,.3g} GPU-hours, {training} of them training, at most; "
+            f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training, at most; "
             f"at {H200:.1e} multiply-adds/s as measured for adversarial training of a ViT-Ti/4"
         )
         lines.append(
@@ -97,7 +97,12 @@ class StudyPlan:
 
 
 def _hours(work: float) -> str:
-    return f"{work / H200 / 3600:,.2g} h" if work else "—"
+    return f"{_number(work / H200 / 3600)} h" if work else "—"
+
+
+def _number(hours: float) -> str:
+    """Two digits of a small number; a large one as it is."""
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def plan_study(name: str, words: Mapping[str, Any]) -> StudyPlan:
