@@ -15,6 +15,8 @@ Several seeds: the error of the mean over seeds and the error of the images add 
 single pairs of seed and image are in both, which makes the test conservative. Columns without one value per image have
 the error of the seeds alone.
 
+Columns that follow from the settings alone (multiply-adds) have no error: their difference decides, without a test.
+
 Wherever a t test uses the variance over images and the columns are shares, four images are added to the variance, two
 at each end of what the sum can be (Agresti and Coull, "Approximate is better than 'exact' for interval estimation of
 binomial proportions", American Statistician 1998): no variance of 0 from few images that agree.
@@ -22,7 +24,7 @@ binomial proportions", American Statistician 1998): no variance of 0 from few im
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,6 +38,7 @@ from hardtack.studies.claim_sample import Sample, gather
 _FLIPS = 20_000
 MCNEMAR, SIGN_FLIP, BINOMIAL = "McNemar's exact test", "sign-flip test", "exact binomial test"
 T_IMAGES, T_SEEDS, T_BOTH = "t over images", "t over seeds alone", "t over seeds and images"
+EXACT = "exact"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +59,18 @@ class Outcome:
 
 
 def compare_with_zero(
-    part: Linear, *, above: bool, cells: Cells, units: Mapping[str, str], confidence: float
+    part: Linear,
+    *,
+    above: bool,
+    cells: Cells,
+    units: Mapping[str, str],
+    confidence: float,
+    exact: Collection[str] = (),
 ) -> Outcome:
-    """Whether the part is above (or below) 0. The effect leaves out its constant, which is the claim's number."""
+    """Whether the part is above (or below) 0. The effect leaves out its constant, which is the claim's number.
+
+    `exact` are columns without any error, such as multiply-adds.
+    """
     sample = gather(part.coefficients(), cells, units)
     if isinstance(sample, str):
         return Outcome(part=part, reason=sample)
@@ -67,6 +79,8 @@ def compare_with_zero(
         part=part, effect=sample.value, n=sample.n, seeds=sample.seeds,
         as_claimed=sample.value > threshold if above else sample.value < threshold,
     )  # fmt: skip
+    if all(column in exact for _, column in part.coefficients()):
+        return replace(outcome, p=0.0, test=EXACT)
     test = _choose(sample, against_zero=threshold == 0)
     return _finish(outcome, sample, test, _p(sample, test, threshold), confidence)
 

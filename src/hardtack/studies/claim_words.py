@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from hardtack.studies.claim_expression import Claim, Comparison, Equivalence, Linear, RankCorrelation, Term
 from hardtack.studies.claim_sample import DEFAULT_UNIT
-from hardtack.studies.claim_statistics import Outcome
+from hardtack.studies.claim_statistics import EXACT, Outcome
 
 _MOST_NAMED = 4  # longer lists of rows are counted, not named
 
@@ -76,6 +76,8 @@ def sentence(
     if outcome.p is None:
         observed = "" if outcome.effect is None else f"{'as' if outcome.as_claimed else 'not as'} claimed, but "
         return ", ".join([*said, f"{observed}not tested: {outcome.reason}"]) + f": {verdict}"
+    if outcome.test == EXACT:
+        return ", ".join([*said, "which follows from the settings and needs no test"]) + f": {verdict}"
     said += [_sample(outcome), _p(outcome.p)]
     if adjusted is not None and tested > 1:
         said.append(f"{_p(adjusted).removeprefix('p ').removeprefix('= ')} after Holm over {tested} claims")

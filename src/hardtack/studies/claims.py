@@ -11,14 +11,14 @@ not be tested are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from hardtack.studies.cells import Cells
 from hardtack.studies.claim_expression import Cell, Claim, Comparison, RankCorrelation
 from hardtack.studies.claim_parser import FUNCTIONS, parse_claim
-from hardtack.studies.claim_statistics import Outcome, compare_with_zero, within_margin
+from hardtack.studies.claim_statistics import EXACT, Outcome, compare_with_zero, within_margin
 from hardtack.studies.claim_words import describe_claim, sentence, unit_of
 from hardtack.studies.rank_correlation import correlate
 
@@ -61,16 +61,19 @@ def judge(
     alpha: float = 0.05,
     titles: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
+    exact: Collection[str] = (),
 ) -> list[Verdict]:
     """A verdict for each claim, with a family-wise error of `alpha` over all of them.
 
     titles  how rows, columns and groups are called in sentences
     units   `percent`, `fraction` or `number` for each column; `percent` if a column is not listed
+    exact   columns that follow from the settings alone and have no error
     """
     titles, units = titles or {}, units or {}
-    outcomes = [None if _missing(claim, cells) else _outcome(claim, cells, units, 1 - alpha) for claim in claims]
-    tested = {place: o.p for place, o in enumerate(outcomes) if o is not None and o.p is not None}
-    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    outcomes = [None if _missing(claim, cells) else _outcome(claim, cells, units, 1 - alpha, exact) for claim in claims]
+    decided = {place: o for place, o in enumerate(outcomes) if o is not None and o.p is not None}
+    tested = {place: o.p or 0.0 for place, o in decided.items() if o.test != EXACT}
+    adjusted = dict.fromkeys(decided, 0.0) | dict(zip(tested, holm(list(tested.values())), strict=True))
     verdicts = []
     for place, (claim, outcome) in enumerate(zip(claims, outcomes, strict=True)):
         if outcome is None:
@@ -100,14 +103,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _outcome(claim: Claim, cells: Cells, units: Mapping[str, str], confidence: float) -> Outcome:
+def _outcome(
+    claim: Claim, cells: Cells, units: Mapping[str, str], confidence: float, exact: Collection[str]
+) -> Outcome:
     test = claim.test
     if isinstance(test, RankCorrelation):
         return correlate(test, cells, confidence=confidence)
     if isinstance(test, Comparison):
         above = test.above
         parts = [
-            compare_with_zero(part, above=above, cells=cells, units=units, confidence=confidence)
+            compare_with_zero(part, above=above, cells=cells, units=units, confidence=confidence, exact=exact)
             for part in test.parts
         ]  # fmt: skip
     else:

@@ -11,18 +11,10 @@ from hardtack.base.errors import UserError
 
 # what a column is: exactly one of these keys
 KINDS = ("protocol", "suite", "analysis", "worst_of", "fact")
-FACTS = (
-    "parameters",
-    "million_parameters",
-    "billion_multiply_adds",
-    "epochs",
-    "steps",
-    "train_seconds",
-    "seconds_per_step",
-    "best_epoch",
-)
+NETWORK_FACTS = ("parameters", "million_parameters", "billion_multiply_adds")
+FACTS = (*NETWORK_FACTS, "epochs", "steps", "train_seconds", "seconds_per_step", "best_epoch")
 REDUCTIONS = ("mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread")
-_SHOWN = ("title", "training", "unit", "digits", "ours", "lower")
+_SHOWN = ("title", "training", "unit", "digits", "ours", "lower", "exact")
 _EVALUATED = ("metric", "of", "column", "data", "official", "test_list", "folders")
 _ANALYSED = (
     "metric",
@@ -45,6 +37,7 @@ class StudyColumn:
     digits: int | None = None
     ours: bool = False
     lower: bool = False
+    exact: bool = False  # follows from the settings alone, as multiply-adds do: claims about it need no test
     protocol: str | None = None
     suite: str | None = None
     analysis: str | None = None
@@ -60,6 +53,11 @@ class StudyColumn:
     test_list: str | None = None  # a key of `folders`
     folders: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def has_no_error(self) -> bool:
+        """Whether the number follows from the settings alone."""
+        return self.exact or self.fact in NETWORK_FACTS
 
     @property
     def kind(self) -> str:

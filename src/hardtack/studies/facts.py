@@ -9,11 +9,12 @@ from typing import Any
 from hardtack.base.config import read_yaml
 from hardtack.base.errors import UserError
 from hardtack.results import read_metrics
+from hardtack.studies.column import NETWORK_FACTS
 
 
 def fact_of(folder: Path, name: str) -> float:
     """The fact of this name (see `FACTS` of the columns). Times are of the machine that trained the run."""
-    if name in ("parameters", "million_parameters", "billion_multiply_adds"):
+    if name in NETWORK_FACTS:
         return _of_network(folder, name)
     lines = read_metrics(folder)
     trained = [line for line in lines if line.get("kind") == "train"]

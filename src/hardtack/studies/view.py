@@ -95,7 +95,8 @@ def claims_view(scaled: ScaledStudy, cells: Cells) -> list[StudyClaim]:
     titles = {name: column.title for name, column in study.columns.items()}
     titles |= {name: row.title for name, row in study.rows.items()}
     units = {name: unit_of(column) for name, column in study.columns.items()}
-    verdicts = judge(study.parsed_claims(), cells, titles=titles, units=units)
+    exact = [name for name, column in study.columns.items() if column.has_no_error]
+    verdicts = judge(study.parsed_claims(), cells, titles=titles, units=units, exact=exact)
     return [
         {
             "says": claim.says, "where": claim.where, "test": claim.test, "verdict": verdict.verdict,

@@ -121,6 +121,19 @@ def test_trends_and_groups_are_linear():
     assert verdict("mean(norm, late) > norm(a)", cells).effect == pytest.approx(2.5 * 2.15)
 
 
+def test_columns_without_any_error_are_compared_as_they_are():
+    cells = {("a", "norm"): numbers(1.7), ("b", "norm"): numbers(2.3), ("a", "acc"): cell(share(9, 10))}
+    cells |= {("b", "acc"): cell(share(1, 10))}
+    texts = ["norm(a) < norm(b)", "norm(a) > norm(b)", "norm(a) < norm(b) - 0.6", "acc(a) > acc(b)"]
+    results = verdicts(texts, cells, exact=["norm"])
+    assert [result.verdict for result in results[:2]] == ["reproduced", "refuted"]
+    assert "which follows from the settings and needs no test: reproduced" in results[0].sentence
+    assert results[3].p == results[3].adjusted and "Holm" not in results[3].sentence, "they are no tests to correct for"
+    assert verdict("norm(a) < norm(b)", cells).verdict == "undecided", "a norm of weights depends on the training"
+    mixed = verdict("norm(a) < acc(b)", cells, exact=["norm"])
+    assert mixed.verdict == "undecided"
+
+
 def test_holm():
     assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
     assert holm([0.9, 0.6]) == [1.0, 1.0] and holm([]) == []
