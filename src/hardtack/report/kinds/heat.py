@@ -115,7 +115,11 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
     low, high = chart.get("scale", (0, 1))
     names = brief(names)
     aside = 0.07 * max((len(name) - 12 for name in names if len(name) > 12), default=0)  # what long names take
-    figure = Figure(figsize=(min(WIDTH, 1.6 + 1.1 * columns) + aside, 0.6 + 0.24 * rows), layout="constrained")
+    wide = min(WIDTH, 1.6 + 1.1 * columns)
+    heads = [str(head) for head in heads]
+    slanted = 0.075 * max(map(len, heads)) > (wide - 1.0) / columns  # heads that would run into each other
+    heads, above = (brief(heads), 0.05 * max(map(len, brief(heads)))) if slanted else (heads, 0.0)
+    figure = Figure(figsize=(wide + aside, 0.6 + 0.24 * rows + above), layout="constrained")
     axes = figure.add_subplot()
     x, y = [*map(float, range(columns))], [*map(float, range(rows))]
     if means:  # a little apart
@@ -131,7 +135,8 @@ def heat_figure(chart: dict[str, Any], view: dict[str, Any]) -> Figure:
             continue
         text, ink = f"{100 * value:.1f}", _ink_on(colour)
         axes.text(x[column], y[row], text, ha="center", va="center", fontsize=8, color=ink, weight=bold)
-    axes.set_xticks(x, [literal(name) for name in heads])
+    turned: dict[str, Any] = {"rotation": 35, "ha": "left", "rotation_mode": "anchor"} if slanted else {}
+    axes.set_xticks(x, [literal(name) for name in heads], **turned)
     axes.set_yticks(y, [literal(name) for name in names])
     axes.set_xlim(-0.55, x[-1] + 0.55)
     axes.set_ylim(y[-1] + 0.55, -0.55)
