@@ -33,8 +33,8 @@ def _how(column: StudyColumn) -> list[Any]:
     version = read_protocol(column.protocol).version if column.protocol else None
     return [
         column.protocol, version, column.suite, column.analysis, column.fact, column.metric, column.of, column.column,
-        column.array, column.reduce, column.data, column.official, column.folders, column.settings, column.unit,
-        *([column.test_list] if column.test_list else []),
+        column.array, column.reduce, column.data, column.official, column.test_list, column.folders, column.settings,
+        column.unit,
     ]  # fmt: skip
 
 

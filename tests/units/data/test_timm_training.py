@@ -19,6 +19,7 @@ from hardtack.commands.recipe_files import recipe_folder
 from hardtack.data import AugmentConfig, erasing, geometry, make_augment, mixing
 from hardtack.data.augment import _MIX
 from hardtack.data.sampling import RandomCrop
+from hardtack.studies.rows import row_recipes
 from hardtack.training import read_recipe
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -223,5 +224,6 @@ def test_colour_jitter_is_left_out_beside_a_policy_as_in_timm() -> None:
     assert not torch.equal(make_augment(AugmentConfig(**policy, color_jitter=0.4), 10)(x, y, keys)[0], alone)
     without = AugmentConfig(color_jitter=0.4, color_jitter_with_policy=False)
     assert not torch.equal(make_augment(without, 10)(x, y, keys)[0], x), "without a policy there is jitter"
-    for name in ("xcit/table3/randaugment_standard", "xcit/table5_1_deit_s", "xcit/table7_flowers_xcit_s12_standard"):
-        assert not read_recipe(recipe_folder() / f"{name}.yaml").augment.color_jitter_with_policy
+    rows = "xcit/table3:randaugment/standard", "xcit/table5:deit_s", "xcit/table7:xcit_s12/flowers_standard"
+    for _, values in (recipe for row in rows for recipe in row_recipes(row)):
+        assert not read_recipe(None, **values).augment.color_jitter_with_policy
