@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hardtack
+from hardtack.base.errors import UserError
+from hardtack.data.paths import find_path
 from hardtack.studies.analysed import analysed_columns, fact_column
 from hardtack.studies.cell_store import cell_id, read_cell, write_cell
 from hardtack.studies.cells import Measured
@@ -25,7 +29,23 @@ def id_of(unit: Unit, column: StudyColumn, columns: Sequence[StudyColumn], measu
         unit.digest, _how(column), [_how(part) for part in parts], measuring.n, dict(measuring.folders),
         measuring.frost, [other.digest for other in references(column, unit, measuring.units)], hardtack.__version__,
     ]  # fmt: skip
-    return cell_id(facts)
+    return cell_id(facts + _lists(column, measuring))
+
+
+def _lists(column: StudyColumn, measuring: Measuring) -> list[str]:
+    """The digest of the list of images that the column takes, if there is one: its text may change under its name."""
+    if column.protocol is not None:
+        protocol = read_protocol(column.protocol)
+        keys = [item.test_list for item in protocol.columns if item.name == column.column and item.test_list]
+        folders = protocol.folders
+    else:
+        keys, folders = [column.test_list] if column.test_list else [], column.folders
+    digests = []
+    for key in keys:
+        with contextlib.suppress(UserError, OSError):
+            place = find_path(measuring.folders.get(key, folders[key]), measuring.data_root, kind="test_list")
+            digests.append(hashlib.sha256(place.read_bytes()).hexdigest())
+    return digests
 
 
 def _how(column: StudyColumn) -> list[Any]:
