@@ -30,6 +30,7 @@ from hardtack.commands.words import console
 # the lowest versions, as in pyproject.toml
 REQUIRED = {
     "torch": "2.11", "torchvision": "0.26", "timm": "1.0.20", "numpy": "1.26", "pyyaml": "6.0", "pydantic": "2.7",
+    "typing_extensions": "4.8",
     "safetensors": "0.4.3", "pyarrow": "15", "pillow": "10", "scikit-learn": "1.4", "scipy": "1.11", "rich": "13.7",
     "typer": "0.12", "jinja2": "3.1", "matplotlib": "3.8",
 }  # fmt: skip
