@@ -20,12 +20,12 @@ from pydantic import BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, V
 
 from hardtack.base.annotations import SEVERAL, Choice, Number, WrittenAsText, fixed_length, is_number, listed
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.layers import flat, join_path, merge, nested, parse_words, read_yaml, write_plain
+from hardtack.base.layers import flat, join_path, merge, nested, parse_words, read_one_yaml, read_yaml, write_plain
 from hardtack.base.registry import Registry, registry_of
 
 __all__ = [
-    "SEVERAL", "Choice", "Number", "WrittenAsText", "build", "check", "choose", "flat", "listed", "merge", "nested",
-    "parse_words", "plain", "read_yaml", "write_yaml",
+    "SEVERAL", "Choice", "Number", "WrittenAsText", "build", "check", "choose", "first_comment", "flat", "listed",
+    "merge", "nested", "parse_words", "plain", "read_one_yaml", "read_yaml", "write_yaml",
 ]  # fmt: skip
 
 

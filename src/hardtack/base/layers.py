@@ -83,6 +83,11 @@ for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver(_BOOL, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 
 
+def read_one_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file, in which `base:` has no special meaning."""
+    return _read_file(Path(path))
+
+
 def read_yaml(path: str | Path, *, alone: bool = False) -> dict[str, Any]:
     """The mapping in a YAML file, merged over that of the file named by its `base:` (relative to the file).
 

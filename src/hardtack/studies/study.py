@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from hardtack.base.config import build, first_comment, merge, read_yaml
+from hardtack.base.config import build, first_comment, merge, read_one_yaml
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.studies.claim_expression import Claim
 from hardtack.studies.claim_parser import parse_claim
@@ -160,7 +160,7 @@ def load_study(name: str | Path) -> Study:
 def read_study(path: str | Path, name: str) -> Study:
     """The study in a file; any fault is a UserError that names the study and the place."""
     path = Path(path)
-    values = read_yaml(path)
+    values = read_one_yaml(path)
     values["title"] = values.get("title") or first_comment(path)
     try:
         return parse_study(name, values)
@@ -171,6 +171,8 @@ def read_study(path: str | Path, name: str) -> Study:
 def parse_study(name: str, values: Mapping[str, Any]) -> Study:
     """A study from the values of its file."""
     values = dict(values)
+    if values.get("base") and values.get("trainings"):
+        raise UserError("it has both `base` and `trainings`; `base` is for rows that are trained in one way")
     trainings = {str(key): _training(str(key), item) for key, item in _mapping(values, "trainings").items()}
     trainings = trainings or {"model": _training("model", values.pop("base", None) or {})}
     rows = _rows(values.pop("grid", None), _mapping(values, "rows"), trainings)

@@ -3,11 +3,12 @@
 import dataclasses
 
 import pytest
+import yaml
 from toy import toy
 
 from hardtack.base.errors import UserError
 from hardtack.studies.scaled import at_scale
-from hardtack.studies.study import SECTIONS, parse_study
+from hardtack.studies.study import SECTIONS, load_study, parse_study
 
 
 def test_the_sections_are_those_of_a_recipe():
@@ -147,3 +148,18 @@ def test_a_scale_keeps_settings_that_the_study_is_about():
     values["scales"]["paper"]["keep_settings"] = "augmnt"
     with pytest.raises(UserError, match=r"there is no section 'augmnt' \(did you mean 'augment'"):
         parse_study("toy", values)
+
+
+def test_one_way_of_training_is_written_as_base(tmp_path):
+    values = toy(columns={"clean": {"suite": "clean", "metric": "clean_accuracy", "ours": True}}, claims=[], plots=[])
+    del values["trainings"], values["paper_says"]
+    values["base"] = {"recipe": "digits/standard", "train": {"epochs": 3}}
+    values["scales"] = {"smoke": {}, "short": {}, "paper": {}}
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(values))
+    (training,) = load_study(path).trainings.values()
+    assert (training.name, training.recipe, training.settings) == ("model", "digits/standard", {"train": {"epochs": 3}})
+    values["trainings"] = {"other": {"recipe": "digits/trades"}}
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(UserError, match="both `base` and `trainings`"):
+        load_study(path)
