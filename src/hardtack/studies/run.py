@@ -94,6 +94,13 @@ class StudyRequest:
         return self.root / self.name / self.scale
 
     @property
+    def changes(self) -> tuple[str, ...]:
+        """Settings of the command line that are not the scale's own and may change numbers."""
+        left_out = ("data.root", "runtime.device")
+        words = [f"{key}={value}" for key, value in flat(self.settings).items() if key not in left_out]
+        return tuple(words + [f"n={self.n}"] * (self.n is not None))
+
+    @property
     def command(self) -> str:
         """The command that repeats the study."""
         words = [f"scale={self.scale}"] + [f"seeds={self.seeds}"] * (self.seeds != 1)
@@ -191,7 +198,7 @@ class _Runner:
     def _view(self, cells: Cells, failures: Failures) -> StudyView:
         return study_view(
             self.scaled, cells, failures, units=self.units, root=self.request.root, page_folder=self.request.folder,
-            seeds=self.request.seeds, command=self.request.command, device=self.device,
+            seeds=self.request.seeds, changes=self.request.changes, command=self.request.command, device=self.device,
             seconds=round(self.before + time.monotonic() - self.began, 1),
         )  # fmt: skip
 

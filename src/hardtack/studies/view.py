@@ -41,6 +41,7 @@ def study_view(
     root: Path,
     page_folder: Path,
     seeds: int,
+    changes: Sequence[str] = (),
     command: str,
     device: str,
     seconds: float,
@@ -51,7 +52,7 @@ def study_view(
     runs = {row: _runs(row, scaled, units, root, page_folder) for row in study.rows}
     return {
         "name": study.name, "title": study.title, "paper": study.paper, "asks": study.asks, "kind": study.kind,
-        "scale": scaled.scale.name, "seeds": seeds, "notes": list(scaled.scale.note),
+        "scale": scaled.scale.name, "seeds": seeds, "notes": [*scaled.scale.note, *_change_note(changes)],
         "protocol_note": study.protocol_note,
         "columns": [
             {
@@ -82,6 +83,10 @@ def study_view(
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": hardtack.__version__, "device": device, "seconds": seconds,
     }  # fmt: skip
+
+
+def _change_note(changes: Sequence[str]) -> list[str]:
+    return [f"changed on the command line: {', '.join(changes)}"] if changes else []
 
 
 def digits_of(column: StudyColumn) -> int:

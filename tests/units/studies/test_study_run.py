@@ -79,6 +79,7 @@ def test_a_repeat_computes_nothing_and_gives_the_same_table(finished):
     path, outcome = finished
     before, table = stamps(path.parent), (outcome.folder / "table.md").read_text()
     again = run(path)
+    assert again.view["notes"] == [], "nothing was changed on the command line"
     assert stamps(path.parent) == before and (again.folder / "table.md").read_text() == table
     assert again.view["rows"] == outcome.view["rows"] and again.view["claims"] == outcome.view["claims"]
 
@@ -148,7 +149,9 @@ def test_a_column_that_fails_leaves_the_other_columns(tmp_path):
 
 
 def test_seeds_are_trainings_of_their_own(tmp_path):
-    outcome = run(write(tmp_path, small_study()), rows="small", seeds=2)
+    words = {"train": {"epochs": 1}, "n": 6, "data": {"root": str(tmp_path)}}
+    outcome = run(write(tmp_path, small_study()), rows="small", seeds=2, **words)
+    assert outcome.view["notes"] == ["changed on the command line: train.epochs=1, n=6"]
     clean = outcome.cells["small", "clean"]
     assert [cell.seed for cell in clean] == [0, 1] and clean[0].run != clean[1].run
     cell = next(row for row in outcome.view["rows"] if row["name"] == "small")["cells"]["clean"]
