@@ -31,6 +31,7 @@ from hardtack.studies.study import SECTIONS, load_study, section_of
 from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
 
+NOTE_EVERY_S = 10.0
 MEASURING_WORDS = ("n", "folders", "frost")
 WORDS = ("scale", "seeds", "rows", "output", *MEASURING_WORDS, *SECTIONS)
 
@@ -163,11 +164,11 @@ def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOut
     job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)
     store = StudyStore(request.folder)
     cells, failures = run_job(job, store=store, executor=Together(runtime), quiet=True)
-    return runner.outcome({**stored_cells(scaled, units, measuring), **cells}, failures)
+    return runner.outcome(cells, failures)
 
 
 class _Runner:
-    """Writes what a study has come to: a record after every unit, everything else at the end."""
+    """Writes what a study has come to: a record now and then, everything else at the end."""
 
     def __init__(
         self, scaled: ScaledStudy, units: Sequence[Unit], measuring: Measuring, request: StudyRequest, runtime: Any
@@ -176,19 +177,27 @@ class _Runner:
 
         self.scaled, self.units, self.measuring, self.request = scaled, units, measuring, request
         self.is_main, self.device = runtime.is_main, device_name(runtime)
-        self.began = time.monotonic()
+        self.began = self.noted = time.monotonic()
         self.before = _seconds_before(request.folder)
+        self.known: dict[tuple[str, str], Any] = {}  # the cells of earlier calls
 
     def note_start(self) -> None:
-        self.note({}, {})
+        """Read what was measured before, and say that the study has begun."""
+        self.known = stored_cells(self.scaled, self.units, self.measuring)
+        self._note({}, {})
 
     def note(self, cells: Cells, failures: Failures) -> None:
-        """The record of what is known so far, for `hardtack study` in another window."""
+        """The record of what is known so far, for `hardtack study` in another window; it takes time, so not always."""
+        if time.monotonic() - self.noted > NOTE_EVERY_S:
+            self._note(cells, failures)
+
+    def _note(self, cells: Cells, failures: Failures) -> None:
         if self.is_main:
-            known = {**stored_cells(self.scaled, self.units, self.measuring), **cells}
-            _write_record(self.request.folder, self._view(known, failures))
+            _write_record(self.request.folder, self._view({**self.known, **cells}, failures))
+        self.noted = time.monotonic()
 
     def outcome(self, cells: Cells, failures: Failures) -> StudyOutcome:
+        cells = {**self.known, **cells}
         view = self._view(cells, failures)
         if self.is_main:
             _write_record(self.request.folder, view)
