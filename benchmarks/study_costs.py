@@ -1,11 +1,13 @@
 """What every study costs: planned GPU-hours at scales short and paper, and measured seconds at scale smoke.
 
-    python benchmarks/study_costs.py                # plans only
-    python benchmarks/study_costs.py --smoke FOLDER # also runs every study at smoke, in processes of their own
+    python benchmarks/study_costs.py plan
+    python benchmarks/study_costs.py smoke FOLDER
+    python benchmarks/study_costs.py table          # writes the table of docs/studies.md from the results
 
 GPU-hours are those of `hardtack plan study=NAME`: multiply-adds divided by the rate that adversarial training of a
 ViT-Ti/4 reached on one H200. Nothing is trained for them. Seconds at smoke are CPU seconds of a process with one
-thread; every study starts in an empty folder, so that it trains all of its rows.
+thread; every study starts in an empty folder, so that it trains all of its rows. Each call adds its numbers to
+results/study_costs.json.
 """
 
 from __future__ import annotations
@@ -14,40 +16,63 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from hardtack.studies.plan import plan_study
 from hardtack.studies.study import load_study
 from hardtack.studies.study_files import list_studies
 
 RESULTS = Path(__file__).parent / "results" / "study_costs.json"
+PAGE = Path(__file__).parents[1] / "docs" / "studies.md"
+BEGIN, END = "<!-- costs -->", "<!-- written by benchmarks/study_costs.py table -->"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", metavar="FOLDER", help="run every study at smoke, each in a folder below this")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("plan", "smoke", "table"))
+    parser.add_argument("folder", nargs="?", type=Path, help="of smoke: an empty folder")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    before = json.loads(options.output.read_text())["studies"] if options.output.is_file() else {}
-    studies = {}
+    if (options.what == "smoke") != (options.folder is not None):
+        parser.error("smoke needs a folder, the others have none")
+    if options.what == "table":
+        write_table(json.loads(options.output.read_text()))
+        return
+    measured = {}
     for name in list_studies():
-        studies[name] = {"supplement": load_study(name).supplement, **planned(name)}
-        if options.smoke is not None:
-            studies[name] |= smoke(name, Path(options.smoke) / name)
-        elif "smoke_cpu_s" in before.get(name, {}):
-            studies[name]["smoke_cpu_s"] = before[name]["smoke_cpu_s"]
-        print(name, studies[name], flush=True)
-    record = {
-        "command": "python benchmarks/study_costs.py" + " --smoke FOLDER" * (options.smoke is not None),
-        "hardware": f"planned for one NVIDIA H200; smoke measured on {os.cpu_count()} CPU cores ({platform.machine()})",
+        measured[name] = planned(name) if options.folder is None else smoke(name, options.folder / name)
+        print(name, measured[name], flush=True)
+    record = json.loads(options.output.read_text()) if options.output.is_file() else {"studies": {}}
+    record[options.what] = {
+        "command": "python benchmarks/study_costs.py " + ("plan" if options.folder is None else "smoke FOLDER"),
+        "hardware": "none: planned for one NVIDIA H200" if options.folder is None else f"{os.cpu_count()} CPU cores",
         "date": datetime.date.today().isoformat(),
-        "studies": studies,
     }
+    known = record["studies"]
+    about = {name: {"supplement": load_study(name).supplement} for name in measured}
+    record["studies"] = {name: {**about[name], **known.get(name, {}), **found} for name, found in measured.items()}
     options.output.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def write_table(record: dict[str, Any]) -> None:
+    """Between the two comments in docs/studies.md."""
+    lines = [
+        "| study | smoke, CPU seconds | short, GPU-hours | paper, GPU-hours | trainings |",
+        "|---|---|---|---|---|",
+    ]
+    for name, cost in record["studies"].items():
+        smoke = f"{cost['smoke_cpu_s']:.0f}" if "smoke_cpu_s" in cost else "—"
+        hours = [f"{cost[f'{scale}_gpu_hours']:,.2g}" if cost[f"{scale}_gpu_hours"] < 10 else
+                 f"{cost[f'{scale}_gpu_hours']:,.0f}" for scale in ("short", "paper")]  # fmt: skip
+        lines.append(f"| `{name}` | {smoke} | {hours[0]} | {hours[1]} | {cost['paper_trainings']} |")
+    text = PAGE.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN, 1)
+    _, after = rest.split(END, 1)
+    PAGE.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
 
 
 def planned(name: str) -> dict[str, float | int]:
