@@ -13,17 +13,10 @@ from hardtack.base.errors import UserError
 KINDS = ("protocol", "suite", "analysis", "worst_of", "fact")
 NETWORK_FACTS = ("parameters", "million_parameters", "billion_multiply_adds")
 FACTS = (*NETWORK_FACTS, "epochs", "steps", "train_seconds", "seconds_per_step", "best_epoch")
-REDUCTIONS = ("mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread")
 _SHOWN = ("title", "training", "unit", "digits", "ours", "lower", "exact")
 _EVALUATED = ("metric", "of", "column", "data", "official", "test_list", "folders")
-_ANALYSED = (
-    "metric",
-    "column",
-    "array",
-    "reduce",
-    "test_list",
-    "folders",
-)  # an analysis may have a setting `of` of its own
+# an analysis may have a setting `of` of its own
+_ANALYSED = ("metric", "column", "array", "reduce", "test_list", "folders")
 
 
 @dataclass(frozen=True, kw_only=True)
