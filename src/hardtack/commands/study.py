@@ -28,8 +28,9 @@ def study_words(
 
     Trains what is missing, measures, tests the paper's claims, and writes the table, figures and a page with the
     paper's numbers beside ours. Without a name it lists all studies and their state. scale=smoke (minutes on a CPU, the
-    default), short (one GPU, planned for an hour) or paper (as published; [bold]hardtack plan study=NAME scale=paper[/bold]
-    gives the cost). rows=a,b runs these rows only. If it is interrupted, the same command resumes it.
+    default), short (one GPU, planned for an hour) or paper (as published;
+    [bold]hardtack plan study=NAME scale=paper[/bold] gives the cost). rows=a,b runs these rows only. If it is
+    interrupted, the same command resumes it.
     """
     from hardtack.base.config import parse_words
 
