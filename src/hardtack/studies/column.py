@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from hardtack.base.config import build, merge
 from hardtack.base.errors import UserError
@@ -13,6 +13,8 @@ from hardtack.base.errors import UserError
 KINDS = ("protocol", "suite", "analysis", "worst_of", "fact")
 NETWORK_FACTS = ("parameters", "million_parameters", "billion_multiply_adds")
 FACTS = (*NETWORK_FACTS, "epochs", "steps", "train_seconds", "seconds_per_step", "best_epoch")
+Reduction = Literal["mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread"]
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 _SHOWN = ("title", "training", "unit", "digits", "ours", "lower", "exact")
 _EVALUATED = ("metric", "of", "column", "data", "official", "test_list", "folders")
 # an analysis may have a setting `of` of its own
@@ -40,7 +42,7 @@ class StudyColumn:
     of: str = ""
     column: str = ""
     array: str | None = None
-    reduce: Literal["mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread"] = "mean"
+    reduce: Reduction = "mean"
     data: str | None = None
     official: str | None = None
     test_list: str | None = None  # a key of `folders`
