@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +14,20 @@ from typing import IO
 
 from hardtack.base.errors import UserError
 
+# pathlib writes s3://bucket as s3:/bucket; one letter before the colon is a drive of Windows
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def local_path(path: str | Path) -> Path:
+    """The path of a run folder or an output; a URL is refused before a folder named `s3:` is created."""
+    if _URL.match(str(path)):
+        raise UserError(
+            f"{path} is a URL, and run folders and outputs are on a local disk: they need locks, resumable pieces and "
+            "files that are renamed into place. Use a local folder, and copy it before or after the command, for "
+            "example with 'aws s3 sync FROM TO' or fsspec; data sets may be at URLs (data=folder:s3://…)"
+        )
+    return Path(path).expanduser()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,8 @@
 A run folder may come from anybody. Its settings (`config.yaml`, the words of a result) may name what hardtack itself
 registers: suites, attacks, data sets without a path, models of ours and of timm's. Code (`mine.py:build`,
 `package.module:NAME`) is run only if the user names it in this process, and a file or folder outside of the run is
-opened only if the user typed its path: now, or in an earlier command, which is remembered in the user's own home.
+opened only if the user typed its path: now, or in an earlier command, which is remembered in the user's own home. A
+URL of data is contacted only if the user typed exactly this URL.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+ -]*"
 _WORDS = re.compile(rf"(?:{_NAME}(?:\s*,\s*{_NAME})*)?")
 _THREAT = re.compile(r"[A-Za-z][A-Za-z0-9_]*:[0-9.e+-]+(?:/[0-9.e+-]+)?")
 _TIMM = re.compile(rf"timm:{_NAME}")
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?(?:/[0-9.]+)?")
 
 
@@ -99,12 +101,13 @@ def _check_text(key: str, text: str, values: Mapping[str, Any], folder: Path, ch
 
 def _check_data(key: str, text: str, values: Mapping[str, Any], folder: Path, chosen: set[str]) -> None:
     """A data set without a path is a name of ours; a path must lie below a root that was typed, or be remembered."""
-    _, colon, path = text.partition(":")
+    colon, path = _path_of(text)
     if not colon and "/" not in text and _WORDS.fullmatch(text) and not text.endswith(".py"):
         return
     data = values.get("data") if "data" in values else values
     root = data.get("root") if isinstance(data, Mapping) else None
     inside = isinstance(root, str) and not Path(path).is_absolute() and ".." not in Path(path).parts
+    inside = inside and not URL.match(path)
     if colon and inside and not path.startswith("~") and ("data.root" in chosen or _may_open(str(root), folder)):
         return
     if not (_may_open(_below(path, root), folder) if colon else text in _remembered()):
@@ -147,7 +150,7 @@ def _typed_paths(values: Mapping[str, Any]) -> Iterator[str]:
     data = values.get("data")
     section = {"name": data} if isinstance(data, str) else data
     for entry in _data_sections(section):
-        root, (_, colon, path) = entry.get("root"), str(entry.get("name", "")).partition(":")
+        root, (colon, path) = entry.get("root"), _path_of(str(entry.get("name", "")))
         if isinstance(root, str):
             yield _absolute(root)
         yield from [_absolute(_below(path, root))] if colon and path else [str(entry.get("name", ""))]
@@ -169,18 +172,29 @@ def _texts(value: Any) -> Iterable[str]:
     return (item for item in value if isinstance(item, str)) if isinstance(value, list | tuple) else ()
 
 
+def _path_of(name: str) -> tuple[bool, str]:
+    """Whether the name of a data set has a path (`folder:PATH`, `wds/s3://BUCKET`), and the path."""
+    _, colon, path = name.partition(":")
+    url = re.fullmatch(rf"(?:(?:timm:)?wds/|[^:/]+:)({URL.pattern}.*)", name, re.DOTALL)
+    return (True, url[1]) if url else (bool(colon), path)
+
+
 def _below(path: str, root: Any) -> str:
+    if URL.match(path):
+        return path
     return os.path.join(os.path.expanduser(root), path) if isinstance(root, str) and path[:1] != "~" else path
 
 
 def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
+    return path if URL.match(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _may_open(path: str, folder: Path) -> bool:
     """Whether a path lies in the run folder itself, or was typed by the user in an earlier command."""
     if "\0" in path:
         return False
+    if URL.match(path):
+        return path in _remembered()
     inside = Path(_absolute(path)).resolve().is_relative_to(folder.resolve())
     return inside or _absolute(path) in _remembered()
 

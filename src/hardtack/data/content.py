@@ -3,7 +3,9 @@
 Images in memory are digested as they are. Of images on disk every stored byte of the images in question is read and
 digested (about a second for a gigabyte in the page cache), because names, sizes and times of files do not change with
 their pixels. Readers whose stored bytes cannot be asked for are decoded. Images that can only be read in order are
-digested during the walk that finds their labels.
+digested during the walk that finds their labels. Remote images are known by what the store says about their objects
+(etag and size, or time and size): a worker must not fetch a whole set to learn its id, and an object that is no longer
+of the version that was listed is refused when it is fetched.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from hardtack.data.datasets import Dataset
 from hardtack.data.decode import cores, pixel_bytes
-from hardtack.data.source import EncodedImages, Images
+from hardtack.data.source import EncodedImages, Images, VersionedImages
 from hardtack.data.stores import InOrder, Joined, OnDisk, Store
 
 _CHUNK = 64  # images that one thread digests at a time
@@ -52,6 +54,9 @@ def _of_images(images: Images, rows: list[int]) -> str:
     read: Callable[[int], bytes] = (
         images.encoded if isinstance(images, EncodedImages) else lambda row: pixel_bytes(images.read(row))
     )
+
+    if isinstance(images, VersionedImages) and rows and images.version(rows[0]) is not None:
+        return _combined(hashlib.sha256(str(images.version(row)).encode()).digest() for row in rows)
 
     def work(start: int) -> list[bytes]:
         return [hashlib.sha256(read(row)).digest() for row in rows[start : start + _CHUNK]]

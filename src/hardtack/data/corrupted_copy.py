@@ -6,10 +6,12 @@ not made again. The folder is marked as regenerated, so that nobody, hardtack in
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +28,7 @@ from hardtack.base import config
 from hardtack.base.arrays import Columns
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
-from hardtack.base.files import atomic
+from hardtack.base.files import atomic, local_path
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import DataConfig, Dataset, load_data
@@ -37,7 +39,8 @@ from hardtack.data.official import mark_regenerated
 from hardtack.data.official.marker import read_marker
 from hardtack.data.original import StoredImages, enlarged_from
 from hardtack.data.spans import chunks
-from hardtack.engine import Job, Notebook, PieceResult, PieceStore, Span, choose_executor, job_id, run_job
+from hardtack.data.travel import served
+from hardtack.engine import Executor, Job, Notebook, PieceResult, PieceStore, Span, choose_executor, job_id, run_job
 
 Layout = Literal["npy", "folder", "parquet"]
 _PIECE = 256  # images
@@ -69,7 +72,14 @@ class CorruptedCopyConfig:
     runtime: Runtime = field(default_factory=Runtime)
 
 
-def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, quiet: bool = False) -> Path:
+def corrupt_data(
+    source: str,
+    output: str | Path,
+    values: dict[str, Any],
+    *,
+    quiet: bool = False,
+    executor: Executor | None = None,
+) -> Path:
     """Write the copy; returns the path of the contact sheet, which shows the first image under every corruption."""
     values = config.merge({"data": {"name": source}}, values)
     settings: CorruptedCopyConfig = build(CorruptedCopyConfig, values)
@@ -81,7 +91,7 @@ def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, qui
     severities = tuple(sorted(set(settings.severities)))
     if layout == "npy" and severities != (1, 2, 3, 4, 5):
         raise UserError("layout=npy holds all five severities in one file; leave severities out, or take layout=folder")
-    folder, types = Path(output).expanduser(), chosen_types(settings.types)
+    folder, types = local_path(output), chosen_types(settings.types)
     folder.mkdir(parents=True, exist_ok=True)
     frost = Path(settings.frost).expanduser() if settings.frost else None
     facts = {
@@ -94,7 +104,7 @@ def corrupt_data(source: str, output: str | Path, values: dict[str, Any], *, qui
     each = [(type_, severities) for type_ in types]
     if layout != "npy":
         each = [(type_, (severity,)) for type_ in types for severity in severities]
-    executor = choose_executor(settings.runtime)
+    executor = executor or choose_executor(settings.runtime)
     for place, (type_, some) in enumerate(each, start=1):
         job = _JOBS[layout](copy, type_, some, title=f"corrupt {type_} ({place} of {len(each)} files)")
         run_job(job, store=job.store, executor=executor, quiet=quiet)
@@ -154,9 +164,11 @@ class _FileJob(Job):
     def __init__(self, copy: _Copy, type_: str, severities: Sequence[int], *, title: str) -> None:
         self.copy, self.type, self.severities, self.title, self.total = copy, type_, severities, title, len(copy.data)
         name = type_ if len(severities) > 1 else f"{type_}-{severities[0]}"
-        self.store = PieceStore(copy.pieces, job_id(name, [copy.facts, type_, list(severities)]), columns=self.columns)
+        id = job_id(name, [copy.facts, type_, list(severities)])
+        self.store = PieceStore(copy.pieces, id, columns=self.columns, root=copy.folder)
 
     columns = True  # whether a piece has columns, or arrays only
+    sends_files = False  # whether image files travel with the piece: it is made on a machine with another disk
 
     @property
     def path(self) -> Path:
@@ -165,6 +177,13 @@ class _FileJob(Job):
 
     def recall(self) -> Path | None:
         return self.path if self.path.exists() else None
+
+    def travels(self, serve: Callable[[Any], Any]) -> _FileJob:
+        job = shallow_copy(self)
+        data = served(self.copy.data, serve)
+        job.copy = dataclasses.replace(self.copy, data=data, stored=enlarged_from(data.original))
+        job.sends_files = True
+        return job
 
     def piece_size(self, most: int) -> int:
         return _PIECE
@@ -237,6 +256,9 @@ class _TreeJob(_FileJob):
         ]
         with ThreadPoolExecutor() as pool:
             encoded = pool.map(lambda image: _encode(image, jpeg), images[self.severities[0]])
+            if self.sends_files:
+                names = [path.relative_to(self.copy.folder).as_posix() for path in paths]
+                return PieceResult(columns={"row": rows}, files=dict(zip(names, encoded, strict=True)))
             list(pool.map(lambda pair: pair[0].write_bytes(pair[1]), zip(paths, encoded, strict=True)))
         return PieceResult(columns={"row": rows})
 

@@ -258,7 +258,7 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
         return OnHost(pixels) if stream else Resident(pixels), torch.arange(len(rows))
     first = next(images.walk()) if isinstance(images, Sequence) else images.read(int(rows[0]))
     shape: tuple[int, int, int] = tuple(decode.fit_array(first, size).shape)  # type: ignore[assignment]
-    stream = _streams(len(rows) * shape[0] * shape[1] * shape[2], settings)
+    stream = _streams(len(rows) * shape[0] * shape[1] * shape[2], settings, remote=stored.remote)
     if isinstance(images, Sequence):
         if stream:
             return InOrder(images, size, shape), rows
@@ -297,8 +297,10 @@ def _original(stored: Stored, settings: DataConfig) -> Original | None:
     return None if size is None else Original(stored.images, size, _crop(stored, settings))
 
 
-def _streams(size_bytes: int, settings: DataConfig) -> bool:
-    return size_bytes > settings.memory_limit_mb * 2**20 if settings.stream is None else settings.stream
+def _streams(size_bytes: int, settings: DataConfig, *, remote: bool = False) -> bool:
+    if settings.stream is not None:
+        return settings.stream
+    return remote or size_bytes > settings.memory_limit_mb * 2**20
 
 
 def _describe(

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from hardtack.base.errors import UserError
 from hardtack.base.limits import check_pixels
-from hardtack.data.source import Images, Sequence
+from hardtack.data.source import Images, PrefetchedImages, Sequence
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "MPO", "ICO", "TGA")
 CHUNK = 256  # images a decoding thread takes at a time
@@ -149,6 +149,8 @@ def decode_rows(
 ) -> Tensor:
     """The images at `rows` as N×3×H×W uint8, one after the other."""
     out = torch.empty((len(rows), *shape), dtype=torch.uint8)
+    if isinstance(images, PrefetchedImages):
+        images.prefetch(rows)
     for slot, row in enumerate(rows):
         if cut is not None:
             out[slot] = cut(slot, as_tensor(images.read(row)))
@@ -163,6 +165,8 @@ def decode_all(images: Images, rows: list[int], size: Size | None, shape: tuple[
     Large images keep Pillow busy outside the interpreter's lock, so threads do. For many small ones the lock
     is the limit (two threads are slower than one), so forked processes write into memory they share.
     """
+    if isinstance(images, PrefetchedImages):
+        images.prefetch(rows)
     forks = "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
     if forks and len(rows) >= 4096 and shape[1] * shape[2] <= 96 * 96 and cores() > 1:
         return _decode_forked(images, rows, size, shape)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hardtack.base import limits
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.limits import shorten
+from hardtack.data.remote import Place
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 _SHOWN = 3  # missing files that a message names
@@ -64,8 +65,8 @@ def read_file_list(source: Path) -> FileList:
 
 
 def choose_files(
-    listed: FileList, folder: Path, known: Sequence[Path], classes: tuple[str, ...]
-) -> tuple[list[Path], list[int]]:
+    listed: FileList, folder: Place, known: Sequence[Any], classes: tuple[str, ...]
+) -> tuple[list[Any], list[int]]:
     """The listed ones of the images `known` in `folder`, in the order of the list, and their labels."""
     places = {file.relative_to(folder).as_posix(): file for file in known}
     missing = [entry for entry in listed.files if entry.path not in places]

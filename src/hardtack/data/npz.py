@@ -14,7 +14,8 @@ from torch import Tensor
 from hardtack.base import limits
 from hardtack.base.errors import UserError
 from hardtack.base.registry import datasets
-from hardtack.data.paths import find_path
+from hardtack.data.paths import find_place
+from hardtack.data.remote import local_file
 from hardtack.data.source import WHOLE, Splits, Stored, integer_labels, numbered_classes
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _array(path: Path, key: str) -> np.ndarray:
     "npz", path="PATH", help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test"
 )
 def read_npz(config: DataConfig, path: str) -> Splits:
-    file = find_path(path, config.root, kind="npz")
+    file = local_file(find_place(path, config.root, kind="npz"))
     try:
         with zipfile.ZipFile(file) as archive:
             keys = [name.removesuffix(".npy") for name in archive.namelist()]

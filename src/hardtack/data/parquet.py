@@ -1,126 +1,37 @@
 """Hugging Face's image parquet: a column of encoded images and a column of labels. `parquet:PATH`.
 
-PATH is a file, a folder (searched below), or a pattern with `*`. The split of a file is read from its name
-or its folder (`train-00000-of-00002.parquet`, `test/0.parquet`). Class names come from the schema's
-Hugging Face metadata where there is any.
+PATH is a file, a folder (searched below), or a pattern with `*`, and may be a URL. The split of a file is read from its
+name or its folder (`train-00000-of-00002.parquet`, `test/0.parquet`). Class names come from the schema's Hugging Face
+metadata where there is any. Only the column of labels is read before images are asked for.
 """
 
 from __future__ import annotations
 
+import functools
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.limits import ROWS, check_unpacked, parse_json, shorten
+from hardtack.base.limits import ROWS, parse_json, shorten
 from hardtack.base.registry import datasets
-from hardtack.data.decode import decode_bytes
-from hardtack.data.paths import find_path, search_places
+from hardtack.data.parquet_images import HeldBytes, RowGroups, for_each_file, opened_parquet
+from hardtack.data.paths import find_place, search_places
+from hardtack.data.remote import Place, RemotePath, is_url, size_bytes
+from hardtack.data.remote.address import is_pattern
+from hardtack.data.remote.path import matching
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
 
 if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig
 
 _LABELS = ("label", "labels", "fine_label")
-_BATCH = 64  # rows that are unpacked together
-_KEPT_IMAGES = 2048  # about so many encoded images each process keeps while it reads at random
-
-
-class HeldBytes:
-    """Encoded images in memory, for sets whose files fit: the faster way."""
-
-    def __init__(self, files: list[Path], column: str) -> None:
-        self.files = files
-        # 64-bit offsets: a plain binary array ends at 2 GiB
-        chunks = [chunk.cast(pa.large_binary()) for file in files for chunk in _encoded_images(file, column)]
-        self.data = pa.concat_arrays(chunks) if chunks else pa.array([], pa.large_binary())
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def read(self, index: int) -> np.ndarray:
-        return decode_bytes(self.encoded(index), self.where(index))
-
-    def encoded(self, index: int) -> bytes:
-        return _present(self.data[index].as_py(), self.where(index))
-
-    def where(self, index: int) -> str:
-        return f"row {index} of {self.files[0]}{' …' if len(self.files) > 1 else ''}"
-
-
-class RowGroups:
-    """Encoded images read a row group at a time, for sets that do not fit; `kept` groups are kept.
-
-    Training shuffles the groups, and the images of as many groups as are kept (see `sampler`): reading one image in a
-    wholly random order would read its whole group again and again.
-    """
-
-    def __init__(self, files: list[Path], column: str) -> None:
-        self.column = column
-        self.groups: list[tuple[Path, int]] = []
-        sizes = []
-        for file in files:
-            meta = pq.read_metadata(file)
-            self.groups += [(file, number) for number in range(meta.num_row_groups)]
-            sizes += [meta.row_group(number).num_rows for number in range(meta.num_row_groups)]
-        self.ends = np.cumsum(sizes)
-        self.kept = min(32, max(2, _KEPT_IMAGES // max(1, int(np.mean(sizes)) if sizes else 1)))
-        self.held: dict[int, Any] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "held": {}}  # another process reads its own
-
-    def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    def read(self, index: int) -> np.ndarray:
-        return decode_bytes(self.encoded(index), self.where(index))
-
-    def encoded(self, index: int) -> bytes:
-        group = int(np.searchsorted(self.ends, index, side="right"))
-        start = int(self.ends[group - 1]) if group else 0
-        return _present(self._group(group)[index - start].as_py(), self.where(index))
-
-    def _group(self, number: int) -> Any:
-        """The bytes of one row group; threads may read the same one twice, which only takes time."""
-        cached = self.held.get(number)
-        if cached is None:
-            file, place = self.groups[number]
-            chunks = [chunk.cast(pa.large_binary()) for chunk in _encoded_images(file, self.column, group=place)]
-            cached = pa.concat_arrays(chunks)
-            for old in list(self.held)[: max(0, len(self.held) + 1 - self.kept)]:
-                self.held.pop(old, None)
-            self.held[number] = cached
-        return cached
-
-    def where(self, index: int) -> str:
-        return f"row {index} of {self.groups[0][0]}{' …' if len(self.groups) > 1 else ''}"
-
-
-def _present(data: bytes | None, where: str) -> bytes:
-    if data is None:
-        raise UserError(f"{where} has no bytes (only a path?); store the images themselves")
-    return data
-
-
-def _encoded_images(file: Path, column: str, *, group: int | None = None) -> Iterator[pa.Array]:
-    """The bytes of the images of a file, or of one row group, in batches; refuses a file that unpacks to far more."""
-    size = 0
-    try:
-        with pq.ParquetFile(file) as opened:
-            groups = None if group is None else [group]
-            for batch in opened.iter_batches(_BATCH, row_groups=groups, columns=[f"{column}.bytes"]):
-                size += batch.nbytes
-                check_unpacked(file, size)
-                yield batch.column(0).field("bytes")
-    except (pa.ArrowException, OSError, MemoryError) as error:
-        raise UserError(f"{file} cannot be read: {shorten(error, 200)}") from None
+_HELD_MB = 256  # files that are held in memory even where images are to be streamed
 
 
 def _split_of(relative: str) -> str:
@@ -132,22 +43,21 @@ def _split_of(relative: str) -> str:
     return WHOLE
 
 
-def find_files(path: str, root: str | None) -> dict[str, list[Path]]:
+def find_files(path: str, root: str | None) -> dict[str, list[Place]]:
     """The parquet files PATH names, by split."""
-    if any(sign in path for sign in "*?["):
+    named: list[tuple[str, Place]]
+    if is_url(path) and is_pattern(path):
+        named = [(file.name, file) for file in matching(path)]
+    elif not is_url(path) and any(sign in path for sign in "*?["):
         expanded = Path(path).expanduser()
         places = [""] if expanded.is_absolute() else [f"{place}/" for place in search_places(root)] + [""]
         files = next((matches for place in places if (matches := sorted(glob.glob(f"{place}{expanded}")))), [])
         named = [(Path(file).name, Path(file)) for file in files]
     else:
-        where = find_path(path, root, kind="parquet")
-        if where.is_file():
-            named = [(where.name, where)]
-        else:
-            named = [(str(file.relative_to(where)), file) for file in sorted(where.rglob("*.parquet"))]
+        named = _files_at(find_place(path, root, kind="parquet"))
     if not named:
         raise UserError(f"parquet: '{path}' matches no .parquet file")
-    splits: dict[str, list[Path]] = {}
+    splits: dict[str, list[Place]] = {}
     for name, file in named:
         splits.setdefault(_split_of(name), []).append(file)
     if WHOLE in splits and len(splits) > 1:
@@ -155,14 +65,24 @@ def find_files(path: str, root: str | None) -> dict[str, list[Path]]:
     return splits
 
 
-def _schema(file: Path) -> Any:
+def _files_at(where: Any) -> list[tuple[str, Place]]:
+    """The name and place of a file, or of every parquet file in a folder."""
+    if isinstance(where, RemotePath):
+        where = where.known()
+    if where.is_file():
+        return [(where.name, where)]
+    return [(str(file.relative_to(where)), file) for file in sorted(where.rglob("*.parquet"))]
+
+
+def _schema(file: Place) -> Any:
     try:
-        return pq.read_schema(file)
+        with opened_parquet(file) as opened:
+            return opened.schema_arrow
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{file} is not a readable parquet file: {str(error).splitlines()[0]}") from None
 
 
-def _columns(schema: Any, file: Path, wanted: str | None) -> tuple[str, str]:
+def _columns(schema: Any, file: Place, wanted: str | None) -> tuple[str, str]:
     """(image column, label column) of the schema."""
     structs = [field for field in schema if pa.types.is_struct(field.type)]
     images = [field.name for field in structs if field.type.get_field_index("bytes") >= 0]
@@ -199,35 +119,42 @@ def read_parquet(config: DataConfig, path: str) -> Splits:
     first = next(iter(splits.values()))[0]
     schema = _schema(first)
     image, label = _columns(schema, first, config.label)
-    labels = {split: _labels(files, label) for split, files in splits.items()}
+
+    @functools.cache
+    def labels(split: str) -> Any:
+        return _labels(splits[split], label)
+
     named = (class_names(_schema(files[0]), label) for files in splits.values())
-    classes = next(filter(None, named), ()) or numbered_classes(*labels.values())
+    classes = next(filter(None, named), ()) or numbered_classes(*map(labels, splits))
 
     def opener(split: str) -> Stored:
         files = splits[split]
-        held = sum(file.stat().st_size for file in files) <= config.memory_limit_mb * 2**20
+        remote = isinstance(files[0], RemotePath)
+        size = sum(map(size_bytes, files))
+        small = size <= config.memory_limit_mb * 2**20
+        # images that are streamed are not all held either, unless they are few
+        held = small and not remote and (not config.stream or size <= _HELD_MB * 2**20)
         images: HeldBytes | RowGroups = HeldBytes(files, image) if held else RowGroups(files, image)
-        note = "" if held else "row groups read from disk as needed"
-        return Stored(images, labels[split], classes, note)
+        note = "" if small else "row groups read from disk as needed"
+        return Stored(images, labels(split), classes, note, remote=remote)
 
     return {split: (lambda split=split: opener(split)) for split in splits}  # type: ignore[misc]
 
 
-def _labels(files: list[Path], column: str) -> Any:
+def _labels(files: Sequence[Place], column: str) -> Any:
     parts = []
-    for file in files:
-        if column not in _schema(file).names:
-            raise UserError(f"{file} has no column '{column}' while other shards do")
-        labels = _read_labels(file, column)
+    for file, labels in zip(files, for_each_file(lambda file: _read_labels(file, column), files), strict=True):
         if labels.null_count:
             raise UserError(f"{file}: {labels.null_count} labels in '{column}' are missing")
         parts.append(labels.to_numpy())
     return integer_labels(np.concatenate(parts), f"{files[0]}:{column}")
 
 
-def _read_labels(file: Path, column: str) -> pa.ChunkedArray:
+def _read_labels(file: Place, column: str) -> pa.ChunkedArray:
     try:
-        with pq.ParquetFile(file) as opened:
+        with opened_parquet(file) as opened:
+            if column not in opened.schema_arrow.names:
+                raise UserError(f"{file} has no column '{column}' while other shards do")
             if opened.metadata.num_rows > ROWS:
                 raise UserError(f"{file} has {opened.metadata.num_rows} rows, and the limit for one file is {ROWS}")
             kind = opened.schema_arrow.field(column).type

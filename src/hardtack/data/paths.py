@@ -1,4 +1,4 @@
-"""Finding a data set's files, and saying what is near when they are not there."""
+"""Finding a data set's files, on the disk or at a URL, and saying what is near when they are not there."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.data.remote import Place, is_url
+from hardtack.data.remote.address import SCHEMES
+from hardtack.data.remote.path import remote_path
 
 
 def search_places(root: str | None) -> list[Path]:
     """The folders that relative names are looked up in: `root`, or ./data and then $HARDTACK_DATA."""
     if root is not None:
+        if is_url(root):
+            raise UserError(f"data.root={root}: what is read here must lie in a local folder; copy it to the disk")
         return [Path(root).expanduser()]
     places = [Path("data")]
     if os.environ.get("HARDTACK_DATA"):
@@ -18,8 +23,19 @@ def search_places(root: str | None) -> list[Path]:
     return places
 
 
+def find_place(text: str, root: str | None, *, kind: str) -> Place:
+    """As `find_path`, for readers that understand URLs too; nobody is asked whether a URL exists."""
+    if is_url(text):
+        return remote_path(text)
+    if root is not None and is_url(root) and not Path(text).expanduser().is_absolute():
+        return remote_path(root) / text.strip("/")
+    return find_path(text, root, kind=kind)
+
+
 def find_path(text: str, root: str | None, *, kind: str) -> Path:
     """The file or folder that `text` names: as it stands, or below one of the search places."""
+    if text.partition(":/")[0] in SCHEMES:  # a Path of s3://a is s3:/a
+        raise UserError(f"{kind}: {text} is a URL, and these files must lie in a local folder; copy them to the disk")
     path = Path(text).expanduser()
     tries = [path] if path.is_absolute() else [place / path for place in search_places(root)] + [path]
     for candidate in tries:

@@ -55,6 +55,22 @@ class EncodedImages(Protocol):
 
 
 @runtime_checkable
+class VersionedImages(Protocol):
+    """Images of which a store may know the version, so that nothing has to be read to see that they are the same."""
+
+    def version(self, index: int) -> str | None:
+        """Changes with the remote object of image `index`, and names its place inside; None: its bytes are local."""
+
+
+@runtime_checkable
+class PrefetchedImages(Protocol):
+    """Images that are better fetched many at a time."""
+
+    def prefetch(self, rows: list[int]) -> None:
+        """Have these images ready to be read."""
+
+
+@runtime_checkable
 class Sequence(Protocol):
     """Images that can only be read from the first to the last (web shards, tfds)."""
 
@@ -69,7 +85,8 @@ class Stored:
     """One stored split: `images` (N×3×H×W tensor, uint8 or float32 in [0,1], when already decoded).
 
     `source` and `class_subset` are passed on to the `Dataset`, where they are explained. `crop` is the share of the
-    shorter side that the centre crop of this set usually keeps.
+    shorter side that the centre crop of this set usually keeps. The images of a `remote` set are fetched when they are
+    read, and so are not read all at once unless `data.stream=false` asks for it.
     """
 
     images: Tensor | Images | Sequence
@@ -79,6 +96,7 @@ class Stored:
     source: str = ""
     class_subset: Tensor | None = None
     crop: float = 1.0
+    remote: bool = False
 
 
 Splits = dict[str, Callable[[], Stored]]

@@ -24,7 +24,9 @@ from hardtack.base.registry import datasets
 from hardtack.base.trust import file_inside
 from hardtack.data.damage import reported_by_timm, settle_damage
 from hardtack.data.decode import pixel_bytes, read_file, rgb_array
-from hardtack.data.paths import find_path
+from hardtack.data.paths import find_place
+from hardtack.data.remote import Place, RemotePath, local_file
+from hardtack.data.remote.address import check_relative
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored, integer_labels, numbered_classes
 from hardtack.data.tar_shards import index_shards
 
@@ -126,7 +128,7 @@ def _hub_split(config: DataConfig, name: str, split: str) -> Stored:
 
 
 def _web_shards(config: DataConfig, name: str) -> Splits:
-    root = find_path(name, config.root, kind="wds")
+    root = find_place(name, config.root, kind="wds")
     shards = _shards_by_split(root)
     folder = root if root.is_dir() else root.parent
     return {
@@ -135,12 +137,18 @@ def _web_shards(config: DataConfig, name: str) -> Splits:
     }
 
 
-def _shards(config: DataConfig, name: str, folder: Path, word: str, files: list[str]) -> Stored:
+def _shards(config: DataConfig, name: str, folder: Place, word: str, files: list[str]) -> Stored:
     """Plain tar files are read by position, others in order."""
+    remote = isinstance(folder, RemotePath)
     indexed = index_shards([folder / file for file in files])
     if indexed is not None:
-        labels = integer_labels(indexed[1], name) if indexed[1] else torch.zeros(0, dtype=torch.int64)
-        return Stored(indexed[0], labels, numbered_classes(labels))
+        labels = integer_labels(indexed[1], name) if len(indexed[1]) else torch.zeros(0, dtype=torch.int64)
+        return Stored(indexed[0], labels, numbered_classes(labels), remote=remote)
+    if isinstance(folder, RemotePath):
+        raise UserError(
+            f"{name}: remote shards must be plain tars, not compressed, with KEY.jpg (png, webp) and KEY.cls; copy "
+            "shards of another kind to the disk"
+        )
     try:
         import webdataset  # noqa: F401
     except ImportError:
@@ -151,14 +159,13 @@ def _shards(config: DataConfig, name: str, folder: Path, word: str, files: list[
     return stored if not note else dataclasses.replace(stored, note="; ".join(filter(None, [stored.note, note])))
 
 
-def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
+def _shards_by_split(root: Any) -> dict[str, tuple[str, list[str]]]:
     """timm's word for each split (a name in `_info.json`, or the shards' names joined by `::`), and its shards."""
-    for info in (root / "_info.json", root / "info.json"):
-        if info.is_file():
-            facts = _listed_splits(info)
-            # labels of another kind are for timm to find
-            plain = {name: [] if fact.get("alt_label") else list(fact["filenames"]) for name, fact in facts.items()}
-            return {SPLIT_WORDS[name]: (name, plain[name]) for name in facts if name in SPLIT_WORDS}
+    if (info := _info_file(root)) is not None:
+        facts = _listed_splits(info)
+        # labels of another kind are for timm to find
+        plain = {name: [] if fact.get("alt_label") else list(fact["filenames"]) for name, fact in facts.items()}
+        return {SPLIT_WORDS[name]: (name, plain[name]) for name in facts if name in SPLIT_WORDS}
     files = [root] if root.is_file() else sorted(root.glob("*.tar"))
     if not files:
         raise UserError(f"wds: {root} holds no .tar shards")
@@ -170,9 +177,17 @@ def _shards_by_split(root: Path) -> dict[str, tuple[str, list[str]]]:
     return {split: ("::".join(names), names) for split, names in shards.items()}
 
 
-def _listed_splits(info: Path) -> dict[str, Any]:
+def _info_file(root: Any) -> Any:
+    """The record of the splits in a folder of shards; None if it has none."""
+    if root.is_file():
+        return None
+    found = {path.name: path for path in root.glob("*info.json") if path.is_file()}
+    return found.get("_info.json") or found.get("info.json")
+
+
+def _listed_splits(info: Any) -> dict[str, Any]:
     """The splits that a set of shards lists; every shard must lie in the folder of the set."""
-    facts = read_json(info)
+    facts = read_json(local_file(info))
     splits = facts.get("splits", {}) if isinstance(facts, dict) else None
     if not isinstance(splits, dict) or not all(isinstance(fact, dict) for fact in splits.values()):
         raise UserError(f"{info} must hold an object with 'splits'")
@@ -181,7 +196,7 @@ def _listed_splits(info: Path) -> dict[str, Any]:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise UserError(f"{info}: 'filenames' must be a list of the names of shards")
         for name in names:
-            file_inside(info.parent, name)
+            check_relative(name, str(info)) if isinstance(info, RemotePath) else file_inside(info.parent, name)
     return splits
 
 

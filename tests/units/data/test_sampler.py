@@ -27,7 +27,7 @@ from hardtack.data import (
     make_augment,
     steps_per_epoch,
 )
-from hardtack.data import parquet as parquet_module
+from hardtack.data import parquet_images as parquet_module
 from hardtack.data import sampler as sampler_module
 from hardtack.data.augment import RESIZED_CROP
 from hardtack.data.sampler import COPY, SET
