@@ -22,9 +22,11 @@ whole and renamed into place; the file that says "complete" is written last. A l
 folder is removed when the job's final files are written. The layout of version 0.1.0 is read as well. A result that
 need not be kept goes through a `MemoryStore` instead.
 
-Executor (`executors/`). It decides which process computes which piece: `here` (this process) or `torchrun` (the ranks
-of one launch take every n-th missing piece, wait for each other, and rank 0 writes the final files; ranks may be fewer
-or more in the next call). An executor of another kind is one more file in the registry `executors`.
+Executor (`executors/`). It decides which process computes which piece: `here` (this process, or worker processes on
+this machine), `torchrun` (the ranks of one launch take every n-th missing piece, wait for each other, and rank 0 writes
+the final files; ranks may be fewer or more in the next call), `ray` (actors on a cluster) or `slurm` (tasks of a job
+array). Workers receive the job as a value (`packing.py`) and get pieces one by one (`schedule.py`); a piece whose
+worker dies is computed again. An executor of another kind is one more file in the registry `executors`.
 
 Job (`job.py`). The contract that connects them: `total` rows, `run` for one piece, `finish` for the result; `recall`
 finds the result of a finished job. `run_job(job, store=…, executor=…)` (`run.py`) does the rest:

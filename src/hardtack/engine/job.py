@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from hardtack.base.arrays import Columns
@@ -21,13 +24,18 @@ class Job:
     title = "job"  # what the progress line says
     unit = "rows"  # what the progress line counts per second
     joins_pieces = True  # False: `finish` gets empty tables and reads large pieces one by one from its store
+    root: Path | None = None  # the folder of jobs whose pieces read and write whole folders below it (`folders`)
 
     def recall(self) -> Any | None:
         """The result of an earlier call that was finished; None where there is none."""
         return None
 
+    def session(self) -> AbstractContextManager[Any]:
+        """What holds while pieces are computed: the model on its device, the precision of arithmetic."""
+        return contextlib.nullcontext()
+
     def begin(self) -> None:
-        """Prepare for the first piece. Not called where the result is recalled."""
+        """Prepare for the first piece, in every process that computes some. Not called where the result is recalled."""
 
     def piece_size(self, most: int) -> int:
         """Rows in one piece; `most` is the share of one worker."""
@@ -40,6 +48,29 @@ class Job:
     def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
         """One piece. A long one may keep its state in `notebook` and find it there after a kill."""
         raise NotImplementedError
+
+    def collect(self, span: Span, result: PieceResult) -> None:
+        """Take note of a finished piece in the process that keeps it, before it is kept."""
+
+    def expected(self, span: Span) -> float:
+        """How long a piece is expected to take, in any unit: long ones are handed out first."""
+        return float(span.rows)
+
+    def needs(self, span: Span) -> Sequence[int]:
+        """Rows that must be finished before this piece begins."""
+        return ()
+
+    def folders(self, span: Span) -> Sequence[Path]:
+        """Folders and files below `root` that a piece reads or writes; nothing where pieces travel as values."""
+        return ()
+
+    def travels(self, serve: Callable[[Any], Any]) -> Job:
+        """This job for a machine with another disk; `serve(images)` is a stand-in that reads images from this one."""
+        return self
+
+    def relocate(self, root: Path) -> None:
+        """Work below another folder than `root`, on a machine with another disk."""
+        self.root = root
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Any:
         """The result, from the rows of all pieces. Final files are written by the main process only."""

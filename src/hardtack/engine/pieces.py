@@ -33,11 +33,13 @@ class PieceResult:
     columns   one value per row, by name
     arrays    larger arrays; the first axis runs over the first rows of the piece, not necessarily over all of them
     files     finished files, path below the job's folder → bytes, or arrays by name for an npz
+    report    what the main process is told about the piece (`Job.collect`): plain values that JSON can hold
     """
 
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     files: Mapping[str, bytes | Mapping[str, Any]] = field(default_factory=dict)
+    report: Any = None
 
 
 def missing_spans(done: Sequence[tuple[int, int]], total: int, size: int) -> list[Span]:

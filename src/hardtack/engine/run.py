@@ -23,11 +23,13 @@ def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) 
         executor.wait()  # until the main process has written its last result: all processes must recall, or none
         if (result := job.recall()) is not None:
             return result
-        job.begin()
-        with _locked(job, store, executor) as waited:
-            if waited and (result := job.recall()) is not None:
-                return result
-            return _compute(job, store, executor, quiet=quiet)
+        executor.prepare(job)
+        with job.session():
+            job.begin()
+            with _locked(job, store, executor) as waited:
+                if waited and (result := job.recall()) is not None:
+                    return result
+                return _compute(job, store, executor, quiet=quiet)
 
 
 @contextlib.contextmanager
@@ -37,7 +39,7 @@ def _locked(job: Job, store: Store, executor: Executor) -> Iterator[bool]:
     While the main process waits, the others hear from it every few seconds: an operation between processes that takes
     longer than the process group allows would end them.
     """
-    lock = store.lock(job.title) if executor.is_main else None
+    lock = store.lock(job.title) if executor.is_main and executor.takes_lock else None
     try:
         while not executor.share(lock is None or lock.acquire(patience_s=_SHARE_EVERY_S)):
             pass
@@ -49,7 +51,8 @@ def _locked(job: Job, store: Store, executor: Executor) -> Iterator[bool]:
 
 def _compute(job: Job, store: Store, executor: Executor, *, quiet: bool) -> Any:
     """The result from the pieces on disk and those that are missing."""
-    size = max(1, job.piece_size(max(1, -(-job.total // executor.workers))))
+    shares = executor.workers * executor.pieces_per_worker
+    size = max(1, job.piece_size(max(1, -(-job.total // shares))))
     executor.wait()  # all processes must see the same pieces on disk before one of them adds to them
     missing = missing_spans(store.spans(), job.total, size)
     executor.wait()

@@ -60,6 +60,8 @@ class MemoryStore:
     """Pieces of a job whose result is not kept: the same interface as `PieceStore`, without a disk."""
 
     shared = False  # between processes
+    key = ""  # what names the job to other processes
+    scratch = Path()
 
     def __init__(self) -> None:
         self._pieces: list[tuple[Span, PieceResult]] = []
@@ -93,6 +95,11 @@ class PieceStore:
         self.scratch = self.folder / "scratch"
         self.last = "parquet" if columns else "npz"  # the file that is written last
         self._reported: set[Path] = set()
+
+    @property
+    def key(self) -> str:
+        """What names the job to other processes that share the disk."""
+        return self.folder.name
 
     def spans(self) -> list[Span]:
         """The pieces that are complete on disk, in the order of their rows; damaged ones are named and left out."""

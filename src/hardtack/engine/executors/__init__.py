@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
+from hardtack.base.config import build
 from hardtack.base.registry import executors
 from hardtack.base.runtime import Runtime
 from hardtack.engine.executors.executor import Executor, run_pieces
 
-__all__ = ["Executor", "choose_executor", "run_pieces"]
+__all__ = ["Executor", "choose_executor", "make_executor", "run_pieces"]
 
 
 def choose_executor(runtime: Runtime, *, shared: bool = True) -> Executor:
@@ -18,3 +20,9 @@ def choose_executor(runtime: Runtime, *, shared: bool = True) -> Executor:
     """
     name = "torchrun" if shared and runtime.world_size > 1 else "here"
     return cast(Executor, executors.get(name).make(runtime))
+
+
+def make_executor(name: str, settings: Mapping[str, Any], runtime: Runtime) -> Executor:
+    """The executor of this name with its settings, checked by the executor's own dataclass `settings`."""
+    make: Any = executors.get(name).make
+    return cast(Executor, make(runtime, build(make.settings, settings)))
