@@ -19,17 +19,17 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
-    "analyze": "hardtack.analysis",
+    "analyze": "hardtack.commands.calls",
     "attack": "hardtack.evaluation.craft",
-    "evaluate": "hardtack.evaluation",
-    "evaluate_run": "hardtack.evaluation.job",
+    "evaluate": "hardtack.commands.calls",
+    "evaluate_run": "hardtack.commands.calls",
     "find_blocks": "hardtack.models",
     "load_data": "hardtack.data",
     "load_model": "hardtack.models",
     "load_run": "hardtack.evaluation.target",
     "load_weights": "hardtack.models",
     "save_weights": "hardtack.models",
-    "study": "hardtack.commands.study",
+    "study": "hardtack.commands.calls",
     "tap": "hardtack.models",
     "train": "hardtack.commands.train",
     "wrap": "hardtack.models",

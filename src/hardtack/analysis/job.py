@@ -12,13 +12,14 @@ from hardtack.analysis import analyze
 from hardtack.base.config import build, choose, flat, parse_words, plain
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
+from hardtack.engine import Executor
 from hardtack.evaluation.target import Target, TargetConfig, complete, load_target, note_missing_images
 from hardtack.results import Finding
 
 SHARED = ("checkpoint", "model", "data", "split", "n", "output", "runtime", "batch_size")
 
 
-def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Finding]:
+def analyze_words(words: Iterable[str], *, quiet: bool = False, executor: Executor | None = None) -> Iterator[Finding]:
     """`[RUN] ANALYSIS… [KEY=VALUE]…`; settings of one analysis are written with its name, `jacobian.top=3`.
 
     Mistakes on the command line are raised at once. Findings are yielded one by one. If an analysis fails for this
@@ -31,11 +32,17 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False) -> Iterator[Find
     _check_keys(values, names)
     shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
     target, config = _target(run, shared, chosen.values())
-    return _findings(chosen, values, target, config, quiet=quiet)
+    return _findings(chosen, values, target, config, quiet=quiet, executor=executor)
 
 
 def _findings(
-    chosen: dict[str, Any], values: dict[str, Any], target: Target, config: TargetConfig, *, quiet: bool
+    chosen: dict[str, Any],
+    values: dict[str, Any],
+    target: Target,
+    config: TargetConfig,
+    *,
+    quiet: bool,
+    executor: Executor | None,
 ) -> Iterator[Finding]:
     refused: list[str] = []
     fault: Exception | None = None
@@ -44,7 +51,7 @@ def _findings(
         try:
             yield analyze(
                 target.model, target.images, analysis, runtime=config.runtime, folder=target.folder, quiet=quiet,
-                provenance=provenance,
+                provenance=provenance, executor=executor,
             )  # fmt: skip
         except UserError as error:
             refused.append(f"{name}: {error}" if len(chosen) > 1 else str(error))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import datetime
 import math
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,9 @@ from hardtack.base.progress import Meter
 from hardtack.base.registry import analyses
 from hardtack.base.runtime import Runtime
 from hardtack.data.spans import check_pair, head
+from hardtack.data.travel import served
 from hardtack.engine import (
+    Executor,
     Job,
     MemoryStore,
     Notebook,
@@ -66,12 +70,13 @@ def analyze(
     folder: str | Path | None = None,
     provenance: Provenance | None = None,
     quiet: bool = False,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> Finding:
     """One analysis of a model: `analyze(model, (x, y), "jacobian", top=3)`; `hardtack list analyses` names them.
 
     With `folder` (a run) pieces, arrays and results are kept there, and a killed analysis goes on when it is repeated;
-    under torchrun its pieces are shared out between the processes.
+    under torchrun its pieces are shared out between the processes. `executor`: where the pieces are computed.
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"analyze takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
@@ -85,13 +90,10 @@ def analyze(
     home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
     try:
-        guarded = guard_input(model) if analysis.asks_model else contextlib.nullcontext(InputGuard())
-        with preserve_state(model), runtime.arithmetic("fp32"), guarded as guard:
-            context = AnalysisContext(model=model, data=data, runtime=runtime, name=provenance.model)
-            job = AnalysisJob(analysis, context, folder=folder, provenance=provenance)
-            job.guard = guard
-            executor = choose_executor(runtime, shared=folder is not None)
-            finding: Finding = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
+        context = AnalysisContext(model=model, data=data, runtime=runtime, name=provenance.model)
+        job = AnalysisJob(analysis, context, folder=folder, provenance=provenance)
+        executor = executor or choose_executor(runtime, shared=folder is not None)
+        finding: Finding = run_job(job, store=job.store, executor=executor, quiet=quiet or not runtime.is_main)
     finally:
         model.to(home)
     return finding
@@ -120,6 +122,20 @@ class AnalysisJob(Job):
     def recall(self) -> Finding | None:
         return None if self.folder is None else _recall(Path(self.folder), self.id, is_main=self.whole.runtime.is_main)
 
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        model, runtime = self.whole.model.to(self.whole.device), self.whole.runtime
+        guarded = guard_input(model) if self.analysis.asks_model else contextlib.nullcontext(InputGuard())
+        with preserve_state(model), runtime.arithmetic("fp32"), guarded as self.guard:
+            yield
+
+    def travels(self, serve: Callable[[Any], Any]) -> AnalysisJob:
+        job = copy.copy(self)
+        job.whole = dataclasses.replace(self.whole, data=served(self.whole.data, serve))
+        data = served(self.context.data, serve)
+        job.context = dataclasses.replace(self.context, data=data, folder=None, scratch=None)
+        return job
+
     def begin(self) -> None:
         flags = _check_answers(self.whole) if self.analysis.asks_model else []
         flags += [flag("red", "changes_input", CHANGES_INPUT)] if self.guard.changed else []
@@ -128,7 +144,7 @@ class AnalysisJob(Job):
         self.total = self.work.length
 
     def piece_size(self, most: int) -> int:
-        return self.work.at_once
+        return self.work.at_once  # whatever the number of workers: the last bits depend on what is computed together
 
     def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
         return PieceResult(arrays=self.work.rows(span.start, span.stop))

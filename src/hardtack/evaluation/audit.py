@@ -16,8 +16,10 @@ Sample and decisions are a function of the verdicts and the seed. So they do not
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from hardtack.base.progress import Meter
 from hardtack.base.randomness import permutation
 from hardtack.base.runtime import Precision, Runtime
 from hardtack.data.spans import chunks
+from hardtack.data.travel import served
 from hardtack.engine import Executor, Job, MemoryStore, Notebook, PieceResult, PieceStore, Span, Store, run_job
 from hardtack.evaluation import detectors
 from hardtack.evaluation.measure import Columns, Measure
@@ -215,6 +218,17 @@ class SurvivorsJob(Job):
         self.auditor, self.rows, self.trial, self.id, self.examine = auditor, rows, trial, id, examine
         self.total, self.title = len(rows), "audit"
         self.counts = not examine  # the sample is attacked again with all survivors, if it comes to that
+
+    def travels(self, serve: Callable[[Any], Any]) -> SurvivorsJob:
+        job = copy.copy(self)
+        job.auditor = copy.copy(self.auditor)
+        job.auditor.data = served(self.auditor.data, serve)
+        return job
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        self.auditor.model.to(self.auditor.runtime.torch_device)
+        yield
 
     def begin(self) -> None:
         auditor = self.auditor

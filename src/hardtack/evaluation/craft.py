@@ -18,6 +18,7 @@ from hardtack.attacks.adaptive import choose_attack
 from hardtack.attacks.input_guard import CHANGES_INPUT, guard_input
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError
+from hardtack.base.files import local_path
 from hardtack.evaluation.evaluation import Evaluation, eight_bits
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.sanity import check_inputs, check_logits
@@ -61,7 +62,7 @@ def craft(run: str | Path | None, words: Iterable[str]) -> Crafted:
     """Attack the first `n` (16) images; the folder `output` (default `adversarial`) receives their arrays."""
     typed = parse_words(words)
     values = {"n": 16, **typed}
-    output = Path(str(values.pop("output", None) or FIRST)).expanduser()
+    output = local_path(str(values.pop("output", None) or FIRST))
     job = read_job(run, values)
     if len(job.configs()) > 1:
         raise UserError(f"attack takes one suite at a time, found suite={job.suite}")

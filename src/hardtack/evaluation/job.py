@@ -12,6 +12,7 @@ from typing import Any
 from hardtack.base.config import build, flat, nested, plain
 from hardtack.base.runtime import Runtime
 from hardtack.data.paths import find_path
+from hardtack.engine import Executor
 from hardtack.evaluation.evaluation import Evaluation
 from hardtack.evaluation.settings import (
     EvaluationConfig,
@@ -47,12 +48,16 @@ class EvaluationJob(TargetConfig, EvaluationConfig):
         return configs
 
 
-def evaluate_run(run: str | Path | None = None, /, *, quiet: bool = False, **words: Any) -> list[Evaluation]:
+def evaluate_run(
+    run: str | Path | None = None, /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
+) -> list[Evaluation]:
     """Evaluate a run folder, or `model=…` on `data=…`; results are kept in the run folder (or `output`)."""
     values = nested(words)
     job = read_job(run, values)
     target = note_missing_images(load_target(run, job), job.n)
-    return [evaluate_target(target, config, job.runtime, values, quiet=quiet) for config in job.configs()]
+    return [
+        evaluate_target(target, config, job.runtime, values, quiet=quiet, executor=executor) for config in job.configs()
+    ]
 
 
 def read_job(run: str | Path | None, values: Mapping[str, Any]) -> EvaluationJob:
@@ -67,7 +72,13 @@ def read_job(run: str | Path | None, values: Mapping[str, Any]) -> EvaluationJob
 
 
 def evaluate_target(
-    target: Target, config: EvaluationConfig, runtime: Runtime, values: Mapping[str, Any], *, quiet: bool = False
+    target: Target,
+    config: EvaluationConfig,
+    runtime: Runtime,
+    values: Mapping[str, Any],
+    *,
+    quiet: bool = False,
+    executor: Executor | None = None,
 ) -> Evaluation:
     """One evaluation of a target; the record keeps `values`, the settings as the user typed them."""
     provenance = dataclasses.replace(target.provenance, words=_words(values, config))
@@ -79,6 +90,7 @@ def evaluate_target(
         folder=target.folder,
         provenance=provenance,
         quiet=quiet,
+        executor=executor,
     )
 
 

@@ -69,11 +69,7 @@ class Measure:
         return any(stage.attack.pooled for trial in self.trials for stage in trial.stages)
 
     def chunk_size(self, most: int) -> int:
-        """The pool is most efficient with many images at once; for batch attacks a piece is one batch."""
-        if not self.pooled:
-            return self.batch_size
-        room = max(self.batch_size, _RESIDENT_BYTES // (4 * int(np.prod(self.shape))))
-        return max(1, min(room, most))
+        return piece_rows(self.shape, self.batch_size, self.runtime, pooled=self.pooled, most=most)
 
     def __call__(
         self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int, notebook: Notebook | None, meter: Meter
@@ -161,12 +157,35 @@ class Measure:
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)
 
+    def note_search(self, precision: Precision, seconds: Mapping[str, float]) -> None:
+        """What another process says about a piece that it measured."""
+        self.precision = precision
+        for name, value in seconds.items():
+            self.seconds[name] = round(self.seconds.get(name, 0.0) + value, 3)
+
     def complete(self, identity: Any, *, seconds: Mapping[str, float] = MappingProxyType({})) -> Any:
         """The identity with the settings and times that are known only after measuring; `seconds`: of other parts."""
         recorded = {"recording": round(self._pool.recorded_s, 3)} if self._pool and self._pool.recorded_s else {}
         return dataclasses.replace(
             identity, trials=self.trials, precision=self.precision, seconds={**self.seconds, **recorded, **seconds}
         )
+
+
+def piece_rows(shape: tuple[int, ...], batch_size: int, runtime: Runtime, *, pooled: bool, most: int) -> int:
+    """The pool is most efficient with many images at once; for batch attacks a piece is one batch."""
+    room = max(batch_size, _RESIDENT_BYTES // (4 * int(np.prod(shape)))) if pooled else 1
+    return whole_batches(room, batch_size, runtime, most=most)
+
+
+def whole_batches(room: int, batch_size: int, runtime: Runtime, *, most: int) -> int:
+    """Rows of a piece: about `most`, where `room` allows it.
+
+    On a CPU a piece is made of whole batches. Then every image is in the same batch whatever the number of workers, and
+    results are equal to the bit: the last bits of a product of matrices depend on the size of the batch.
+    """
+    if runtime.torch_device.type != "cpu":
+        return max(1, min(max(room, batch_size), most))
+    return batch_size * max(1, min(room // batch_size, -(-most // batch_size)))
 
 
 def _settled(trials: list[ThreatStages], model: nn.Module, like: Tensor) -> tuple[list[ThreatStages], list[str]]:

@@ -17,7 +17,7 @@ from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.engine import Notebook
 from hardtack.evaluation.consistency import Consistency
-from hardtack.evaluation.measure import Columns
+from hardtack.evaluation.measure import Columns, whole_batches
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.threat_stages import default_batch
@@ -34,11 +34,12 @@ class ViewMeasure:
         self.batch_size = config.batch_size or default_batch(tuple(like.shape[1:]), runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, batch_size=self.batch_size)
         self.consistency = Consistency(model, runtime, batch_size=self.batch_size, attacks=False)
+        self.precision = runtime.precision
         self.piece_flags: list[Flag] = []  # of the last piece
         self.seconds: dict[str, float] = {}  # by kind of view, in this process
 
     def chunk_size(self, most: int) -> int:
-        return max(1, min(self.batch_size, most))
+        return whole_batches(1, self.batch_size, self.runtime, most=most)
 
     def __call__(
         self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int, notebook: Notebook | None, meter: Meter
@@ -66,6 +67,11 @@ class ViewMeasure:
 
     def first_checks(self, x: Tensor, y: Tensor, *, classes: int | None) -> list[Flag]:
         return look_first(self.model, x, y, self.runtime, classes=classes, random_expected=False)[1]
+
+    def note_search(self, precision: str, seconds: Mapping[str, float]) -> None:
+        """What another process says about a piece that it measured."""
+        for name, value in seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + value
 
     def complete(self, identity: Any, *, seconds: Mapping[str, float] = MappingProxyType({})) -> Any:
         own = {name: round(value, 3) for name, value in self.seconds.items()}

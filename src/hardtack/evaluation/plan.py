@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, count, head, original_of
 from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.job import read_job
+from hardtack.evaluation.measure import piece_rows
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.target import load_target, note_missing_images
@@ -150,6 +151,7 @@ class Plan:
     most: Bill
     official: bool = False  # it has the stages of the official implementation
     keep: bool = True
+    piece_rows: Callable[[int], int] = lambda most: most  # rows of a piece, by the share of a worker
 
     @property
     def per_survivor(self) -> Cost:
@@ -279,6 +281,7 @@ def plan_evaluation(
         enters = tried.clean if not trial.follows or number == 0 else tried.clean * tried.survivors[number - 1]
         least = least.plus(low, 0 if trial.follows and number else n * tried.clean)
         most, expected = most.plus(high, n), expected.plus(likely, n * enters)
+    pooled = any(stage.attack.pooled for trial in trials for stage in trial.stages)
     exact = config.suite == "autoattack" and config.version == "standard" and config.tier in ("exact", "verified")
     return Plan(
         title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
@@ -286,6 +289,8 @@ def plan_evaluation(
         stages=tuple((str(trial.threat), stage) for trial, part in zip(trials, each, strict=True) for stage in part),
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
+        piece_rows=lambda most: config.chunk_size
+        or piece_rows(tried.shape, tried.batch_size, runtime, pooled=pooled, most=most),
     )  # fmt: skip
 
 

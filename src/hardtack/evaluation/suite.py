@@ -9,13 +9,16 @@ goes on from there and ends with the same numbers (`hardtack.engine`).
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import dataclasses
 import json
 import math
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import at_positions, check_pair, chunks, count, head, original_of, shape_of
+from hardtack.data.travel import served
 from hardtack.engine import (
     Executor,
     Job,
@@ -73,6 +77,7 @@ def evaluate(
     provenance: Provenance | None = None,
     quiet: bool = False,
     consistency: bool = True,
+    executor: Executor | None = None,
     **settings: Any,
 ) -> Evaluation:
     """Evaluate a model on a data set or on a pair (x, y) of tensors; settings are EvaluationConfig's.
@@ -80,7 +85,8 @@ def evaluate(
     With `folder` (a run) pieces, verdicts, examples and results are kept there. A killed evaluation goes on when the
     call is repeated, and under torchrun the processes share the pieces. Without a folder every process measures
     everything. `consistency=False` leaves out the comparison of the model's answers under other conditions
-    (evaluation/consistency.py), for numbers that nobody reports, such as those of every epoch.
+    (evaluation/consistency.py), for numbers that nobody reports, such as those of every epoch. `executor`: where the
+    pieces are computed (default: in this process, or shared by the processes of torchrun).
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
@@ -92,11 +98,10 @@ def evaluate(
     model.to(runtime.torch_device)
     try:
         job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=provenance or Provenance())
-        executor = choose_executor(runtime, shared=folder is not None)
+        executor = executor or choose_executor(runtime, shared=folder is not None)
         job.consistent = consistency
         job.executor, job.quiet = executor, quiet or not runtime.is_main
-        with guard_input(model) as job.guard:
-            result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=job.quiet)
+        result: Evaluation = run_job(job, store=job.store, executor=executor, quiet=job.quiet)
     finally:
         model.to(home)
     return result
@@ -128,6 +133,7 @@ class SuiteJob(Job):
             model, data, config, suite=suite, trials=self.trials, views=self.views, runtime=runtime,
             provenance=provenance, kept=folder is not None,
         )  # fmt: skip
+        self.process = ""  # where pieces are measured: begin gives every process another one
         self.rejected = False  # stored results that do not agree with their evidence
         self.executor, self.quiet = Executor(), True
         self.store: Store = MemoryStore()
@@ -161,7 +167,21 @@ class SuiteJob(Job):
         identity = dataclasses.replace(self.identity, id=self.identity.older_id or self.identity.id)
         return summarise(identity, columns, {}, [], None, seconds=0.0).results
 
+    @contextlib.contextmanager
+    def session(self) -> Iterator[None]:
+        with guard_input(self.model.to(self.runtime.torch_device)) as self.guard:
+            yield
+
+    def travels(self, serve: Callable[[Any], Any]) -> SuiteJob:
+        job = copy.copy(self)
+        job.data = served(self.data, serve)
+        if self.views and job.data is not self.data:  # views may hold the stored images
+            context = SuiteContext(self.model, shape_of(job.data), self.runtime.seed, original_of(job.data))
+            job.views = make_suite(self.config).views(self.config, context)
+        return job
+
     def begin(self) -> None:
+        self.process = uuid.uuid4().hex
         x, y = head(self.data, self.runtime.torch_device)
         self.measure: Measure | ViewMeasure = (
             ViewMeasure(self.model, self.views, self.config, self.runtime, like=x)
@@ -188,7 +208,7 @@ class SuiteJob(Job):
         self.flags = merge_flags(self.flags, consistency.before(self.sample[0], radius=radius, total=self.total))
 
     def piece_size(self, most: int) -> int:
-        if self.rejected and self.folder is not None and self.runtime.is_main and not self.store.spans():
+        if self.rejected and self.folder is not None and self.executor.is_main and not self.store.spans():
             # images of the rejected verdicts must not stay beside the new ones
             shutil.rmtree(adversarial_folder(self.folder, self.identity.id), ignore_errors=True)
         return self.config.chunk_size or self.measure.chunk_size(most)
@@ -198,13 +218,21 @@ class SuiteJob(Job):
             yield images
 
     def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
-        wanted = max(0, self.config.examples - span.start)
+        wanted, before = max(0, self.config.examples - span.start), dict(self.measure.seconds)
         columns, examples, evidence = self.measure(*inputs, wanted=wanted, notebook=notebook, meter=meter)
-        self._keep_flags(span, self.measure.piece_flags)
         files = {}
         if self.config.keep and evidence is not None and len(evidence["index"]):
             files[f"adversarial/{self.identity.id}/{span.start:08d}.npz"] = evidence
-        return PieceResult(columns=columns, arrays=examples, files=files)
+        seconds = {name: value - before.get(name, 0.0) for name, value in self.measure.seconds.items()}
+        facts = {"process": self.process, "precision": self.measure.precision, "seconds": seconds}
+        report = {"flags": list(self.measure.piece_flags), **facts}
+        return PieceResult(columns=columns, arrays=examples, files=files, report=report)
+
+    def collect(self, span: Span, result: PieceResult) -> None:
+        """Keep the flags of a piece, and what another process says about its search."""
+        self._keep_flags(span, result.report["flags"])
+        if result.report["process"] != self.process:
+            self.measure.note_search(result.report["precision"], result.report["seconds"])
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
         folder = self.folder if is_main else None

@@ -23,6 +23,7 @@ from torch import nn
 
 from hardtack.base.config import merge, read_yaml
 from hardtack.base.errors import UserError
+from hardtack.base.files import local_path
 from hardtack.base.limits import shorten
 from hardtack.base.runtime import Runtime
 from hardtack.base.trust import check_links, remember_paths, stored_settings
@@ -135,7 +136,7 @@ def load_run(run: str | Path, *, checkpoint: str = "best") -> Classifier:
 
 def run_folder(run: str | Path) -> Path:
     """The run folder, also where one of its checkpoint files is named."""
-    folder = Path(run).expanduser()
+    folder = local_path(run)
     return folder.parent.parent if folder.is_file() and folder.parent.name == "checkpoints" else folder
 
 
@@ -169,7 +170,7 @@ def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
     provenance = Provenance(
         run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags)
     )
-    output = Path(config.output).expanduser() if config.output else folder
+    output = local_path(config.output) if config.output else folder
     return Target(model=model, provenance=provenance, folder=output, images=data)
 
 
@@ -240,7 +241,7 @@ def _model_folder(named: ModelConfig, output: str | None) -> Path:
     """Where results of a model that is named directly are kept, unless `output` says it."""
     place = place_of(named.name)
     name = place.folder_name if place else named.name.replace(":", "-").replace("/", "-")
-    return Path(output or f"runs/{name}").expanduser()
+    return local_path(output or f"runs/{name}")
 
 
 def _stored_architecture(named: ModelConfig) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from hardtack.attacks.input_guard import guard_input
 from hardtack.attacks.pool.verifier import SECOND_VOTE, Verifier
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import local_path
 from hardtack.base.limits import shorten
 from hardtack.base.trust import check_links, stored_settings
 from hardtack.data import Dataset, batches
@@ -125,10 +126,10 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
     measured_run, sample = settings.pop("run", None), read_sample(settings.pop("sample", None))
     if bits not in (None, 8):
         raise UserError(f"bits can only be 8, found bits={bits}")
-    path = Path(run).expanduser()
+    path = local_path(run)
     with _opened(path) as (folder, checked):
         check_links(folder)
-        source = folder if measured_run is None else Path(measured_run).expanduser()
+        source = folder if measured_run is None else local_path(measured_run)
         request = _Request(folder, source, settings, typed, bits == 8, sample)
         results = read_results(folder)
         groups: dict[str, list[Result]] = {}

@@ -5,10 +5,13 @@ Nothing else may run code: a weights file can ask for a network of the user's, b
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import importlib
+import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hardtack.base import user_files
 from hardtack.base.annotations import WrittenAsText
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.models.files import sha256
@@ -100,24 +104,30 @@ def _is_instance(value: object) -> bool:
 def run_file(path: str | Path) -> Code:
     """Run a file of the user's, once for as long as it stays the same."""
     file = Path(path).expanduser().resolve()
+    user_files.note(file)
+    if file in _codes and _codes[file].current:
+        return _codes[file]
     if not file.is_file():
         near = did_you_mean(
             file.name, [other.name for other in file.parent.glob("*.py")] if file.parent.is_dir() else []
         )
         raise UserError(f"there is no file {path}{near}")
-    if file in _codes and _codes[file].current:
-        return _codes[file]
-    module = ModuleType(f"{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}")
+    return _run(file, file)
+
+
+def _run(file: Path, named: Path) -> Code:
+    """Run `file`, which is known by the path `named`: a copy on another machine has the name of the original."""
+    module = ModuleType(f"{named.stem}_{hashlib.sha256(str(named).encode()).hexdigest()[:8]}")
     module.__file__ = str(file)
     code = Code(module, file, file.parent)
     sys.modules[module.__name__] = module  # dataclasses and torch.compile look it up there
     try:
-        with code.beside(), telling(f"{path} cannot be run", file):
+        with code.beside(), telling(f"{named} cannot be run", file):
             exec(compile(file.read_bytes(), file, "exec"), vars(module))
     except UserError:
         code.forget()
         raise
-    _codes[file] = code
+    _codes[named] = code
     return code
 
 
@@ -153,6 +163,41 @@ def telling(what: str, file: Path | None) -> Iterator[None]:
         if "relative import" in reason:
             hint = "; import modules of its folder by their bare names, or give the package: model=package.module:NAME"
         raise UserError(f"{what}{at}: {type(error).__name__}: {reason}{hint}; --debug shows all of it") from error
+
+
+# ---------------------------------------------------------------- to other processes and machines
+
+
+@dataclass(frozen=True)
+class TravellingCode:
+    """A file that was run, with its neighbours, as text: calling it runs it on a machine that may not have the file."""
+
+    named: Path
+    sources: dict[str, bytes]  # by path below the file's folder
+
+    def __call__(self) -> None:
+        if self.named in _codes and _codes[self.named].current:
+            return
+        there = {name: self.named.parent / name for name in self.sources}
+        if all(path.is_file() and path.read_bytes() == self.sources[name] for name, path in there.items()):
+            run_file(self.named)
+            return
+        folder = Path(tempfile.mkdtemp(prefix="hardtack-code-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for name, source in self.sources.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(source)
+        _run(folder / self.named.name, self.named)
+
+
+def travelling_code() -> list[TravellingCode]:
+    """The user's files that this command has run, ready for another process."""
+    codes = [(named, _codes[named]) for named in user_files.of_this_command() if named in _codes]
+    return [
+        TravellingCode(named, {str(file.relative_to(code.folder)): file.read_bytes() for file in code.sources})
+        for named, code in codes
+    ]
 
 
 # ---------------------------------------------------------------- one name of a file

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hardtack.base.errors import UserError
+from hardtack.base.files import local_path
 from hardtack.report.card import write_card
 from hardtack.report.page import write_page
 from hardtack.report.study_index import write_study_index
@@ -30,8 +31,10 @@ def write_report(run_dirs_or_parents: str | Path | Iterable[str | Path], output:
 
     The page goes to `output`, by default `report.html` in the runs' common parent folder.
     """
+    page = local_path(output) if output else None
     runs = find_runs(run_dirs_or_parents)
-    page = Path(output).expanduser() if output else _common_parent(runs) / "report.html"
+    if page is None:
+        page = _common_parent(runs) / "report.html"
     if page.is_dir():
         page = page / "report.html"
     elif page.suffix.lower() not in (".html", ".htm"):

@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from hardtack.base.digests import file_digest, json_digest
 from hardtack.base.errors import UserError
-from hardtack.base.files import atomic
+from hardtack.base.files import atomic, local_path
 from hardtack.base.limits import parse_json, shorten
 from hardtack.base.trust import check_links
 from hardtack.results.evidence import read_evidence
@@ -81,14 +81,14 @@ class Bundle:
 def write_bundle(run_dir: str | Path, config: BundleConfig | None = None) -> Bundle:
     """Write the bundle of a run folder, by default to NAME.zip in the current folder."""
     config = config or BundleConfig()
-    folder = Path(run_dir).expanduser()
+    folder = local_path(run_dir)
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}")
     check_links(folder)
     results = read_results(folder)
     if not results:
         raise UserError(f"{folder} holds no results to bundle; evaluate it first: hardtack evaluate {folder}")
-    path = Path(config.output).expanduser() if config.output else Path(f"{folder.resolve().name}.zip")
+    path = local_path(config.output) if config.output else Path(f"{folder.resolve().name}.zip")
     names = _files_of(folder, results, weights=config.weights)
     manifest = _manifest(folder, names, results)
     with atomic(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

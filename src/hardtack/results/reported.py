@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from hardtack.base.config import build
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import local_path
 from hardtack.base.limits import read_json
 from hardtack.results import REPORTED, Result, append_results, parse_threat
 from hardtack.results.robustbench import BOARDS, CORRUPTIONS, IMAGES
@@ -43,14 +44,14 @@ def import_reported(paths: Iterable[str | Path], words: Mapping[str, Any] | None
     read = [_reported(file, config.norm) for file in _info_files(paths)]
     folders = []
     for results in read:
-        folders.append(Path(config.output).expanduser() / results[0].run)
+        folders.append(local_path(config.output) / results[0].run)
         append_results(folders[-1], results)
     return list(dict.fromkeys(folders))
 
 
 def _info_files(paths: Iterable[str | Path]) -> list[Path]:
     files: list[Path] = []
-    for path in (Path(path).expanduser() for path in paths):
+    for path in (local_path(path) for path in paths):
         if not path.exists():
             names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
             raise UserError(f"there is no file or folder {path}{did_you_mean(path.name, names)}")

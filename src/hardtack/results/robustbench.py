@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.files import write_text
+from hardtack.base.files import local_path, write_text
 from hardtack.results.record import Result
 from hardtack.results.runs import Run
 from hardtack.results.threat_text import parse_threat
@@ -50,7 +50,7 @@ def write_model_infos(runs: Sequence[Run], paper: Paper, output: str | None = No
     """Write model info to a file (`output` ends in .json) or a folder; without `output` return the one text."""
     infos = model_infos(runs, paper)
     if output is not None and not output.endswith(".json"):
-        folder = Path(output).expanduser()
+        folder = local_path(output)
         return "\n".join(f"exported: {write_text(folder / path, text)}" for path, text in infos.items())
     if len(infos) > 1:
         listed = ", ".join(map(str, infos))
@@ -58,7 +58,7 @@ def write_model_infos(runs: Sequence[Run], paper: Paper, output: str | None = No
             f"there are {len(infos)} files to write ({listed}): give output=FOLDER, or name one run and a threat=…"
         )
     text = next(iter(infos.values()))
-    return text.rstrip() if output is None else f"exported: {write_text(Path(output).expanduser(), text)}"
+    return text.rstrip() if output is None else f"exported: {write_text(local_path(output), text)}"
 
 
 def model_infos(runs: Sequence[Run], paper: Paper) -> dict[Path, str]:

@@ -17,7 +17,7 @@ from typing import Any
 
 from hardtack.base.arrays import Columns, read_columns, write_columns
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.files import write_text
+from hardtack.base.files import local_path, write_text
 from hardtack.base.limits import LINES, RESULTS, bounded_lines, check_depth, shorten
 from hardtack.base.trust import file_inside
 from hardtack.results.record import Result, from_json, to_json
@@ -156,7 +156,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[Path]:
     """The run folders that `paths` name: runs themselves, or folders with runs up to three levels below."""
     folders: dict[Path, Path] = {}
     for path in [paths] if isinstance(paths, str | Path) else list(paths):
-        folder = Path(path).expanduser()
+        folder = local_path(path)
         if not folder.is_dir():
             raise UserError(_no_folder(folder))
         runs = list(_runs_below(folder, SEARCH_DEPTH))

@@ -79,12 +79,15 @@ def measure_unit(unit: Unit, columns: Sequence[StudyColumn], measuring: Measurin
 
 def train_unit(unit: Unit, measuring: Measuring) -> Path:
     """Train the run of a unit, after the one that it starts from, or resume it; returns its folder."""
-    from hardtack.commands.train import train
+    from hardtack.commands.recipe_validator import validator_of
     from hardtack.training import read_recipe
+    from hardtack.training.start import train_recipe
 
-    if unit.start is not None:
-        train_unit(unit.start, measuring)
-    return train(read_recipe(None, **unit.recipe_values(measuring.root)), quiet=measuring.quiet)
+    start = train_unit(unit.start, measuring) if unit.start is not None else None
+    recipe = read_recipe(None, **unit.recipe_values(measuring.root, measuring.home))
+    return train_recipe(
+        recipe, validate=validator_of(recipe), quiet=measuring.quiet, folder=unit.folder(measuring.root), start=start
+    )
 
 
 def _measured(

@@ -25,6 +25,7 @@ class Measuring:
     """What all units of a study share: the folder of the studies, the cap on images, and words of the user's."""
 
     root: Path
+    home: Path | None = None  # what `root` is a copy of, on a machine with another disk
     units: Sequence[Unit]
     n: int | None = None
     data_root: str | None = None

@@ -8,6 +8,7 @@ reached on an H200, and one measured now on this machine.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from hardtack.studies.rows import in_order
 from hardtack.studies.run import StudyRequest, read_request
 from hardtack.studies.scaled import at_scale
 from hardtack.studies.study import load_study
-from hardtack.studies.unit import Unit, units_of
+from hardtack.studies.unit import Unit, references, units_of
 
 # multiply-adds a second of PGD-10 adversarial training of a ViT-Ti/4 on one H200: 6,776 images/s, 23 passes of 0.359 G
 # (benchmarks/results/adversarial_training.json); ViT-S/4 reaches 1.05e14
@@ -49,6 +50,8 @@ class RunCost:
     images: int  # of all steps
     training: float
     evaluation: float
+    digest: str = ""  # which run it is
+    needs: tuple[str, ...] = ()  # digests of runs that must be finished before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +116,23 @@ def plan_study(name: str, words: Mapping[str, Any]) -> StudyPlan:
     units = in_order(units_of(scaled, seeds=request.seeds, words=request.settings))
     distinct = {unit.digest: unit for unit in reversed(units)}
     n = request.n if request.n is not None else scaled.scale.n
-    runs = []
+    runs: list[RunCost] = []
     for unit in sorted(distinct.values(), key=units.index):
         columns = scaled.columns_of(unit.training) if unit.study == study.name else []
-        runs.append(_run_cost(unit, columns, n))
+        needs = _needs(unit, columns, units) & {run.digest for run in runs}
+        runs.append(dataclasses.replace(_run_cost(unit, columns, n), digest=unit.digest, needs=tuple(sorted(needs))))
     here, device = _rate()
     return StudyPlan(
         request=request, runs=tuple(runs), shared=len(units) - len(distinct), missing=missing_data(units), here=here,
         device=device,
     )  # fmt: skip
+
+
+def _needs(unit: Unit, columns: Sequence[StudyColumn], units: Sequence[Unit]) -> set[str]:
+    """Digests of the runs that a unit starts from or that its columns look at."""
+    others = [unit.start] if unit.start is not None else []
+    others += [other for column in columns for other in references(column, unit, units)]
+    return {other.digest for other in others}
 
 
 def _run_cost(unit: Unit, columns: Sequence[StudyColumn], n: int | None) -> RunCost:

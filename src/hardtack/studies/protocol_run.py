@@ -24,6 +24,7 @@ from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
 from hardtack.data.original import first_shape
 from hardtack.data.paths import find_path
+from hardtack.engine import Executor
 from hardtack.evaluation.crop import is_cropped
 from hardtack.evaluation.evaluation import Evaluation
 from hardtack.evaluation.job import evaluate_target
@@ -82,10 +83,17 @@ def _flag_lines(results: tuple[Result, ...]) -> list[str]:
 
 
 def measure_protocol(
-    run: str | Path | None = None, /, *, quiet: bool = False, tell: Tell | None = None, **words: Any
+    run: str | Path | None = None,
+    /,
+    *,
+    quiet: bool = False,
+    tell: Tell | None = None,
+    executor: Executor | None = None,
+    **words: Any,
 ) -> ProtocolMeasurement:
     """`measure_protocol("runs/x", protocol="architectures/cifar", n=1000)`; `tell` is called with each number."""
     job = ProtocolJob(run, nested(words))
+    job.executor = executor
     results: dict[str, Result] = {}
     vectors: dict[str, dict[int, float]] = {}
     for column in job.protocol.columns:
@@ -125,6 +133,8 @@ class MissingColumn(Exception):
 
 class ProtocolJob:
     """A protocol that is being measured: the user's settings, the targets loaded so far, and the evaluations."""
+
+    executor: Executor | None = None  # where evaluations compute their pieces
 
     def __init__(self, run: str | Path | None, values: dict[str, Any]) -> None:
         name = values.pop("protocol", None)
@@ -251,7 +261,9 @@ class ProtocolJob:
 
     def measure(self, column: Column, vectors: dict[str, dict[int, float]], quiet: bool) -> Result:
         target, config, values = self.prepared(column)
-        measured = evaluate_target(target, config, self.target_config.runtime, values, quiet=quiet)
+        measured = evaluate_target(
+            target, config, self.target_config.runtime, values, quiet=quiet, executor=self.executor
+        )
         self.evaluations[measured.id] = measured
         for result in measured.results:
             if result.metric == column.metric and (result.attack or "").startswith(column.of):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from hardtack.base.config import build, parse_words
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import local_path
 from hardtack.studies.study import SECTIONS
 from hardtack.studies.unit import Unit, find_unit
 
@@ -41,7 +41,7 @@ def row_recipes(reference: str, words: Iterable[str] = ()) -> list[tuple[str, di
             )
     request: RowRequest = build(RowRequest, {key: value for key, value in values.items() if key in _OWN})
     sections = {key: value for key, value in values.items() if key in SECTIONS}
-    root = Path(request.output).expanduser()
+    root = local_path(request.output)
     units = find_unit(reference, scale=request.scale, seed=request.seed, words=sections)
     return [(unit.label, unit.recipe_values(root)) for unit in in_order(units)]
 

@@ -10,11 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hardtack.base.config import build, flat, nested
 from hardtack.base.errors import UserError, did_you_mean
-from hardtack.base.files import write_text
+from hardtack.base.files import local_path, write_text
 from hardtack.base.printable import printable
 from hardtack.report.study_view import StudyView
 from hardtack.studies.cell_store import read_cell
@@ -30,6 +30,9 @@ from hardtack.studies.state import RECORD, read_record
 from hardtack.studies.study import SECTIONS, load_study, section_of
 from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
+
+if TYPE_CHECKING:
+    from hardtack.engine import Executor
 
 NOTE_EVERY_S = 10.0
 MEASURING_WORDS = ("n", "folders", "frost")
@@ -88,7 +91,7 @@ class StudyRequest:
 
     @property
     def root(self) -> Path:
-        return Path(self.output).expanduser()
+        return local_path(self.output)
 
     @property
     def folder(self) -> Path:
@@ -137,8 +140,12 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(str(name).strip() for name in names)
 
 
-def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOutcome:
-    """Run a study: `study("cauchy/table1", scale="smoke", seeds=3)`. Repeated, it does only what is missing."""
+def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None = None, **words: Any) -> StudyOutcome:
+    """Run a study: `study("cauchy/table1", scale="smoke", seeds=3)`. Repeated, it does only what is missing.
+
+    `executor`: where units are trained and measured (default: in this process, or by all processes of
+    torchrun together).
+    """
     from hardtack.base.runtime import Runtime
     from hardtack.engine import run_job
     from hardtack.engine.executors.together import Together
@@ -162,8 +169,8 @@ def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOut
     check_data(chosen, request)
     runner = _Runner(scaled, units, measuring, request, runtime)
     job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)
-    store = StudyStore(request.folder)
-    cells, failures = run_job(job, store=store, executor=Together(runtime), quiet=True)
+    store = StudyStore(request.folder, chosen)
+    cells, failures = run_job(job, store=store, executor=executor or Together(runtime), quiet=True)
     return runner.outcome(cells, failures)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import local_path
 from hardtack.base.limits import read_json
 from hardtack.base.lock import is_held
 from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView, verdict_counts
@@ -58,7 +59,7 @@ class StudyState:
 def states(root: str | Path) -> list[StudyState]:
     """The state of every study, in the order of the papers, and of the user's own that were run in this folder."""
     known = list_studies()
-    return [*(state_of(name, root) for name in known), *_own_states(Path(root).expanduser(), set(known))]
+    return [*(state_of(name, root) for name in known), *_own_states(local_path(root), set(known))]
 
 
 def _own_states(root: Path, known: set[str]) -> list[StudyState]:
@@ -80,7 +81,7 @@ def state_of(name: str, root: str | Path, scale: str | None = None) -> StudyStat
     if scale is not None and scale not in SCALES:
         raise UserError(f"there is no scale '{scale}'{did_you_mean(str(scale), SCALES)}; scales: {', '.join(SCALES)}")
     for wanted in [scale] if scale else reversed(SCALES):
-        folder = Path(root).expanduser() / study.name / str(wanted)
+        folder = local_path(root) / study.name / str(wanted)
         running = is_held(folder / ".lock")
         view = read_record(folder)
         if view is not None or running:

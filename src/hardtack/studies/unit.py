@@ -60,13 +60,16 @@ class Unit:
         name = "-".join((*self.study.split("/"), self.row, self.training, self.scale, f"s{self.seed}", self.digest))
         return existing[0] if existing else root / MODELS / name
 
-    def recipe_values(self, root: Path) -> Settings:
-        """The recipe of the run: its settings, its folder, and the weights that it starts from."""
-        values = dict(self.settings)
+    def recipe_values(self, root: Path, home: Path | None = None) -> Settings:
+        """The recipe of the run: its settings, its folder, and the weights that it starts from.
+
+        `home` is the folder of the studies that the recipe names, where `root` is a copy of it on another machine.
+        """
+        values, models = dict(self.settings), (home or root) / MODELS
         if self.start is not None:
-            values = merge(values, {"model": {"weights": str(self.start.folder(root))}})
-        folder = self.folder(root)
-        return {**values, "name": folder.name, "output": str(folder)}
+            values = merge(values, {"model": {"weights": str(models / self.start.folder(root).name)}})
+        name = self.folder(root).name
+        return {**values, "name": name, "output": str(models / name)}
 
 
 def units_of(scaled: ScaledStudy, *, seeds: int = 1, words: Mapping[str, Any] | None = None) -> list[Unit]:

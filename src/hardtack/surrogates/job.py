@@ -22,7 +22,7 @@ from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.config import build, nested, plain, write_yaml
 from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
-from hardtack.base.files import write_text
+from hardtack.base.files import local_path, write_text
 from hardtack.base.limits import read_json
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Runtime
@@ -75,7 +75,7 @@ def adapt(run: str | Path | None = None, /, *, quiet: bool = False, **words: Any
     if config.threat.eps == 0:
         raise UserError(f"adapt needs a threat with a radius above 0, found {config.threat}")
     target = load_target(run, dataclasses.replace(config, output=None))
-    folder = Path(config.output).expanduser() if config.output else Path(f"{target.folder}-surrogate")
+    folder = local_path(config.output) if config.output else Path(f"{target.folder}-surrogate")
     if folder.resolve() == target.folder.resolve():
         raise UserError(f"output={folder} is the folder of the model itself; give the surrogate a folder of its own")
     surrogate, rounds, match = _distil(target, config, folder, quiet=quiet)

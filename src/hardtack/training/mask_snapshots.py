@@ -20,8 +20,8 @@ SHOWN = 8  # images: one row of the page
 class MaskSnapshotWriter:
     """Uses the first images of the validation split, or of the training data where there is no validation split."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        self.recipe, self.folder = recipe, folder
         self.x: Tensor | None = None
 
     @torch.no_grad()
@@ -33,7 +33,7 @@ class MaskSnapshotWriter:
         if not objective.has_masks:
             return
         masks = objective.masks(self._images())
-        folder = self.recipe.folder / "masks"
+        folder = self.folder / "masks"
         for path in folder.glob("epoch_*.npz"):
             if path.stem > _stem(epoch):
                 path.unlink()

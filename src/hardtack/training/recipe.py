@@ -12,6 +12,7 @@ from pydantic import Field
 from hardtack.attacks import Ascent
 from hardtack.base.config import SEVERAL, Choice, build, merge, parse_words, read_yaml
 from hardtack.base.errors import UserError
+from hardtack.base.files import local_path
 from hardtack.base.registry import attacks, objectives
 from hardtack.base.runtime import Runtime
 from hardtack.base.trust import is_in_run, stored_settings
@@ -88,7 +89,7 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        return Path(self.output or f"runs/{self.name}").expanduser()
+        return local_path(self.output or f"runs/{self.name}")
 
 
 def read_recipe(path: str | Path | None = None, words: Iterable[str] = (), **values: Any) -> Recipe:

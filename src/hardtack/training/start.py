@@ -14,12 +14,28 @@ from hardtack.training.recipe import Recipe
 from hardtack.training.trainer import Trainer, Validate
 
 
-def train_recipe(recipe: Recipe, *, validate: Validate | None, quiet: bool = False) -> Path:
-    """Train a recipe and return its run folder; a run that was interrupted is resumed."""
+def train_recipe(
+    recipe: Recipe, *, validate: Validate | None, quiet: bool = False, folder: Path | None = None,
+    start: Path | None = None,
+) -> Path:  # fmt: skip
+    """Train a recipe and return its run folder; a run that was interrupted is resumed.
+
+    On another machine, `folder` is the copy of the run folder, and `start` that of the run whose weights it begins
+    with.
+    """
     remember_paths(plain({"data": recipe.data, "model": recipe.model}))  # its evaluations may open them again
     data = load_training(recipe.data, recipe.augment)
-    model = fresh_model(_without_start(recipe), data)
-    return Trainer(recipe, model, data, validate=validate, quiet=quiet).fit()
+    begin = _without_start(recipe, folder or recipe.folder)
+    if start is not None and begin.model.weights:
+        begin = dataclasses.replace(begin, model=dataclasses.replace(begin.model, weights=str(start)))
+    model = fresh_model(begin, data)
+    return Trainer(recipe, model, data, validate=validate, quiet=quiet, folder=folder).fit()
+
+
+def check_start(recipe: Recipe) -> None:
+    """Load data and model as a training would: mistakes show before other machines begin to work."""
+    remember_paths(plain({"data": recipe.data, "model": recipe.model}))
+    fresh_model(_without_start(recipe, recipe.folder), load_training(recipe.data, recipe.augment))
 
 
 def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
@@ -29,9 +45,9 @@ def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
     )
 
 
-def _without_start(recipe: Recipe) -> Recipe:
+def _without_start(recipe: Recipe, folder: Path) -> Recipe:
     """A resumed run has all weights in its saved state; the file that it started from may be missing or changed."""
-    stored = saved_architecture(recipe.folder) if recipe.model.weights or recipe.model.pretrained else {}
+    stored = saved_architecture(folder) if recipe.model.weights or recipe.model.pretrained else {}
     if not stored:
         return recipe
     mean, std = tuple(stored["mean"]), tuple(stored["std"])  # which those weights may have brought along

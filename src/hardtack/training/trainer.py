@@ -47,12 +47,13 @@ class Trainer:
     """`validate` measures a model on held-out data; training itself knows nothing of evaluation."""
 
     def __init__(
-        self, recipe: Recipe, model: nn.Module, data: Dataset, *, validate: Validate | None = None, quiet: bool = False
-    ) -> None:
+        self, recipe: Recipe, model: nn.Module, data: Dataset, *, validate: Validate | None = None, quiet: bool = False,
+        folder: Path | None = None,
+    ) -> None:  # fmt: skip
         self.recipe, self.runtime, self.config, self.data = recipe, recipe.runtime, recipe.train, data
-        self.folder, self.quiet = recipe.folder, quiet or not recipe.runtime.is_main
+        self.folder, self.quiet = folder or recipe.folder, quiet or not recipe.runtime.is_main
         self.progress = Progress()
-        self.validation = Validation(recipe, data, self.progress, validate)
+        self.validation = Validation(recipe, data, self.progress, validate, self.folder)
         check_classes(model, data)
         self.device = self.runtime.torch_device
         batch_size, accumulate = self.config.batch_size, self.config.accumulate

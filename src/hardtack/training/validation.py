@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -24,11 +25,13 @@ Validate = Callable[[nn.Module], dict[str, float]]
 
 
 class Validation:
-    def __init__(self, recipe: Recipe, data: Dataset, progress: Progress, validate: Validate | None) -> None:
+    def __init__(
+        self, recipe: Recipe, data: Dataset, progress: Progress, validate: Validate | None, folder: Path
+    ) -> None:
         if recipe.train.patience is not None and validate is None:
             raise UserError("train.patience needs validation scores: set data.validation, for example to 0.1")
         self.recipe, self.classes, self.progress, self.validate = recipe, list(data.classes), progress, validate
-        self.snapshots = MaskSnapshotWriter(recipe)
+        self.folder, self.snapshots = folder, MaskSnapshotWriter(recipe, folder)
 
     def is_due(self, epoch: int) -> bool:
         return epoch % self.recipe.validation.every == 0 or epoch == self.recipe.train.epochs
@@ -62,7 +65,7 @@ class Validation:
         facts: dict[str, Any] = {"recipe": plain(self.recipe), "classes": self.classes, "epoch": epoch}
         kind = average.kind if average is not None and average.begun else None
         facts |= {"validation": scores, "average": kind}
-        checkpoints = self.recipe.folder / "checkpoints"
+        checkpoints = self.folder / "checkpoints"
         save_weights(checkpoints / f"{name}.safetensors", model, metadata=facts)
         objective.export(checkpoints, name)
 

@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text
 def test_its_tables_are_those_of_the_package():
     assert {f"{name}>={lowest}" for name, lowest in doctor.REQUIRED.items()} == set(PROJECT["dependencies"])
     extras = {name: text for name, text in PROJECT["optional-dependencies"].items() if name != "dev"}
-    stated = {(line.partition(">=")[0], extra) for extra, lines in extras.items() for line in lines}
+    stated = {(line.partition(">=")[0].partition("[")[0], extra) for extra, lines in extras.items() for line in lines}
     assert set(doctor.OPTIONAL.items()) == stated
 
 

@@ -8,7 +8,7 @@ from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
 from hardtack.commands.plan import plan
 from hardtack.commands.recipe_files import is_recipe
-from hardtack.commands.train import validator_of
+from hardtack.commands.recipe_validator import validator_of
 from hardtack.training.plan import plan_training
 from tiny_runs import tiny_recipe, write_data
 
