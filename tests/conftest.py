@@ -10,3 +10,4 @@ import torch
 
 torch.set_num_threads(1)
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="hardtack-tests-")
+os.environ["HARDTACK_CACHE"] = tempfile.mkdtemp(prefix="hardtack-cache-")

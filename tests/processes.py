@@ -100,7 +100,7 @@ def _child(words: list[str], cwd: str, env: dict[str, str], what: str, files: li
         opened = os.open(name, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, number)
         os.close(opened)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
     if what == "script":
         sys.argv, sys.path[0] = words, str(Path(words[0]).parent)
         runpy.run_path(words[0], run_name="__main__")

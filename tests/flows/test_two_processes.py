@@ -122,7 +122,7 @@ def test_two_processes_measure_what_one_measures(home):
 
 def test_two_processes_attack_with_the_results_of_one(home):
     """Each process has its own pool and its own chunk; no verdict depends on which images share a batch."""
-    words = ["suite=autoattack", "tier=fast", "threat=linf:0.05", "union=[l2:0.4]", "examples=5"]
+    words = ["suite=autoattack", "tier=fast", "threat=linf:0.05", "union=[l2:0.4]", "examples=5", "batch_size=10"]
     printed = together("evaluate", "run", *words, "output=together", cwd=home / "one")
     alone = hardtack("evaluate", "run", *words, "output=apart", cwd=home / "one")
     assert alone.returncode == 0, alone.stderr

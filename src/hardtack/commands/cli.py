@@ -6,6 +6,7 @@ A verb is a function with typer's annotations, registered in `verbs`, in a file 
 
 from __future__ import annotations
 
+import itertools
 import os
 import site
 import sys
@@ -19,9 +20,12 @@ from typing import Annotated, Any
 import typer
 
 from hardtack import __version__
+from hardtack.base import user_files
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.files import local_path
 from hardtack.base.printable import printable
-from hardtack.base.registry import verbs
+from hardtack.base.registry import datasets, verbs
+from hardtack.commands.words import typed
 
 INTERRUPTED = 130
 LONGEST_MESSAGE = 4000  # characters
@@ -38,11 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
+    typed[:] = arguments
+    user_files.begin_command()
     if not debug:
         warnings.showwarning = _print_note
     try:
         arguments = import_plugins(arguments)
         _check_verb(arguments)
+        _check_local(arguments)
         app = build_app(arguments[:1] if arguments and arguments[0] in verbs else verb_names())
         code = int(app(args=arguments, prog_name="hardtack", standalone_mode=False) or 0)
     except Exception as error:
@@ -122,6 +129,14 @@ def _check_verb(arguments: list[str]) -> None:
     if arguments and not arguments[0].startswith("-") and arguments[0] not in verbs:
         hint = did_you_mean(arguments[0], verb_names()) or f"; known: {', '.join(verb_names())}"
         raise UserError(f"there is no verb '{arguments[0]}'{hint}")
+
+
+def _check_local(arguments: list[str]) -> None:
+    """Run folders and outputs are local: refuse a URL that is a word of its own, or the value of `output`."""
+    for before, word in itertools.pairwise(arguments):
+        is_data = word.partition(":")[0] in datasets  # folder:/photos
+        if before != "--on" and not is_data and not word.startswith("-"):  # --on ray://HOST:PORT is an address
+            local_path(word.removeprefix("output="))
 
 
 # ---------------------------------------------------------------- mistakes and faults

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hardtack.base.registry import verbs
+from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import Words, say
 
 
@@ -16,6 +18,8 @@ def corrupt(
     source: Annotated[str, typer.Argument(metavar="IN", help="a data set: cifar10, folder:PATH, parquet:PATH, …")],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="the folder to write to")],
     words: Words = None,
+    on: On = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Write a corrupted copy of a data set, and a contact sheet of all corruption types and severities.
 
@@ -25,5 +29,7 @@ def corrupt(
     from hardtack.base.config import parse_words
     from hardtack.data.corrupted_copy import corrupt_data
 
-    sheet = corrupt_data(source, output, parse_words(words or []))
+    executor, values = take_executor(on, parse_words(words or []), dry_run=dry_run)
+    with executor or contextlib.nullcontext():
+        sheet = corrupt_data(source, output, values, executor=executor)
     say(f"corrupted copy: {output}\ncontact sheet: {sheet}")

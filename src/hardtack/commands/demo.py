@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from hardtack.base.files import local_path
 from hardtack.base.registry import verbs
 from hardtack.commands.words import say
 
@@ -34,7 +35,7 @@ def run_demo(folder: str | Path = "runs/demo") -> Path:
     from hardtack.evaluation.job import evaluate_run
     from hardtack.report import write_report
 
-    folder = Path(folder).expanduser()
+    folder = local_path(folder)
     runs = [folder / name for name in RECIPES]
     for name, run in zip(RECIPES, runs, strict=True):
         train(f"digits/{name}", output=str(run))

@@ -34,7 +34,10 @@ REQUIRED = {
     "safetensors": "0.4.3", "pyarrow": "15", "pillow": "10", "scikit-learn": "1.4", "scipy": "1.11", "rich": "13.7",
     "typer": "0.12", "jinja2": "3.1", "matplotlib": "3.8",
 }  # fmt: skip
-OPTIONAL = {"tensorboard": "track", "av": "video", "datasets": "hub", "webdataset": "hub"}  # package: extra
+OPTIONAL = {
+    "tensorboard": "track", "av": "video", "datasets": "hub", "webdataset": "hub", "ray": "ray", "fsspec": "remote",
+    "s3fs": "remote", "aiohttp": "remote",
+}  # fmt: skip
 MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn", "pillow": "PIL"}  # where the module has another name
 COLOURS = {"ok": "green", "note": "yellow", "broken": "red"}
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from hardtack.base.registry import verbs
+from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import Words, say, split_target
 
 
 @verbs.register("evaluate")
-def evaluate(words: Words = None) -> None:
+def evaluate(words: Words = None, on: On = None, dry_run: DryRun = False) -> None:
     """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold].
 
     Or [bold]hardtack evaluate model=mine.py:build data=folder:images suite=clean[/bold].
     Suites ([bold]hardtack list suites[/bold]): clean, pgd, sweep, autoattack (tier=exact|verified|fast|max), attacks,
     curve, corruptions, perturbations, patches. All numbers of a paper's table row: protocol=NAME
-    ([bold]hardtack list protocols[/bold]). If it is interrupted, the same command resumes it.
+    ([bold]hardtack list protocols[/bold]). If it is interrupted, the same command resumes it. More processes or
+    machines: [bold]workers=4[/bold], [bold]--on ray[/bold], [bold]--on slurm[/bold].
     """
     from hardtack.base.config import parse_words
     from hardtack.evaluation import job
 
     path, settings = split_target(words)
-    values = parse_words(settings)
-    if "protocol" in values:
-        from hardtack.studies.protocol_run import measure_protocol
+    executor, values = take_executor(on, parse_words(settings), dry_run=dry_run)
+    with executor or contextlib.nullcontext():
+        if "protocol" in values:
+            from hardtack.studies.protocol_run import measure_protocol
 
-        say(measure_protocol(path, **values))
-        return
-    for measured in job.evaluate_run(path, **values):
-        say(measured)
+            say(measure_protocol(path, executor=executor, **values))
+            return
+        for measured in job.evaluate_run(path, executor=executor, **values):
+            say(measured)

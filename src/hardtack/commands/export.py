@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hardtack.base.errors import UserError
+from hardtack.base.files import local_path
 from hardtack.base.registry import verbs
 from hardtack.commands.words import Runs, say, split_folders
 
@@ -42,7 +43,7 @@ def export(runs: Sequence[str | Path], words: Iterable[str] = ()) -> str:
         text = csv_text(read_runs(runs))
     if config.output is None:
         return text.rstrip()
-    return f"exported: {write_text(Path(config.output).expanduser(), text)}"
+    return f"exported: {write_text(local_path(config.output), text)}"
 
 
 def _settings(words: Iterable[str]) -> dict[str, str]:

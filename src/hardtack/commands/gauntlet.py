@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hardtack.base.errors import UserError
+from hardtack.base.files import local_path
 from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
@@ -59,7 +60,7 @@ def run(*, quiet: bool = False, **values: Any) -> GauntletResult:
     select_mechanisms(config.mechanisms)  # unknown names are refused before a core is trained
     for name in config.evaluators:
         evaluators.get(name)
-    folder = Path(config.output).expanduser()
+    folder = local_path(config.output)
     core = load_core(
         config.core, folder=folder, n=config.n, robust=config.robust, threat=config.threat, recipe=config.recipe,
         runtime=config.runtime, quiet=quiet,

@@ -31,7 +31,8 @@ def list_names(
         list[str] | None, typer.Argument(metavar="[WORD]...", help="show only rows with all these words")
     ] = None,
 ) -> None:
-    """List names: models, attacks, datasets, objectives, suites, analyses, protocols, recipes, studies, settings.
+    """List names: models, attacks, datasets, objectives, suites, analyses, protocols, executors, recipes, studies,
+    settings.
 
     Models can be selected by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32.
     image_size=64 gives the GFLOPs and tokens of the models that take that size.
@@ -175,6 +176,14 @@ def _protocols() -> Rows:
     return ("name", ""), list(list_protocols().items())
 
 
+def _executors() -> Rows:
+    """Those that `--on` takes; the others serve hardtack itself."""
+    from hardtack.commands.executor_words import INTERNAL
+
+    listed = [entry for entry in registry.executors.listing() if entry.name not in INTERNAL]
+    return ("name", ""), [(entry.name, entry.help) for entry in listed]
+
+
 def _recipes() -> Rows:
     return ("name", ""), [(name, first_comment(recipe_folder() / f"{name}.yaml")) for name in list_recipes()]
 
@@ -209,6 +218,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "mechanisms": _entries(registry.mechanisms),
     "evaluators": _entries(registry.evaluators),
     "protocols": _protocols,
+    "executors": _executors,
     "recipes": _recipes,
     "studies": _studies,
     "settings": _settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,10 +11,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from hardtack.base.files import local_path
 from hardtack.base.registry import verbs
+from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import page, say, split_target
 
 if TYPE_CHECKING:
+    from hardtack.engine import Executor
     from hardtack.studies.run import StudyOutcome
 
 
@@ -23,19 +27,22 @@ def study_words(
     status: Annotated[bool, typer.Option("--status", help="show how far it is; run nothing")] = False,
     report: Annotated[bool, typer.Option("--report", help="write the page of all studies; run nothing")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
+    on: On = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Run a paper's table or figure: [bold]hardtack study architectures/table2 scale=short seeds=3[/bold].
 
     Trains what is missing, measures, tests the paper's claims, and writes the table, figures and a page with the
     paper's numbers beside ours. Without a name it lists all studies and their state. scale=smoke (minutes on a CPU, the
     default), short (one GPU, planned for an hour) or paper (as published;
-    [bold]hardtack plan study=NAME scale=paper[/bold] gives the cost). rows=a,b runs these rows only. If it is
-    interrupted, the same command resumes it.
+    [bold]hardtack plan study=NAME scale=paper[/bold] gives the cost). rows=a,b runs these rows only. Several rows at
+    once: [bold]workers=4[/bold], [bold]--on ray[/bold], [bold]--on slurm[/bold]. If it is interrupted, the same command
+    resumes it.
     """
     from hardtack.base.config import parse_words
 
     name, settings = split_target(words)
-    values = parse_words(settings)
+    executor, values = take_executor(on, parse_words(settings), dry_run=dry_run)
     output = str(values.get("output", "runs/studies"))
     if report:
         written = write_index(output)
@@ -47,13 +54,14 @@ def study_words(
         _print_status(name, output, values.get("scale"))
         return
     else:
-        written = _run(name, values)
+        with executor or contextlib.nullcontext():
+            written = _run(name, values, executor)
     if open_page:
         typer.launch(written.resolve().as_uri())
 
 
-def _run(name: str, values: dict[str, Any]) -> Path:
-    outcome = study(name, **values)
+def _run(name: str, values: dict[str, Any], executor: Executor | None) -> Path:
+    outcome = study(name, executor=executor, **values)
     say(outcome)
     for row in outcome.view["rows"]:
         if row["state"].startswith("failed"):
@@ -64,11 +72,11 @@ def _run(name: str, values: dict[str, Any]) -> Path:
     return outcome.page
 
 
-def study(name: str | Path, /, *, quiet: bool = False, **words: Any) -> StudyOutcome:
+def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None = None, **words: Any) -> StudyOutcome:
     """Run a study: `ht.study("cauchy/table1", scale="smoke")`. Settings are those of `hardtack study`."""
     from hardtack.studies.run import study as run
 
-    return run(name, quiet=quiet, **words)
+    return run(name, quiet=quiet, executor=executor, **words)
 
 
 def write_index(output: str | Path) -> Path:
@@ -76,7 +84,7 @@ def write_index(output: str | Path) -> Path:
     from hardtack.report.study_index import IndexEntry, write_study_index
     from hardtack.studies.state import states
 
-    root = Path(output).expanduser()
+    root = local_path(output)
     entries: list[IndexEntry] = []
     for state in states(root):
         done, there = state.rows

@@ -16,6 +16,8 @@ from hardtack.base.printable import printable
 # under torchrun only one process prints; a path stays on one line
 console = Console(quiet=os.environ.get("RANK", "0") != "0", soft_wrap=True)
 
+typed: list[str] = []  # the words of this command, as `cli.main` received them
+
 Words = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="settings, such as train.epochs=5")]
 Runs = Annotated[list[str], typer.Argument(metavar="RUNS... [KEY=VALUE]...", help="run folders, then settings")]
 Files = Annotated[list[str], typer.Argument(metavar="FILES... [KEY=VALUE]...", help="files or folders, then settings")]
