@@ -9,7 +9,7 @@ from torch import nn
 
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks import preserve_state as preserve_state
-from hardtack.attacks.pool.fast_copy import search_model
+from hardtack.attacks.pool.fast_copy import FastCopy, search_model
 from hardtack.base.capture import Captured
 from hardtack.base.randomness import make_keys, normal, uniform
 from hardtack.base.runtime import Runtime
@@ -91,22 +91,54 @@ LOOPS = {
     "rspc": ["objective=rspc", "objective.weight=0.5"],
     "rspc_ce": ["objective=rspc", "objective.weight=0.5", "objective.occluder_objective=ce"],
     "free": ["objective=free", "objective.replays=2", "objective.threat=linf:0.05"],
-}
+    "strongest": ["objective=trades", "objective.attacks=[{name: pgd, threat: 'linf:0.05', steps: 2}, "
+                  "{name: pgd, threat: 'l2:0.5', steps: 2}]", "objective.attack=null"],
+    "two_statistics": ["model=preact_resnet18_cifar", "objective=trades", "objective.separate_statistics=attacked",
+                       "objective.attack.steps=2", "objective.attack.threat=linf:0.05"],
+    "batch_norm": ["model=preact_resnet18_cifar", *ATTACKED],
+    "parts": ["train.accumulate=2", *ATTACKED],
+    "dropped": ["model=deit_tiny_patch4_32", "model.options.drop_path=0.2"],
+}  # fmt: skip
+
+
+def losses(folder, loop, compile):
+    """The loss of every step of a short training."""
+    from hardtack.commands.train import train
+
+    words = ["model=vit_digits", "train.epochs=2", "train.batch_size=128", "train.log_every=1", *LOOPS[loop]]
+    words += [f"runtime.compile={compile}", f"output={folder / str(compile)}", "optimiser.lr=1e-3"]
+    lines = (train(read_recipe(None, words), quiet=True) / "metrics.jsonl").read_text().splitlines()
+    return [line["loss"] for line in map(json.loads, lines) if line["kind"] == "train"]
 
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_replayed_updates_lead_where_eager_ones_do(loop, tmp_path):
     """Graphs hand out gradients in memory that the next pass overwrites: a loop that keeps one too long goes astray."""
-    from hardtack.commands.train import train
+    recorded, plain = losses(tmp_path, loop, "null"), losses(tmp_path, loop, "false")
+    assert len(recorded) == len(plain) >= 18 and recorded[-1] < recorded[0]
+    assert recorded == pytest.approx(plain, rel=0.02)
 
-    found = {}
-    for compile in (False, True):
-        words = ["model=vit_digits", "train.epochs=2", "train.batch_size=128", "train.log_every=1", *LOOPS[loop]]
-        words += [f"runtime.compile={compile}", f"output={tmp_path / str(compile)}", "optimiser.lr=1e-3"]
-        lines = (train(read_recipe(None, words), quiet=True) / "metrics.jsonl").read_text().splitlines()
-        found[compile] = [line["loss"] for line in map(json.loads, lines) if line["kind"] == "train"]
-    assert len(found[True]) == len(found[False]) >= 18 and found[True][-1] < found[True][0]
-    assert found[True] == pytest.approx(found[False], rel=0.02)
+
+@pytest.mark.parametrize("loop", ["attacked", "sam", "rspc"])
+def test_compiled_updates_lead_where_eager_ones_do(loop, tmp_path):
+    assert losses(tmp_path, loop, "true") == pytest.approx(losses(tmp_path, loop, "false"), rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["vit_digits", "preact_resnet18_cifar"])
+def test_a_copy_follows_the_model_in_training(name):
+    """Weights and statistics of batch norm as they are now, not as they were when the copy was made."""
+    model = load_model(name, seed=0).cuda().eval()
+    x = torch.rand(16, 3, 32, 32, device="cuda")
+    copy = search_model(model, Runtime(device="cuda"), "bf16", x[:8]).model
+    assert isinstance(copy, FastCopy)
+    with torch.no_grad():
+        for value in model.state_dict().values():
+            if value.is_floating_point():
+                value.mul_(0.9).add_(0.02)
+        stale = (copy(x) - model(x)).abs().mean()
+        copy.follow(model)
+        fresh = (copy(x) - model(x)).abs().mean()
+    assert fresh < 0.05 * model(x).std() and fresh < stale / 4
 
 
 # ---------------------------------------------------------------- the attack engine

@@ -12,12 +12,14 @@ from torch import Tensor
 _WARM_CALLS = 3
 
 
-def record(function: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph | None, Any]:
+def record(
+    function: Callable[[], Any], *, stream: torch.cuda.Stream | None = None
+) -> tuple[torch.cuda.CUDAGraph | None, Any]:
     """The launches of `function` as a graph, and what it returned; no graph where it runs, but cannot be recorded."""
     graph = torch.cuda.CUDAGraph()
     try:
         # other threads (a loader pinning memory) may go on with work of their own meanwhile
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             return graph, function()
     except RuntimeError as error:
         for one in (error, error.__context__):  # ending a recording that broke off raises an error of its own

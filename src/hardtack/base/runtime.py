@@ -23,7 +23,11 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """`device: auto` takes the GPU when there is one; `compile: null` compiles on the GPU only.
+    """`device: auto` takes the GPU when there is one.
+
+    `compile: null` records CUDA graphs on the GPU and compiles nothing, so that work starts at once; only updates of a
+    training in several processes are compiled. `true` compiles with torch.compile, which takes a minute or more;
+    `false` does neither.
 
     `shard` splits the weights of a model in training over the processes of torchrun, which otherwise hold them whole.
     """
@@ -66,12 +70,14 @@ class Runtime:
 
     @property
     def compiles(self) -> bool:
-        return self.torch_device.type == "cuda" if self.compile is None else self.compile
+        """Whether the updates of a training are compiled. Graphs cannot hold the exchange between processes."""
+        several = self.world_size > 1 and self.torch_device.type == "cuda"
+        return several if self.compile is None else self.compile
 
     @property
     def captures(self) -> bool:
         """Whether fixed-shape functions are worth recording as CUDA graphs."""
-        return self.compiles and self.torch_device.type == "cuda"
+        return self.compile is not False and self.torch_device.type == "cuda"
 
     @property
     def shards(self) -> bool:

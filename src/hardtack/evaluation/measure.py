@@ -111,7 +111,7 @@ class Measure:
             if self.pooled and not self.on_the_model:
                 model, arithmetic, self.precision = search_model(self.model, self.runtime, self.precision, inputs.x[:8])
             every = 5 if self.runtime.torch_device.type == "cuda" else 2
-            compile_after_s = 40.0 if self.runtime.compiles and self.precision != "fp32" else None
+            compile_after_s = 40.0 if self.runtime.captures and self.precision != "fp32" else None
             compile_after_s = 0.0 if self.runtime.compile else compile_after_s
             self._pool = Pool(
                 model, self.runtime, self.batch_size, self.verifier, arithmetic, coarse=self.precision,

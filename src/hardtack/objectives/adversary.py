@@ -13,9 +13,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent, Mode, ascent_step, preserve_state
+from hardtack.attacks.pool.fast_copy import FastCopy, SearchModel, search_model
 from hardtack.base.capture import Captured
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
+from hardtack.models.fast_layers import FastLayers
+from hardtack.objectives.statistics import SecondStatistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +86,7 @@ def training_attack(attack: Any) -> Ascent:
 
 
 class Adversary:
-    """Calls the attack on the model. `accelerate` compiles its step and replays the search as a CUDA graph."""
+    """Calls the attack on the model. `accelerate` makes it fast, by a copy of the model and a CUDA graph."""
 
     ball: Any = None  # a geometry that replaces the threat's
 
@@ -91,12 +94,12 @@ class Adversary:
         self.model = model
         self.attack = training_attack(attack)
         self.warmup = warmup
-        self._search: Callable[..., Tensor] = self._search_with(ascent_step)
+        self._search: Callable[..., Tensor] = self._search_on(model, ascent_step)
 
-    def _search_with(self, step: Callable[..., Any]) -> Callable[..., Tensor]:
+    def _search_on(self, model: nn.Module, step: Callable[..., Any]) -> Callable[..., Tensor]:
         def search(x: Tensor, y: Tensor, keys: Tensor, eps: Tensor, length: Tensor) -> Tensor:
             options = {"keys": keys, "eps": eps, "length": length, "ball": self.ball, "step": step}
-            return self.attack.search(self.model, x, y, **options).x_adv
+            return self.attack.search(model, x, y, **options).x_adv
 
         return search
 
@@ -107,9 +110,11 @@ class Adversary:
     def accelerate(self, runtime: Runtime) -> None:
         if self.attack.mode == "train":  # batch norm writes its statistics, which a traced gradient may not do
             return
-        self._search = self._search_with(runtime.compiled(ascent_step, fullgraph=True, dynamic=False))
-        if runtime.captures:
-            self._search = Captured(self._search)
+        if runtime.compile:
+            self._search = self._search_on(self.model, runtime.compiled(ascent_step, fullgraph=True, dynamic=False))
+            self._search = Captured(self._search) if runtime.captures else self._search
+        elif runtime.captures:
+            self._search = _FollowingSearch(self, runtime)
 
     def radius(self, epoch: float) -> dict[str, float]:
         share = self.warmup.factor(epoch)
@@ -125,3 +130,37 @@ class Adversary:
         keys = torch.arange(len(x), device=x.device) if keys is None else keys
         with preserve_state(self.model, mode=self.attack.mode):
             return self._search(x, y, keys, *self.sizes(keys, epoch))
+
+
+class _FollowingSearch:
+    """The search as a CUDA graph without a compiler: on a fast copy that takes over the weights before every call.
+
+    The copy is that of evaluations (attacks/pool/fast_copy.py), and is made when the first batch is there. A model
+    that cannot be copied, or runs in fp32, is searched itself, with the faster layers.
+    """
+
+    def __init__(self, adversary: Adversary, runtime: Runtime) -> None:
+        self.adversary, self.runtime = adversary, runtime
+        self._captured: Captured | None = None
+
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        if self._captured is None:
+            self._captured = Captured(self._made(inputs[0][:8]))
+        return self._captured(*inputs)
+
+    def _made(self, probe: Tensor) -> Callable[..., Tensor]:
+        model = self.adversary.model
+        own = SearchModel(model, self.runtime.precision, self.runtime.precision)
+        # separate statistics replace the model's at every pass: a copy of the layers would keep the wrong ones
+        found = own if isinstance(model, SecondStatistics) else search_model(model, self.runtime, own.precision, probe)
+        if not isinstance(found.model, FastCopy) or found.precision != own.precision:
+            found = own
+        search = self.adversary._search_on(found.model, ascent_step)
+
+        def follow(*inputs: Tensor) -> Tensor:
+            if isinstance(found.model, FastCopy):
+                found.model.follow(model)
+            with self.runtime.arithmetic(found.arithmetic), FastLayers():
+                return search(*inputs)
+
+        return follow

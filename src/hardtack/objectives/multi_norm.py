@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from hardtack.attacks import Ascent, Mode, get_loss, preserve_state
 from hardtack.attacks.losses import Loss
 from hardtack.base import randomness
+from hardtack.base.capture import Captured
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
+from hardtack.models.fast_layers import FastLayers
 from hardtack.objectives.adversary import Adversary, Warmup, training_attack
 from hardtack.threats import Ball
 
@@ -38,6 +40,7 @@ class CombinedAdversary:
         self.adversaries = [Adversary(model, attack, warmup) for attack in attacks]
         self._loss, self._needs_clean = get_loss(loss), loss == "kl"
         self._image_losses: Callable[..., Tensor] = image_losses
+        self._strongest: Callable[..., Tensor] = self._search_strongest
 
     @property
     def mode(self) -> Mode:
@@ -50,19 +53,29 @@ class CombinedAdversary:
         for adversary in self.adversaries:
             adversary.accelerate(runtime)
         self._image_losses = runtime.compiled(image_losses, fullgraph=True, dynamic=False)
+        records = runtime.captures and not runtime.compile
+        self._strongest = Captured(self._with_fast_layers(runtime)) if records else self._search_strongest
 
     def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
         """The attacked batch; with `average` one batch for each attack, concatenated."""
         batches = [adversary(x, y, keys=keys, epoch=epoch) for adversary in self.adversaries]
-        return torch.cat(batches) if self.combine == "average" else self._strongest(batches, x, y)
-
-    def _strongest(self, batches: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
-        labels = y.argmax(dim=1) if y.is_floating_point() else y
+        if self.combine == "average":
+            return torch.cat(batches)
         with preserve_state(self.model), torch.no_grad():
-            clean = self.model(x).float() if self._needs_clean else None
-            losses = [self._image_losses(self.model, x_adv, labels, clean, loss=self._loss) for x_adv in batches]
+            return self._strongest(x, y.argmax(dim=1) if y.is_floating_point() else y, *batches)
+
+    def _search_strongest(self, x: Tensor, labels: Tensor, *batches: Tensor) -> Tensor:
+        clean = self.model(x).float() if self._needs_clean else None
+        losses = [self._image_losses(self.model, x_adv, labels, clean, loss=self._loss) for x_adv in batches]
         worst = torch.stack(losses).argmax(dim=0)
         return torch.stack(batches)[worst, torch.arange(len(x), device=x.device)]
+
+    def _with_fast_layers(self, runtime: Runtime) -> Callable[..., Tensor]:
+        def strongest(*inputs: Tensor) -> Tensor:
+            with runtime.arithmetic(), FastLayers():
+                return self._search_strongest(*inputs)
+
+        return strongest
 
 
 def image_losses(model: nn.Module, x_adv: Tensor, y: Tensor, clean: Tensor | None, *, loss: Loss) -> Tensor:

@@ -1,4 +1,4 @@
-"""How the objective is run fast: memory layout, compilation, CUDA graphs, several processes."""
+"""How the objective is run fast: memory layout, compilation, several processes."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ def channels_last(model: nn.Module) -> nn.Module:
     return model.to(memory_format=torch.channels_last) if on_gpu else model
 
 
-def accelerate(objective: Objective, runtime: Runtime, *, accumulate: int) -> Any:
+def compiled(objective: Objective, runtime: Runtime, *, accumulate: int) -> Any:
     """What training calls in place of the objective: compiled and distributed where the run asks for it."""
-    objective.accelerate(runtime)
     if runtime.compiles:
         # graph replays return gradients in their own memory; accumulation and the buckets of DDP need ours
         alone = accumulate == 1 and runtime.world_size == 1
         mode = "reduce-overhead" if alone and runtime.captures else None
-        objective.compile(mode=mode, fullgraph=True, dynamic=False)
+        compute: Any = torch.compile(objective, mode=mode, fullgraph=True, dynamic=False)
+    else:
+        compute = objective
     if runtime.world_size == 1:
-        return objective
+        return compute
     device = runtime.torch_device
-    return DistributedDataParallel(objective, device_ids=[device] if device.type == "cuda" else None)
+    return DistributedDataParallel(compute, device_ids=[device] if device.type == "cuda" else None)
 
 
 @contextlib.contextmanager

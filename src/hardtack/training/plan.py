@@ -137,7 +137,7 @@ def _try_out(job: Trainer) -> tuple[Cost, Cost, float, int, float]:
         job.accelerate()
         stream = all_batches(job)
         end = time.monotonic() + BUDGET_S
-        warm = WARM_STEPS if job.runtime.compiles else 1
+        warm = WARM_STEPS if job.runtime.compiles or job.runtime.captures else 1
         for _ in range(warm):
             job.step(first_images(next(stream), width))
         times: list[float] = []

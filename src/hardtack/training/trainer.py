@@ -24,11 +24,13 @@ from hardtack.base.progress import Meter
 from hardtack.data import Batch, Dataset, batches, make_augment
 from hardtack.models import normalisation
 from hardtack.objectives.contract import Objective
-from hardtack.training.acceleration import accelerate, channels_last, count_steps, synchronised
+from hardtack.training.acceleration import channels_last, count_steps
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
 from hardtack.training.checkpoint import Progress, RunState, architecture_of, load_state, restore, save_state
 from hardtack.training.freezing import freeze
-from hardtack.training.gradient_checks import FiniteCheck, explain_batch_norm_error, require_gradient
+from hardtack.training.gradient_checks import FiniteCheck, explain_batch_norm_error
+from hardtack.training.later_compilation import LaterCompilation
+from hardtack.training.loss_gradient import GradientFunction, LossGradient, accelerate
 from hardtack.training.optimise import set_rates
 from hardtack.training.recipe import Recipe
 from hardtack.training.recompute import checkpoint_blocks
@@ -65,6 +67,7 @@ class Trainer:
             checkpoint_blocks(self.model)
         self.objective: Objective = recipe.objective.build(self.model).to(self.device)
         self.steps_per_epoch *= self.objective.replays
+        self.total = self.config.epochs * self.steps_per_epoch
         scales = recipe.optimiser.scales(self.objective.optimised)
         self.sharpness, self.penalty = recipe.sharpness, recipe.penalty.build(self.model)
         models = [self.model, *([self.average.model] if self.average is not None else [])]
@@ -80,7 +83,7 @@ class Trainer:
             self.average,
         )  # fmt: skip
         self.saved_step, self.saved_at = 0, time.monotonic()
-        self.compute: Callable[..., dict[str, Tensor]] = self.objective  # until `accelerate`
+        self.gradient: GradientFunction = LossGradient(self.objective, self.runtime, accumulate=accumulate)
         self.augmented: Callable[..., tuple[Tensor, Tensor, Tensor]] = self._augmented
 
     # ------------------------------------------------------------ one update
@@ -124,10 +127,7 @@ class Trainer:
         means: dict[str, Tensor] = {}
         for number, (x, y, prepared) in enumerate(micro_batches, start=1):
             last = number == self.config.accumulate
-            with self.runtime.arithmetic(), synchronised(self.compute, last=last):
-                parts = self.compute(x, y, **prepared)
-            with self.runtime.arithmetic(autocast=False):
-                (require_gradient(parts["loss"]) / self.config.accumulate).backward()
+            parts = self.gradient(x, y, prepared, last=last)
             for name, value in parts.items():
                 means[name] = means.get(name, 0) + value.detach().float() / self.config.accumulate
         return means
@@ -153,44 +153,45 @@ class Trainer:
             if (state := load_state(self.folder, plain(self.recipe))) is not None:
                 restore(self.state, state, self.device, self.folder)
             self.accelerate()
-            total = self.config.epochs * self.steps_per_epoch
             if self.runtime.is_main:
                 write_yaml(self.folder / "config.yaml", self.recipe)
             with (
                 catch_sigterm() as received,
                 exit_with_first_process(received),
                 explain_batch_norm_error(),
-                Meter(self.recipe.name, total=total, done=self.progress.done, quiet=self.quiet) as meter,
+                Meter(self.recipe.name, total=self.total, done=self.progress.done, quiet=self.quiet) as meter,
             ):
                 log = RunLog(self.recipe.name, self._tracker(), meter)
-                self._start(total, log)
-                while self.progress.done < total and not self.progress.stopped:
-                    self._epoch(log, received)
+                self._start(log)
+                later = LaterCompilation(self.objective, self.runtime, self.config, self.gradient, note=log.note)
+                while self.progress.done < self.total and not self.progress.stopped:
+                    self._epoch(log, received, later)
                 log.close()
             self.runtime.wait()
         return self.folder
 
     def accelerate(self) -> None:
-        """Compile, capture and distribute, as the runtime asks for; once, before the first step."""
+        """Record, compile and distribute, as the runtime asks for; once, before the first step."""
         if self.runtime.captures:
             self.augmented = Captured(self._augmented)
         if not self.runtime.shards:  # FSDP compiles and distributes block by block
-            self.compute = accelerate(self.objective, self.runtime, accumulate=self.config.accumulate)
+            self.gradient = accelerate(self.objective, self.runtime, self.config)
 
-    def _start(self, total: int, log: RunLog) -> None:
+    def _start(self, log: RunLog) -> None:
         model = self.model if self.unsplit is None else self.unsplit
         for line in startup_notes(
-            self.recipe, self.progress, total=total, model=model, objective=self.objective, data=self.data
+            self.recipe, self.progress, total=self.total, model=model, objective=self.objective, data=self.data
         ):
             log.note(line)
         if self.progress.done == 0 and (adaptation := adapted_weights(self.model)) is not None:
             log.write("start", step=0, epoch=0, adapted=adaptation.summary())
 
-    def _epoch(self, log: RunLog, received: list[int]) -> None:
+    def _epoch(self, log: RunLog, received: list[int], later: LaterCompilation) -> None:
         epoch, start = divmod(self.progress.done, self.steps_per_epoch)
         logged_at = time.monotonic()
         for batch in self._replayed(epoch, start):
             self.window.add(self.step(batch))
+            self.gradient = later.after_step(self.gradient, self.total - self.progress.done, batch)
             log.meter.advance(self.config.batch_size)
             ended = self.progress.done % self.steps_per_epoch == 0
             if self.progress.done % self.config.log_every == 0 or ended:

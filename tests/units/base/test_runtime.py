@@ -49,7 +49,9 @@ def test_auto_takes_the_gpu_of_its_local_rank(environment):
     assert Runtime().torch_device == Runtime(device="cuda").torch_device == torch.device("cuda", 3)
     assert Runtime(device="cuda:1").torch_device == torch.device("cuda", 1)
     assert Runtime(device="cpu").torch_device == torch.device("cpu")
-    assert Runtime().compiles and not Runtime(compile=False).captures
+    assert Runtime().captures and not Runtime().compiles and not Runtime(compile=False).captures
+    environment.setenv("WORLD_SIZE", "4")
+    assert Runtime().compiles and not Runtime(compile=False).compiles
 
 
 def test_rank_comes_from_torchrun(environment):

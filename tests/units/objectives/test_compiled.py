@@ -36,7 +36,7 @@ class Normed(nn.Module):
 class Eager:
     """A runtime that compiles, without a compiler's minutes."""
 
-    captures = False
+    compile, captures = True, False
 
     def compiled(self, function, **options):
         return torch.compile(function, backend="eager", **options)

@@ -17,13 +17,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention import sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from hardtack.base.runtime import Precision, Runtime
-
-_SHORT = 128  # tokens; up to here the memory-efficient kernel is the faster one on an H200
-_BACKENDS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
+from hardtack.models.fast_layers import BACKENDS, SHORT
 
 
 class FastCopy(nn.Module):
@@ -33,8 +31,22 @@ class FastCopy(nn.Module):
         super().__init__()
         self.body, self.short = body, short
 
+    @torch.no_grad()
+    def follow(self, model: nn.Module) -> None:
+        """Take over the weights that `model`, of which this is a copy, has now. It has no host synchronisation."""
+        from hardtack.attacks.pool.kernels import FrozenBatchNorm
+
+        theirs = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        mine = {**dict(self.body.named_parameters()), **dict(self.body.named_buffers())}
+        torch._foreach_copy_(list(mine.values()), [theirs[name].detach() for name in mine])
+        for name, module in self.body.named_modules():
+            if isinstance(module, FrozenBatchNorm):
+                norm = model.get_submodule(name)
+                assert isinstance(norm, nn.BatchNorm2d)
+                module.follow(norm)
+
     def forward(self, x: Tensor) -> Tensor:
-        with sdpa_kernel(_BACKENDS, set_priority=True) if self.short else contextlib.nullcontext():
+        with sdpa_kernel(BACKENDS, set_priority=True) if self.short else contextlib.nullcontext():
             return _logits(self.body(x))
 
 
@@ -110,7 +122,7 @@ def _fast_copy(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
     with _Lengths() as lengths:
         head = last_layer(twin, probe)
-    short = 0 < lengths.longest <= _SHORT
+    short = 0 < lengths.longest <= SHORT
     quicken(twin)
     if not halve:
         return FastCopy(twin, short=short)

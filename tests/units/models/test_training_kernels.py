@@ -1,0 +1,58 @@
+"""The kernels of training against PyTorch's own layers, by Triton's interpreter: no GPU is needed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton")
+
+PROGRAM = """
+import torch
+import torch.nn.functional as F
+from hardtack.models import kernels
+
+torch.manual_seed(0)
+
+def gradients(function, *leaves):
+    out = function(*leaves)
+    weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(1))
+    return out, *torch.autograd.grad((out * weights).sum(), [leaf for leaf in leaves if leaf is not None])
+
+def compare(ours, theirs, *leaves, tolerance=1e-5):
+    for number, (mine, wanted) in enumerate(zip(gradients(ours, *leaves), gradients(theirs, *leaves), strict=True)):
+        assert mine.shape == wanted.shape and mine.dtype == wanted.dtype, number
+        assert torch.allclose(mine, wanted, rtol=1e-4, atol=tolerance), (number, (mine - wanted).abs().max())
+
+def leaf(*shape):
+    return torch.randn(shape, requires_grad=True)
+
+for width, shape in ((192, (70, 5, 192)), (7, (1500, 7)), (300, (2, 3, 4, 300)), (1, (9, 1))):
+    layer = lambda x, w, b: kernels.layer_norm(x, w, b, 1e-6, torch.float32)
+    torchs = lambda x, w, b: F.layer_norm(x, (width,), w, b, 1e-6)
+    compare(layer, torchs, leaf(*shape), leaf(width), leaf(width), tolerance=1e-4)
+    compare(layer, torchs, leaf(*shape), leaf(width), None, tolerance=1e-4)
+
+x = torch.randn(3, 8, 16)
+half = kernels.layer_norm(x, torch.ones(16), None, 1e-5, torch.bfloat16)
+assert half.dtype == torch.bfloat16 and torch.allclose(half.float(), F.layer_norm(x, (16,)), rtol=2**-7)
+
+for rows, width in ((1, 1), (5, 3), (700, 130), (9000, 24)):
+    matrix = torch.randn(rows, width)
+    assert torch.allclose(kernels.column_sums(matrix), matrix.sum(0), atol=1e-3), (rows, width)
+    assert torch.equal(kernels.column_sums(matrix), kernels.column_sums(matrix))
+
+linear = lambda x, w, b: kernels.linear(x, w, b, torch.float32)
+for shape in ((6, 5), (3, 4, 5), (2, 3, 2, 5)):
+    compare(linear, F.linear, leaf(*shape), leaf(7, 5), leaf(7))
+    compare(linear, F.linear, leaf(*shape), leaf(7, 5), None)
+"""
+
+
+def test_kernels_equal_the_layers_they_replace():
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM], env=environment, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]

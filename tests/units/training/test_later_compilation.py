@@ -1,0 +1,95 @@
+"""A long run that compiles while it trains: when it tries, what it keeps, and that a failure ends nothing."""
+
+import pytest
+import torch
+
+from hardtack.base.runtime import Runtime
+from hardtack.data import Batch
+from hardtack.training import later_compilation
+from hardtack.training.later_compilation import LaterCompilation
+from hardtack.training.recipe import TrainConfig
+
+BATCH = Batch(torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.int64), torch.arange(2))
+
+
+class Gradient:
+    """A gradient function of which a step takes so many seconds of the test's clock."""
+
+    def __init__(self, seconds, error=None):
+        self.seconds, self.error, self.calls = seconds, error, 0
+
+    def __call__(self, x, y, prepared, *, last):
+        self.calls += 1
+        if self.error is not None:
+            raise self.error
+        clock["s"] += self.seconds
+        return {"loss": torch.zeros(())}
+
+
+class Objective:
+    def __init__(self, error=None):
+        self.error, self.accelerated = error, []
+        self.adversary = self._attack
+
+    def _attack(self, x, y):
+        if self.error is not None:
+            raise self.error
+        return x
+
+    def accelerate(self, runtime):
+        self.accelerated.append(runtime.compile)
+
+
+clock = {"s": 0.0}
+
+
+@pytest.fixture
+def run(monkeypatch):
+    monkeypatch.setattr(later_compilation, "RecordedLossGradient", Gradient)
+    monkeypatch.setattr(LaterCompilation, "_now", lambda self: clock["s"])
+
+    def run(recorded, compiled, *, steps=100, left=100_000, objective=None, compile=None):
+        clock["s"], notes, objective = 0.0, [], objective or Objective()
+
+        def accelerate(objective, runtime, config):
+            objective.accelerate(runtime)
+            return compiled
+
+        monkeypatch.setattr(later_compilation, "accelerate", accelerate)
+        runtime = Runtime(device="cpu", compile=compile)
+        later = LaterCompilation(objective, runtime, TrainConfig(), recorded, note=notes.append)
+        current = recorded
+        for step in range(steps):
+            current(BATCH.x, BATCH.y, {}, last=True)
+            current = later.after_step(current, left - step, BATCH)
+        return current, notes, objective
+
+    return run
+
+
+def test_the_faster_function_stays(run):
+    current, notes, objective = run(Gradient(0.1), fast := Gradient(0.05))
+    assert current is fast and "2.00 ×" in notes[-1] and objective.accelerated == [True]
+
+
+def test_the_slower_function_goes(run):
+    current, notes, objective = run(slow := Gradient(0.1), Gradient(0.11))
+    assert current is slow and "no faster (0.91 ×)" in notes[-1]
+    assert objective.accelerated == [True, None]  # the attack, too, is as it was
+
+
+@pytest.mark.parametrize("where", ["update", "attack"])
+def test_a_failure_ends_nothing(run, where):
+    error = RuntimeError("graph\nbreak")
+    objective = Objective(error if where == "attack" else None)
+    compiled = Gradient(0.05, error if where == "update" else None)
+    current, notes, objective = run(slow := Gradient(0.1), compiled, objective=objective)
+    assert current is slow and slow.calls == 100
+    assert notes[-1] == "compiling failed (graph break): training goes on from CUDA graphs"
+    assert objective.accelerated == [True, None]
+
+
+def test_short_runs_and_runs_that_say_so_do_not_compile(run):
+    for words in ({"left": 17_000}, {"compile": False}):
+        current, notes, objective = run(slow := Gradient(0.1), Gradient(0.05), **words)
+        assert current is slow and notes == [] and objective.accelerated == []
