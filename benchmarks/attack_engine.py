@@ -32,7 +32,7 @@ import hardtack as ht
 from hardtack.attacks import APGD
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.pool.attempts import AttackInputs
-from hardtack.attacks.pool.fast_copy import compile_blocks, search_model
+from hardtack.attacks.pool.fast_copy import search_model
 from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.queue import Round
 from hardtack.attacks.pool.search import PlannedAttempt
@@ -197,7 +197,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         images = AttackInputs(x, y, torch.arange(len(y), device="cuda"), verifier.logits(x)).of(standing)
         say(pool=pool_share(search, verifier, images, threat, found["ceiling"]["gradients_per_s"]))
         if arguments.compiled:
-            compile_blocks(search)
+            search.compile_blocks()
             best, seconds = timed(lambda: ceiling(search, x, y))
             say(compiled={"ceiling": best, "compile_s": seconds})
             pool_share(search, verifier, images, threat, best["gradients_per_s"])  # compiles for the pool's own shapes

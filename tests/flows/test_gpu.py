@@ -84,6 +84,7 @@ def test_training_learns_on_the_gpu_and_resumes(objective, tmp_path):
 
 
 ATTACKED = ["objective=adversarial", "objective.attack.name=fgsm", "objective.attack.threat=linf:0.05"]
+SGD = ["optimiser.name=sgd", "optimiser.lr=0.01"]  # the first steps of AdamW turn noise of any size into full steps
 LOOPS = {
     "attacked": ATTACKED,
     "sam": ["sharpness=sam"],
@@ -93,11 +94,11 @@ LOOPS = {
     "free": ["objective=free", "objective.replays=2", "objective.threat=linf:0.05"],
     "strongest": ["objective=trades", "objective.attacks=[{name: pgd, threat: 'linf:0.05', steps: 2}, "
                   "{name: pgd, threat: 'l2:0.5', steps: 2}]", "objective.attack=null"],
-    "two_statistics": ["model=preact_resnet18_cifar", "objective=trades", "objective.separate_statistics=attacked",
+    "two_statistics": ["model=preact_resnet18_cifar", *SGD, "objective=trades", "objective.separate_statistics=attacked",
                        "objective.attack.steps=2", "objective.attack.threat=linf:0.05"],
-    "batch_norm": ["model=preact_resnet18_cifar", *ATTACKED],
+    "batch_norm": ["model=preact_resnet18_cifar", *SGD, *ATTACKED],
     "parts": ["train.accumulate=2", *ATTACKED],
-    "dropped": ["model=deit_tiny_patch4_32", "model.options.drop_path=0.2"],
+    "dropped": ["model=deit_tiny_patch4_32", "model.options.drop_path=0.2", *SGD],
 }  # fmt: skip
 
 
@@ -105,8 +106,8 @@ def losses(folder, loop, compile):
     """The loss of every step of a short training."""
     from hardtack.commands.train import train
 
-    words = ["model=vit_digits", "train.epochs=2", "train.batch_size=128", "train.log_every=1", *LOOPS[loop]]
-    words += [f"runtime.compile={compile}", f"output={folder / str(compile)}", "optimiser.lr=1e-3"]
+    words = ["model=vit_digits", "train.epochs=2", "train.batch_size=128", "train.log_every=1", "optimiser.lr=1e-3"]
+    words += [f"runtime.compile={compile}", f"output={folder / str(compile)}", *LOOPS[loop]]
     lines = (train(read_recipe(None, words), quiet=True) / "metrics.jsonl").read_text().splitlines()
     return [line["loss"] for line in map(json.loads, lines) if line["kind"] == "train"]
 

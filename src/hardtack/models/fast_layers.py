@@ -4,7 +4,7 @@
         loss = objective(x, y)["loss"]
 
 Inside the block layer norm and the bias gradients of linear layers are our kernels (kernels.py) on a GPU, and attention
-over short sequences takes the kernel that is fastest for them. Under autocast the result of layer norm has autocast's
+over short sequences is ours too (attention_kernel.py). Under autocast the result of layer norm has autocast's
 type at once, because what follows it would cast it. Modules, parameters and hooks stay as they are.
 """
 
@@ -59,8 +59,16 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return kernels.linear(input, weight, bias, torch.get_autocast_dtype("cuda"))
 
 
-def _attention(query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Tensor:
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, **named: Any,
+) -> Tensor:  # fmt: skip
+    from hardtack.models import attention_kernel
+
+    if attn_mask is None and not dropout_p and not is_causal and attention_kernel.fits(query, key, value):
+        return attention_kernel.attention(query, key, value, query.shape[-1] ** -0.5 if scale is None else scale)
+    rest = {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, **named}
     if key.shape[-2] > SHORT:
-        return F.scaled_dot_product_attention(query, key, *rest, **named)
+        return F.scaled_dot_product_attention(query, key, value, **rest)
     with sdpa_kernel(BACKENDS, set_priority=True):
-        return F.scaled_dot_product_attention(query, key, *rest, **named)
+        return F.scaled_dot_product_attention(query, key, value, **rest)

@@ -24,7 +24,7 @@ WIDEST = 4096
 """Numbers in a row of layer norm: it must fit into registers."""
 _TILE = 4096  # numbers a program holds at once
 _SUM_TILE = 2048  # the same where it also adds up the gradients of weights
-_PROGRAMS = 1056  # that add up: each writes one row of sums
+_PROGRAMS = 528  # that add up: each writes one row of sums
 
 
 def available() -> bool:
@@ -66,12 +66,12 @@ class _Rows(torch.autograd.Function):
             return back, None, None, None, None
         tiles, block = _tiling(count, width, _SUM_TILE)
         programs = min(tiles, _PROGRAMS)
-        of_weight, of_bias = x.new_empty(2, programs, width, dtype=torch.float32)
+        sums = x.new_empty(2, programs, width, dtype=torch.float32)
         _normalise_back_all[(programs,)](
-            x, weight, mean, scale, gradient, back, of_weight, of_bias, count, width, tiles, programs, *block
+            x, weight, mean, scale, gradient, back, sums[0], sums[1], count, width, tiles, programs, *block
         )
-        bias_gradient = None if bias is None else of_bias.sum(0).to(bias.dtype)
-        return back, of_weight.sum(0).to(weight.dtype), bias_gradient, None, None
+        of_weight, of_bias = sums.sum(1)
+        return back, of_weight.to(weight.dtype), None if bias is None else of_bias.to(bias.dtype), None, None
 
 
 def _tiling(count: int, width: int, size: int = _TILE) -> tuple[int, tuple[int, int]]:
@@ -119,7 +119,7 @@ def column_sums(x: Tensor) -> Tensor:
     count, width = x.shape
     columns = min(128, max(16, 1 << (width - 1).bit_length()))
     rows = _TILE // columns
-    programs = min(-(-count // rows), 256)
+    programs = min(-(-count // rows), _PROGRAMS // -(-width // columns))
     sums = x.new_empty(programs, width, dtype=torch.float32)
     _column_sums[(programs, -(-width // columns))](x, sums, count, width, programs, rows, columns)
     return sums.sum(0)
@@ -211,8 +211,8 @@ if triton is not None:
         first = tl.program_id(0)
         column = tl.arange(0, COLUMNS)
         factor = tl.load(weight + column, column < width, other=0.0).to(tl.float32)[None, :]
-        sum_weight = tl.zeros((COLUMNS,), dtype=tl.float32)
-        sum_bias = tl.zeros((COLUMNS,), dtype=tl.float32)
+        sum_weight = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)  # rows are added up once, at the end
+        sum_bias = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
         for tile in range(first, tiles, programs):
             row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
             inside = (row < count)[:, None] & (column < width)[None, :]
@@ -221,26 +221,26 @@ if triton is not None:
             inverse = tl.load(scale + row, row < count, other=0.0)[:, None]
             apart = tl.where(inside, (tl.load(x + at, inside, other=0.0).to(tl.float32) - middle) * inverse, 0.0)
             pulled = tl.load(gradient + at, inside, other=0.0).to(tl.float32)
-            sum_weight += tl.sum(pulled * apart, 0)
-            sum_bias += tl.sum(pulled, 0)
+            sum_weight += pulled * apart
+            sum_bias += pulled
             pulled *= factor
             level = tl.sum(pulled, 1)[:, None] / width
             slope = tl.sum(pulled * apart, 1)[:, None] / width
             out = (pulled - level - apart * slope) * inverse
             tl.store(back + at, out.to(back.dtype.element_ty), inside)
-        tl.store(of_weight + first * width + column, sum_weight, column < width)
-        tl.store(of_bias + first * width + column, sum_bias, column < width)
+        tl.store(of_weight + first * width + column, tl.sum(sum_weight, 0), column < width)
+        tl.store(of_bias + first * width + column, tl.sum(sum_bias, 0), column < width)
 
     @triton.jit
     def _column_sums(x, sums, count, width, programs, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         first = tl.program_id(0)
         column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        total = tl.zeros((COLUMNS,), dtype=tl.float32)
+        total = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
         for tile in range(first, tl.cdiv(count, ROWS), programs):
             row = (tile * ROWS + tl.arange(0, ROWS)).to(tl.int64)
             inside = (row < count)[:, None] & (column < width)[None, :]
-            total += tl.sum(tl.load(x + row[:, None] * width + column[None, :], inside, other=0.0).to(tl.float32), 0)
-        tl.store(sums + first * width + column, total, column < width)
+            total += tl.load(x + row[:, None] * width + column[None, :], inside, other=0.0).to(tl.float32)
+        tl.store(sums + first * width + column, tl.sum(total, 0), column < width)
 
     @triton.jit
     def _affine(x, factor, summand, y, count, channels, inner, added: tl.constexpr, TILE: tl.constexpr):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
@@ -71,6 +72,9 @@ class TrainingAttack(Protocol):
     def accelerate(self, runtime: Runtime) -> None:
         """Compile the search, and capture it as a CUDA graph, where the run does that."""
 
+    def compile_blocks(self, runtime: Runtime) -> None:
+        """In the middle of a long run: compile the repeated blocks of what is searched."""
+
     def radius(self, epoch: float) -> dict[str, float]:
         """`eps_share`, the fraction of the radius at this time, and `eps` where there is one radius."""
 
@@ -116,6 +120,11 @@ class Adversary:
         elif runtime.captures:
             self._search = _FollowingSearch(self, runtime)
 
+    def compile_blocks(self, runtime: Runtime) -> None:
+        """Search on with compiled blocks, where `accelerate` has made the search a graph."""
+        if isinstance(self._search, _FollowingSearch):
+            self._search = _FollowingSearch(self, runtime, compiles=True)
+
     def radius(self, epoch: float) -> dict[str, float]:
         share = self.warmup.factor(epoch)
         return {"eps_share": share, "eps": share * self.attack.threat.radius}
@@ -139,8 +148,8 @@ class _FollowingSearch:
     that cannot be copied, or runs in fp32, is searched itself, with the faster layers.
     """
 
-    def __init__(self, adversary: Adversary, runtime: Runtime) -> None:
-        self.adversary, self.runtime = adversary, runtime
+    def __init__(self, adversary: Adversary, runtime: Runtime, *, compiles: bool = False) -> None:
+        self.adversary, self.runtime, self.compiles = adversary, runtime, compiles
         self._captured: Captured | None = None
 
     def __call__(self, *inputs: Tensor) -> Tensor:
@@ -155,12 +164,15 @@ class _FollowingSearch:
         found = own if isinstance(model, SecondStatistics) else search_model(model, self.runtime, own.precision, probe)
         if not isinstance(found.model, FastCopy) or found.precision != own.precision:
             found = own
+        if self.compiles and isinstance(found.model, FastCopy):
+            found.model.compile_blocks()
         search = self.adversary._search_on(found.model, ascent_step)
+        layers = contextlib.nullcontext if isinstance(found.model, FastCopy) else FastLayers  # a copy has its own
 
         def follow(*inputs: Tensor) -> Tensor:
             if isinstance(found.model, FastCopy):
                 found.model.follow(model)
-            with self.runtime.arithmetic(found.arithmetic), FastLayers():
+            with self.runtime.arithmetic(found.arithmetic), layers():
                 return search(*inputs)
 
         return follow

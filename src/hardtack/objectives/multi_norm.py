@@ -56,6 +56,10 @@ class CombinedAdversary:
         records = runtime.captures and not runtime.compile
         self._strongest = Captured(self._with_fast_layers(runtime)) if records else self._search_strongest
 
+    def compile_blocks(self, runtime: Runtime) -> None:
+        for adversary in self.adversaries:
+            adversary.compile_blocks(runtime)
+
     def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
         """The attacked batch; with `average` one batch for each attack, concatenated."""
         batches = [adversary(x, y, keys=keys, epoch=epoch) for adversary in self.adversaries]

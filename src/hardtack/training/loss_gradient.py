@@ -7,6 +7,7 @@ overwrites, which is why the trainer uses them at once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import torch
@@ -57,14 +58,18 @@ class LossGradient:
 
 
 class RecordedLossGradient:
-    """The same as a CUDA graph, recorded on the fourth call of a shape and replayed from then on, with `FastLayers`.
+    """The same as a CUDA graph, recorded on the fourth call of a shape and replayed from then on.
 
     The objective must be free of host synchronisation, and what changes from step to step must come in through its
-    tensors. Calls of another shape, and objectives that cannot be recorded, run step by step.
+    tensors. `layers` is entered around what is computed or recorded. Calls of another shape, and objectives that cannot
+    be recorded, run step by step.
     """
 
-    def __init__(self, objective: Objective, runtime: Runtime, *, accumulate: int) -> None:
-        self.objective, self.accumulate = objective, accumulate
+    def __init__(
+        self, objective: Objective, runtime: Runtime, *, accumulate: int,
+        layers: Callable[[], AbstractContextManager[Any]] = FastLayers,
+    ) -> None:  # fmt: skip
+        self.objective, self.accumulate, self.layers = objective, accumulate, layers
         self._plain = LossGradient(objective, runtime, accumulate=accumulate)
         self._calls = 0
         self._refused = False
@@ -85,7 +90,7 @@ class RecordedLossGradient:
         if self._graph is not None and self._fits(inputs):
             return self._replay(inputs)
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), FastLayers():
+        with torch.cuda.stream(self._stream), self.layers():
             parts = self._plain(x, y, prepared, last=last)
         torch.cuda.current_stream().wait_stream(self._stream)
         return parts
@@ -128,7 +133,7 @@ class RecordedLossGradient:
             parameter.grad = None
 
         def compute() -> dict[str, Tensor]:
-            with FastLayers():
+            with self.layers():
                 return {name: part.detach() for name, part in self._plain(x, y, prepared, last=True).items()}
 
         self._stream.wait_stream(torch.cuda.current_stream())

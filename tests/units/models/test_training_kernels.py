@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 PROGRAM = """
 import torch
 import torch.nn.functional as F
-from hardtack.models import kernels
+from hardtack.models import attention_kernel, kernels
 
 torch.manual_seed(0)
 
@@ -47,6 +47,14 @@ linear = lambda x, w, b: kernels.linear(x, w, b, torch.float32)
 for shape in ((6, 5), (3, 4, 5), (2, 3, 2, 5)):
     compare(linear, F.linear, leaf(*shape), leaf(7, 5), leaf(7))
     compare(linear, F.linear, leaf(*shape), leaf(7, 5), None)
+
+# the parts of one tensor, as networks cut them; float32 here, which only the check of `fits` keeps from the kernel
+theirs = lambda *x: F.scaled_dot_product_attention(*x, scale=0.3)
+ours = lambda *x: attention_kernel.attention(*x, 0.3)
+for tokens, width in ((1, 4), (16, 16), (17, 8), (40, 24), (65, 64), (128, 12)):
+    parts = lambda x: [part.transpose(1, 2) for part in x.unbind(2)]
+    compare(lambda x: ours(*parts(x)), lambda x: theirs(*parts(x)), leaf(2, tokens, 3, 2, width))
+compare(ours, theirs, *[leaf(1, 2, 5, 4).transpose(2, 3).detach().requires_grad_() for _ in range(3)])
 """
 
 

@@ -3,33 +3,36 @@
 On the GPU the copy has its weights in bf16 (casting them at every pass, as autocast does, costs a quarter of the
 speed of a small transformer), its convolutions channels-last, its normalisation and its last linear layer in fp32,
 so that logits keep differences that bf16 would round away. Normalisation layers become kernels that know that their
-parameters are fixed, and short sequences use the attention kernel that is fastest for them. A model that cannot be
-copied, or that fails after the conversion, is run through autocast as it is.
+parameters are fixed, and attention over short sequences is a kernel of ours (models/fast_layers.py). A model that
+cannot be copied, or that fails after the conversion, is run through autocast as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention import sdpa_kernel
-from torch.overrides import TorchFunctionMode
 
 from hardtack.base.runtime import Precision, Runtime
-from hardtack.models.fast_layers import BACKENDS, SHORT
+from hardtack.models.compiled_blocks import compile_blocks
+from hardtack.models.fast_layers import FastLayers
 
 
 class FastCopy(nn.Module):
-    """`body` in bf16, from fp32 pixels to fp32 logits. `short`: all of its sequences are short."""
+    """`body` in bf16, from fp32 pixels to fp32 logits."""
 
-    def __init__(self, body: nn.Module, *, short: bool = False) -> None:
+    def __init__(self, body: nn.Module) -> None:
         super().__init__()
-        self.body, self.short = body, short
+        self.body = body
+        self.compiled = False
+
+    def compile_blocks(self) -> None:
+        """Compile the repeated blocks; the compiler has its own kernels then."""
+        self.compiled = True
+        compile_blocks(self.body)
 
     @torch.no_grad()
     def follow(self, model: nn.Module) -> None:
@@ -46,7 +49,7 @@ class FastCopy(nn.Module):
                 module.follow(norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        with sdpa_kernel(BACKENDS, set_priority=True) if self.short else contextlib.nullcontext():
+        with contextlib.nullcontext() if self.compiled else FastLayers():
             return _logits(self.body(x))
 
 
@@ -120,12 +123,10 @@ def _fast_copy(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     from hardtack.attacks.pool.kernels import quicken  # imports Triton, which takes long
 
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
-    with _Lengths() as lengths:
-        head = last_layer(twin, probe)
-    short = 0 < lengths.longest <= SHORT
+    head = last_layer(twin, probe)
     quicken(twin)
     if not halve:
-        return FastCopy(twin, short=short)
+        return FastCopy(twin)
     twin.to(torch.bfloat16)
     entrance = getattr(twin, "normalise", None)
     if entrance is not None:
@@ -136,18 +137,7 @@ def _fast_copy(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
     if head is not None:
         head.float()
         head.register_forward_pre_hook(lambda module, given: (given[0].float(),))
-    return FastCopy(twin, short=short)
-
-
-class _Lengths(TorchFunctionMode):
-    """Observes the length of the longest sequence that attention runs on."""
-
-    longest = 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.scaled_dot_product_attention:
-            self.longest = max(self.longest, args[1].shape[-2] if len(args) > 1 else kwargs["key"].shape[-2])
-        return func(*args, **(kwargs or {}))
+    return FastCopy(twin)
 
 
 def last_layer(model: nn.Module, probe: Tensor) -> nn.Linear | None:
@@ -169,18 +159,3 @@ def last_layer(model: nn.Module, probe: Tensor) -> nn.Linear | None:
 
 def _logits(out: Any) -> Tensor:
     return (out if isinstance(out, Tensor) else out.logits).float()
-
-
-def compile_blocks(model: nn.Module) -> int:
-    """Compile the repeated blocks of a fast copy: one short compilation serves them all. Returns how many there are."""
-    kinds = Counter(type(child) for parent in model.modules() for child in _series(parent))
-    blocks = [child for parent in model.modules() for child in _series(parent) if kinds[type(child)] >= 2]
-    inner = {id(part) for block in blocks for part in block.modules() if part is not block}
-    outermost = [block for block in blocks if id(block) not in inner and any(True for _ in block.parameters())]
-    for block in outermost:
-        block.compile(dynamic=False)
-    return len(outermost)
-
-
-def _series(parent: nn.Module) -> list[nn.Module]:
-    return list(parent.children()) if isinstance(parent, nn.Sequential | nn.ModuleList) else []

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks.contract import Attack
 from hardtack.attacks.pool.attempts import AttackInputs, AttemptRecord
-from hardtack.attacks.pool.fast_copy import FastCopy, compile_blocks, search_model
+from hardtack.attacks.pool.fast_copy import FastCopy, search_model
 from hardtack.attacks.pool.queue import Queue, Round
 from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.slots import Slots
@@ -167,6 +167,6 @@ class Pool:
         if self.compile_after_s is None or not isinstance(self.model, FastCopy):
             return
         if queue.passes_left() / self.batch_size * slots.passing_s > self.compile_after_s:
-            compile_blocks(self.model)
+            self.model.compile_blocks()
             slots.discard_graph()
             self.compile_after_s = None
