@@ -94,8 +94,8 @@ LOOPS = {
     "free": ["objective=free", "objective.replays=2", "objective.threat=linf:0.05"],
     "strongest": ["objective=trades", "objective.attacks=[{name: pgd, threat: 'linf:0.05', steps: 2}, "
                   "{name: pgd, threat: 'l2:0.5', steps: 2}]", "objective.attack=null"],
-    "two_statistics": ["model=preact_resnet18_cifar", *SGD, "objective=trades", "objective.separate_statistics=attacked",
-                       "objective.attack.steps=2", "objective.attack.threat=linf:0.05"],
+    "two_statistics": ["model=preact_resnet18_cifar", *SGD, "objective=trades",
+                       "objective.separate_statistics=attacked", "objective.attack.steps=2", "objective.attack.threat=linf:0.05"],
     "batch_norm": ["model=preact_resnet18_cifar", *SGD, *ATTACKED],
     "parts": ["train.accumulate=2", *ATTACKED],
     "dropped": ["model=deit_tiny_patch4_32", "model.options.drop_path=0.2", *SGD],
