@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from hardtack.base.capture import Captured
 from hardtack.base.randomness import make_keys, normal, uniform
 from hardtack.base.runtime import Runtime
 from hardtack.data import AugmentConfig, make_augment
-from hardtack.evaluation import evaluate
+from hardtack.evaluation import evaluate, measure_views
 from hardtack.models import load_model
 from hardtack.threats import Threat
 from hardtack.training import read_recipe
@@ -94,8 +95,8 @@ LOOPS = {
     "free": ["objective=free", "objective.replays=2", "objective.threat=linf:0.05"],
     "strongest": ["objective=trades", "objective.attacks=[{name: pgd, threat: 'linf:0.05', steps: 2}, "
                   "{name: pgd, threat: 'l2:0.5', steps: 2}]", "objective.attack=null"],
-    "two_statistics": ["model=preact_resnet18_cifar", *SGD, "objective=trades",
-                       "objective.separate_statistics=attacked", "objective.attack.steps=2", "objective.attack.threat=linf:0.05"],
+    "two_statistics": ["model=preact_resnet18_cifar", *SGD, "objective=trades", "objective.attack.steps=2",
+                       "objective.separate_statistics=attacked", "objective.attack.threat=linf:0.05"],
     "batch_norm": ["model=preact_resnet18_cifar", *SGD, *ATTACKED],
     "parts": ["train.accumulate=2", *ATTACKED],
     "dropped": ["model=deit_tiny_patch4_32", "model.options.drop_path=0.2", *SGD],
@@ -216,6 +217,46 @@ def test_the_double_has_its_models_gradients(name):
         double = search_model(model, runtime, "tf32", X[:8].cuda()).model
         wanted, got = (torch.autograd.grad(one(x)[:, 3].sum(), x)[0] for one in (model, double))
     assert double is not model and torch.allclose(got, wanted, rtol=1e-3, atol=1e-4 * wanted.abs().max())
+
+
+FORWARD_ONLY = {
+    "corruptions": {"types": ("gaussian_noise", "fog", "jpeg_compression"), "confidence": False},
+    "perturbations": {"types": ("rotate", "gaussian_noise")},
+    "patches": {"patches": {"masks": 5, "patch_size": 4}, "confidence": False},
+}
+
+
+@pytest.mark.parametrize("suite", FORWARD_ONLY)
+@pytest.mark.parametrize("name", ["vit_digits", "resnet8_cifar"])
+def test_coarse_predictions_store_what_fp32_stores(name, suite, tmp_path, monkeypatch):
+    """Every verdict of 2,500 images: more than one piece, and a ragged last one."""
+    x = torch.rand(2500, 3, 32, 32, generator=torch.Generator().manual_seed(1)).pow(
+        torch.linspace(0.3, 3, 2500)[:, None, None, None]
+    )
+    model = load_model(name, num_classes=10, image_size=32, seed=0)
+    with torch.no_grad():
+        y = model.eval()(x).argmax(dim=1)
+    made, make = [], measure_views.make_predictor
+    monkeypatch.setattr(measure_views, "make_predictor", lambda *given: made.append(make(*given)) or made[-1])
+    found = {}
+    for way in ("coarse", "fp32"):
+        with monkeypatch.context() as patch:
+            if way == "fp32":
+                patch.setattr(measure_views, "COARSE_ON", ())
+            settings = {**FORWARD_ONLY[suite], "folder": tmp_path / way, "runtime": Runtime(device="cuda")}
+            found[way] = evaluate(model, (x, y), suite=suite, quiet=True, **settings)
+    (used,) = made
+    assert used is not None and used.counts.images > 0, "no copy was precise enough"
+    assert used.counts.exact < used.counts.images / 2
+    assert found["coarse"].id == found["fp32"].id
+    for column, values in found["fp32"].verdicts.items():
+        assert np.array_equal(values, found["coarse"].verdicts[column]), column
+    files = [next((tmp_path / way / "verdicts").glob("*.parquet")).read_bytes() for way in ("coarse", "fp32")]
+    assert files[0] == files[1]
+    for one, other in zip(found["coarse"].results, found["fp32"].results, strict=True):
+        assert (one.metric, one.value, one.low, one.high, one.precision) == (
+            other.metric, other.value, other.low, other.high, other.precision,
+        )  # fmt: skip
 
 
 def test_the_l1_projection_is_the_same_on_both_devices():

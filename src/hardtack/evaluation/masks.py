@@ -7,7 +7,7 @@ patch corruptions", 2023. A mask is a few patches of an image, drawn at random o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,7 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
 from hardtack.base.config import SEVERAL, Number, check
 from hardtack.base.errors import UserError
-from hardtack.evaluation.views import View, ViewColumns, confidence, finite_logits
+from hardtack.evaluation.views import Shown, View, ViewColumns, confidence, finite_logits
 from hardtack.models import Occluder, find_occluder, load_occluder
 from hardtack.models.files import sha256
 from hardtack.threats import Threat
@@ -111,14 +111,23 @@ class Masks:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedView(View):
-    """One kind of damage inside every mask: `right@KIND/NUMBER`, and the true class's mean and least confidence."""
+    """One kind of damage inside every mask: `right@KIND/NUMBER` and, with `confidence`, the true class's mean and least
+    confidence."""
 
     name: Kind
     masks: Masks
     config: PatchConfig
     settings: dict[str, Any]
     seed: int
+    confidence: bool = True
     source = "regenerated"
+
+    @property
+    def places(self) -> int:  # type: ignore[override]
+        return 0 if self.confidence else 1
+
+    def identity(self) -> list[Any]:
+        return [*super().identity(), *([] if self.confidence else ["predictions"])]
 
     @property
     def words(self) -> str:
@@ -138,6 +147,8 @@ class MaskedView(View):
         return dataclasses.replace(self, masks=dataclasses.replace(self.masks, count=1)), self.masks.count
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+        if self.places:
+            return super().columns(verifier, x, y, index)
         right, confidences = {}, []
         for number in range(self.masks.count):
             logits = finite_logits(verifier, self.show(verifier, x, y, index, number), self.name)
@@ -145,6 +156,14 @@ class MaskedView(View):
             confidences.append(confidence(logits, y))
         each = torch.stack(confidences)
         return right | {f"confidence@{self.name}": each.mean(dim=0), f"least_confidence@{self.name}": each.amin(dim=0)}
+
+    def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
+        rows = torch.arange(len(x), device=x.device)
+        for number in range(self.masks.count):
+            yield Shown(self.show(verifier, x, y, index, number), rows)
+
+    def from_classes(self, classes: Sequence[Tensor], rows: Sequence[Tensor], *, y: Tensor) -> ViewColumns:
+        return {f"right@{self.name}/{number}": part[:, 0] == y for number, part in enumerate(classes)}
 
     def show(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor, number: int) -> Tensor:
         """The images, damaged inside their mask of this number and unchanged everywhere else."""
@@ -195,7 +214,9 @@ class _CoveredOnly(nn.Module):
         return self.model(torch.where(self.covered, x, self.x))
 
 
-def patch_views(config: PatchConfig, model: nn.Module, shape: Sequence[int], seed: int) -> list[MaskedView]:
+def patch_views(
+    config: PatchConfig, model: nn.Module, shape: Sequence[int], seed: int, *, confidence: bool = True
+) -> list[MaskedView]:
     """One view per kind of damage, with size and number of patches for images C×H×W of this model."""
     masks, chosen = _make_masks(config, model, torch.empty(1, *shape))
     common = {
@@ -208,7 +229,12 @@ def patch_views(config: PatchConfig, model: nn.Module, shape: Sequence[int], see
     }  # fmt: skip
     return [
         MaskedView(
-            name=kind, masks=masks, config=config, seed=seed, settings={"kind": kind, **common, **own.get(kind, {})}
+            name=kind,
+            masks=masks,
+            config=config,
+            seed=seed,
+            confidence=confidence,
+            settings={"kind": kind, **common, **own.get(kind, {})},
         )
         for kind in dict.fromkeys(config.kinds)
     ]

@@ -31,6 +31,7 @@ from hardtack.data.spans import check_pair, count, head, original_of
 from hardtack.evaluation.calibrate import Calibration, calibrate
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.measure import piece_rows
+from hardtack.evaluation.measure_views import view_piece_rows
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.target import load_target, note_missing_images
@@ -290,7 +291,8 @@ def plan_evaluation(
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
         piece_rows=lambda most: config.chunk_size
-        or piece_rows(tried.shape, tried.batch_size, runtime, pooled=pooled, most=most),
+        or (view_piece_rows(tried.shape, tried.batch_size, runtime, most=most) if views
+            else piece_rows(tried.shape, tried.batch_size, runtime, pooled=pooled, most=most)),
     )  # fmt: skip
 
 

@@ -38,6 +38,8 @@ class EvaluationConfig:
     files          of both: a folder of official files (CIFAR-10-C, ImageNet-P …) instead of regenerated images
     frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
     jpeg           of corruptions: store the images as JPEG of this quality before they are shown, as ImageNet-C's 85
+    confidence     of corruptions and patches: keep the probability of the true and of the predicted class for every
+                   image (false: predictions alone, which a GPU computes faster)
     patches        of suite=patches: patches.share, patches.masks, patches.kinds … (see PatchConfig)
     batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
     chunk_size     images whose verdicts are written together (None: what suits the suite)
@@ -62,6 +64,7 @@ class EvaluationConfig:
     files: str | None = None
     frost: str | None = None
     jpeg: Annotated[int, Field(ge=1, le=100)] | None = None
+    confidence: bool = True
     patches: PatchConfig = USUAL
     batch_size: Annotated[int, Field(ge=1)] | None = None
     chunk_size: Annotated[int, Field(ge=1)] | None = None

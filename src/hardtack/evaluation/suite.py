@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
+from hardtack.base.arrays import read_arrays
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
@@ -135,6 +137,7 @@ class SuiteJob(Job):
         )  # fmt: skip
         self.process = ""  # where pieces are measured: begin gives every process another one
         self.rejected = False  # stored results that do not agree with their evidence
+        self.leads: dict[int, Columns] = {}  # of predictions, by the first row of the piece
         self.executor, self.quiet = Executor(), True
         self.store: Store = MemoryStore()
         if folder is not None:
@@ -190,6 +193,9 @@ class SuiteJob(Job):
         )
         self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None))
         self._check_sample()
+        if isinstance(self.measure, ViewMeasure):  # fp32 decides what a model with a red flag predicts
+            red = any(item["level"] == "red" for item in self.flags)
+            self.measure.may_predict = self.measure.consistency.active and not red
         self.random = any(item["code"] == "random_outputs" for item in self.flags) or (
             isinstance(self.measure, Measure) and self.measure.verifier.votes > 1
         )
@@ -223,6 +229,8 @@ class SuiteJob(Job):
         files = {}
         if self.config.keep and evidence is not None and len(evidence["index"]):
             files[f"adversarial/{self.identity.id}/{span.start:08d}.npz"] = evidence
+        if isinstance(self.measure, ViewMeasure) and self.measure.piece_leads:
+            files[self._leads_file(span)] = self.measure.piece_leads
         seconds = {name: value - before.get(name, 0.0) for name, value in self.measure.seconds.items()}
         facts = {"process": self.process, "precision": self.measure.precision, "seconds": seconds}
         report = {"flags": list(self.measure.piece_flags), **facts}
@@ -231,12 +239,17 @@ class SuiteJob(Job):
     def collect(self, span: Span, result: PieceResult) -> None:
         """Keep the flags of a piece, and what another process says about its search."""
         self._keep_flags(span, result.report["flags"])
+        if leads := result.files.get(self._leads_file(span)):
+            assert not isinstance(leads, bytes)
+            self.leads[span.start] = dict(leads)
         if result.report["process"] != self.process:
             self.measure.note_search(result.report["precision"], result.report["seconds"])
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
         folder = self.folder if is_main else None
         auditor = self._auditor()
+        if isinstance(self.measure, ViewMeasure):
+            columns = self.measure.look_again(columns, self._all_leads(), self.data)
         reports = self._audit(auditor, columns) if self.trials else []
         columns = auditor.columns or columns
         flags = self._all_flags(columns) if is_main else self.flags
@@ -245,6 +258,16 @@ class SuiteJob(Job):
         facts = [report.facts for report in reports if report.facts]
         seconds = time.monotonic() - self.began
         return summarise(identity, columns, auditor.with_examples(arrays), flags, folder, seconds=seconds, audit=facts)
+
+    def _leads_file(self, span: Span) -> str:
+        """Where the leads of a piece are kept until all pieces are finished."""
+        return f"verdicts/.{self.identity.id}/scratch/{span}.leads.npz"
+
+    def _all_leads(self) -> dict[int, Columns]:
+        """The leads of every piece by its first row, also of those that another process measured."""
+        if not isinstance(self.store, PieceStore):
+            return self.leads
+        return {int(path.name.split("-")[0]): _read_leads(path) for path in self.store.scratch.glob("*.leads.npz")}
 
     def _auditor(self) -> Auditor:
         home = self.store.scratch if isinstance(self.store, PieceStore) else None
@@ -289,3 +312,14 @@ def _read_flags(path: Path) -> list[Flag]:
     ):
         raise UserError(f"{path} is damaged; delete {path.parent.parent} and repeat the command")
     return flags
+
+
+def _read_leads(path: Path) -> Columns:
+    """The leads that a finished piece noted; the file may have been changed since."""
+    try:
+        leads = read_arrays(path)
+        if leads["rounding"].shape == () and all(np.ndim(lead) == (name != "rounding") for name, lead in leads.items()):
+            return leads
+    except (UserError, KeyError):
+        pass
+    raise UserError(f"{path} is damaged; delete {path.parent.parent} and repeat the command")

@@ -7,9 +7,9 @@ batch, the order or the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,15 +24,27 @@ ViewColumns = dict[str, Tensor]
 """Columns of the verdicts: a name, which ends in `@` and the view's name, and one value per image."""
 
 
+class Shown(NamedTuple):
+    """Images that a view shows together, M×3×H×W, and of which image of the batch each of them is a version."""
+
+    images: Tensor
+    rows: Tensor
+
+
 class View:
     """The contract of a view: `name`, `source`, `settings` and `columns`; everything else has a default.
 
     `source` is `official` (files as published) or `regenerated`; `settings` are stored with the results.
+
+    A view whose columns follow from the predictions alone, or from the order of the likeliest classes, has `shown` and
+    `from_classes` in place of `columns`, and `places`: of how many classes it needs the order. A GPU then computes
+    most of them in coarser arithmetic (`predictor.py`). 0: the columns need logits.
     """
 
     name: str
     source: str
     settings: dict[str, Any]
+    places: int = 0
 
     @property
     def cost(self) -> Cost:
@@ -46,6 +58,18 @@ class View:
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
         """Columns for images x in [0,1] with labels y. `verifier.logits` runs the model in fp32."""
+        parts = [
+            (likeliest(finite_logits(verifier, images, self.name), self.places), rows)
+            for images, rows in self.shown(verifier, x, y, index)
+        ]
+        return self.from_classes(*zip(*parts, strict=True), y=y)
+
+    def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
+        """What the model is shown, in as many parts as suits the view."""
+        raise NotImplementedError
+
+    def from_classes(self, classes: Sequence[Tensor], rows: Sequence[Tensor], *, y: Tensor) -> ViewColumns:
+        """Columns from the likeliest classes, M×places for each part that was shown, and the part's `rows`."""
         raise NotImplementedError
 
     def identity(self) -> list[Any]:
@@ -69,7 +93,8 @@ class View:
 class ImageView(View):
     """`fog/3`: the images as `show(x, index)` returns them, once.
 
-    Columns: `correct@`, `confidence@` (probability of the true class), `certainty@` (of the predicted class).
+    Columns: `correct@` and, with `confidence`, `confidence@` (probability of the true class) and `certainty@` (of the
+    predicted class).
     """
 
     name: str
@@ -78,6 +103,14 @@ class ImageView(View):
     settings: dict[str, Any] = field(default_factory=dict)
     labels: Callable[[Tensor], Tensor] | None = None  # of the images with these numbers, where files bring labels
     files: OfficialC | None = None  # that the images come from
+    confidence: bool = True
+
+    @property
+    def places(self) -> int:  # type: ignore[override]
+        return 0 if self.confidence else 1
+
+    def identity(self) -> list[Any]:
+        return [*super().identity(), *([] if self.confidence else ["predictions"])]
 
     def stored_in(self) -> list[Any]:
         return file_identity(self.files)
@@ -86,6 +119,8 @@ class ImageView(View):
         return "" if self.files is None else tensor_digest({"shown": self.show(x, index)})
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+        if self.places:
+            return super().columns(verifier, x, y, index)
         self._same_labels(y, index)
         logits = finite_logits(verifier, self.show(x, index), self.name)
         return {
@@ -93,6 +128,13 @@ class ImageView(View):
             f"confidence@{self.name}": confidence(logits, y),
             f"certainty@{self.name}": certainty(logits),
         }
+
+    def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
+        self._same_labels(y, index)
+        yield Shown(self.show(x, index), torch.arange(len(x), device=x.device))
+
+    def from_classes(self, classes: Sequence[Tensor], rows: Sequence[Tensor], *, y: Tensor) -> ViewColumns:
+        return {f"correct@{self.name}": classes[0][:, 0] == y}
 
     def _same_labels(self, y: Tensor, index: Tensor) -> None:
         """Refuse files whose labels differ: files are matched with the data by position."""
@@ -116,8 +158,19 @@ def finite_logits(verifier: Verifier, x: Tensor, name: str) -> Tensor:
     """The logits of images under a view. NaN is refused: its argmax would be class 0, right or wrong by chance."""
     logits = verifier.logits(x)
     if not logits.isfinite().all():
-        raise UserError(f"the model returns NaN or infinite logits on images under {name}")
+        raise not_finite(name)
     return logits
+
+
+def not_finite(name: str) -> UserError:
+    return UserError(f"the model returns NaN or infinite logits on images under {name}")
+
+
+def likeliest(logits: Tensor, places: int) -> Tensor:
+    """N×places: the likeliest classes in their order (all, where there are fewer); of equals the first comes first."""
+    if places == 1:
+        return logits.argmax(dim=1, keepdim=True)
+    return logits.argsort(dim=1, descending=True, stable=True)[:, :places]
 
 
 def confidence(logits: Tensor, y: Tensor) -> Tensor:

@@ -28,8 +28,9 @@ WIDEST = 128
 
 def fits(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Whether `attention` takes these N×heads×T×d tensors."""
-    alike = q.dim() == 4 and q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype == torch.bfloat16
-    return alike and q.is_cuda and q.shape[2] <= LONGEST and q.shape[3] <= WIDEST and triton is not None
+    alike = q.dim() == 4 and q.shape == k.shape == v.shape and q.dtype == k.dtype == v.dtype
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return alike and half and q.is_cuda and q.shape[2] <= LONGEST and q.shape[3] <= WIDEST and triton is not None
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:

@@ -43,7 +43,9 @@ def _layer_norm(
     from hardtack.models import kernels  # imports Triton, which takes long
 
     fits = len(normalized_shape) == 1 and normalized_shape[0] <= kernels.WIDEST and weight is not None
-    if not (fits and input.is_cuda and input.dtype in (torch.float32, torch.bfloat16) and kernels.available()):
+    if not (
+        fits and input.is_cuda and input.dtype in (torch.float32, torch.bfloat16, torch.float16) and kernels.available()
+    ):
         return F.layer_norm(input, normalized_shape, weight, bias, eps)
     assert weight is not None
     dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else input.dtype

@@ -86,19 +86,25 @@ def search_model(model: nn.Module, runtime: Runtime, precision: Precision, probe
 
 def _in_precision(model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor) -> SearchModel:
     """A fast copy, where there is a GPU and the copy has the model's logits; else the model itself."""
-    as_it_is = SearchModel(model, precision, precision)
-    if runtime.torch_device.type != "cuda":
-        return as_it_is
+    dtype = torch.bfloat16 if precision == "bf16" else None
+    fast = fast_copy(model, runtime, dtype, probe) if runtime.torch_device.type == "cuda" else None
+    if fast is None:
+        return SearchModel(model, precision, precision)
+    return SearchModel(fast, precision if dtype is None else "fp32", precision)
+
+
+def fast_copy(model: nn.Module, runtime: Runtime, dtype: torch.dtype | None, probe: Tensor) -> nn.Module | None:
+    """A copy with weights in `dtype` (None: as they are); None if the model cannot be copied or the logits differ."""
     try:
         with torch.no_grad(), runtime.arithmetic("fp32"):
-            fast = _fast_copy(model, precision == "bf16", probe)
+            fast = _convert(model, dtype, probe)
             wanted, got = _logits(model(probe)), fast(probe)
     except (RuntimeError, TypeError, AttributeError):  # it cannot be copied, or mixes types by hand
-        return as_it_is
+        return None
     spread = wanted.std(dim=1).mean().clamp_min(1e-6)
     if not got.isfinite().all() or (got - wanted).abs().mean() > 0.2 * spread:
-        return as_it_is
-    return SearchModel(fast, "fp32" if precision == "bf16" else precision, precision)
+        return None
+    return fast
 
 
 def _gradient(model: nn.Module, x: Tensor) -> Tensor:
@@ -119,21 +125,21 @@ def gradient_gain(exact: Tensor, rounded: Tensor) -> float:
     return float((exact * rounded.sign()).sum() / most) if most > 0 else 1.0
 
 
-def _fast_copy(model: nn.Module, halve: bool, probe: Tensor) -> nn.Module:
+def _convert(model: nn.Module, dtype: torch.dtype | None, probe: Tensor) -> nn.Module:
     from hardtack.attacks.pool.kernels import quicken  # imports Triton, which takes long
 
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
     head = last_layer(twin, probe)
     quicken(twin)
-    if not halve:
+    if dtype is None:
         return FastCopy(twin)
-    twin.to(torch.bfloat16)
+    twin.to(dtype)
     entrance = getattr(twin, "normalise", None)
     if entrance is not None:
         entrance.float()
-        entrance.register_forward_hook(lambda module, given, out: out.to(torch.bfloat16))
+        entrance.register_forward_hook(lambda module, given, out: out.to(dtype))
     else:
-        twin.register_forward_pre_hook(lambda module, given: (given[0].to(torch.bfloat16), *given[1:]))
+        twin.register_forward_pre_hook(lambda module, given: (given[0].to(dtype), *given[1:]))
     if head is not None:
         head.float()
         head.register_forward_pre_hook(lambda module, given: (given[0].float(),))

@@ -7,11 +7,12 @@ error on clean images. CIFAR-C has no such table: its score is the plain mean ac
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -37,9 +38,13 @@ from hardtack.results.calibration import calibration_error
 class CorruptionsSuite(Suite):
     """Accuracy under every type at every severity, their mean and, with ImageNet's constants, mCE."""
 
-    takes = ("types", "severities", "constants", "files", "frost", "jpeg")
+    takes = ("types", "severities", "constants", "files", "frost", "jpeg", "confidence")
 
     def views(self, config: EvaluationConfig, context: SuiteContext) -> Sequence[View]:
+        views = self._views(config, context)
+        return views if config.confidence else [dataclasses.replace(view, confidence=False) for view in views]
+
+    def _views(self, config: EvaluationConfig, context: SuiteContext) -> list[ImageView]:
         severities = tuple(sorted(set(config.severities)))
         if config.files is not None:
             refuse_settings_of_regenerated(config)
@@ -211,18 +216,15 @@ def mean_corruption_error(error: Mapping[str, Any], types: Sequence[str] = COMMO
 
 def corruption_results(measurement: Measurement) -> list[Result]:
     """Accuracy under each view, then their mean and, with ImageNet's constants, mCE."""
-    views, columns, common, flags = measurement.views, measurement.columns, measurement.common, measurement.flags
+    views, columns = cast(Sequence[ImageView], measurement.views), measurement.columns
+    common, flags = measurement.common, measurement.flags
     shared = {**common, "flags": tuple(flags), "n": len(columns["index"])}
     shared["extra"] = {**common["extra"], "source": views[0].source}
     results = []
     for view in views:
         right = columns[f"correct@{view.name}"]
         low, high = wilson(int(right.sum()), len(right))
-        certainty = columns[f"certainty@{view.name}"]
-        extra = {
-            "confidence": float(columns[f"confidence@{view.name}"].mean()),
-            "calibration_error": calibration_error(certainty, right),
-        }
+        extra = _probabilities(columns, view.name, right) if view.confidence else {}
         results.append(
             Result(
                 metric="corrupted_accuracy", value=float(right.mean()), low=low, high=high, attack=view.name,
@@ -230,6 +232,12 @@ def corruption_results(measurement: Measurement) -> list[Result]:
             )
         )  # fmt: skip
     return results + _sums(views, columns, shared)
+
+
+def _probabilities(columns: Mapping[str, np.ndarray], name: str, right: np.ndarray) -> dict[str, float]:
+    """Of one view: the mean probability of the true class, and the calibration error."""
+    error = calibration_error(columns[f"certainty@{name}"], right)
+    return {"confidence": float(columns[f"confidence@{name}"].mean()), "calibration_error": error}
 
 
 def _sums(views: Sequence[View], columns: Mapping[str, np.ndarray], shared: Mapping[str, Any]) -> list[Result]:

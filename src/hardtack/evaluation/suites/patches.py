@@ -21,10 +21,12 @@ from hardtack.results import Result, bootstrap, wilson
 class PatchesSuite(Suite):
     """For each kind of damage `patch_accuracy`, `worst_mask_accuracy`, `mask_deviation` and `patch_confidence`."""
 
-    takes = ("patches",)
+    takes = ("patches", "confidence")
 
     def views(self, config: EvaluationConfig, context: SuiteContext) -> Sequence[MaskedView]:
-        return patch_views(config.patches, context.model, context.shape, context.seed)
+        return patch_views(
+            config.patches, context.model, context.shape, context.seed, confidence=config.confidence
+        )  # fmt: skip
 
     def results(self, measurement: Measurement) -> list[Result]:
         views = cast(Sequence[MaskedView], measurement.views)
@@ -34,7 +36,7 @@ class PatchesSuite(Suite):
 def _results_of_kind(view: MaskedView, measurement: Measurement) -> list[Result]:
     columns, common = measurement.columns, measurement.common
     right = np.stack([columns[f"right@{view.name}/{number}"] for number in range(view.masks.count)], axis=1)
-    sure, before = (columns[name].astype(float) for name in (f"confidence@{view.name}", "clean_confidence"))
+    before = columns["clean_confidence"].astype(float)
     extra = {**common["extra"], "source": view.source, "clean_confidence": float(before.mean())}
     shared = {
         **common, "flags": tuple(measurement.flags), "n": len(right), "attack": view.words,
@@ -42,12 +44,14 @@ def _results_of_kind(view: MaskedView, measurement: Measurement) -> list[Result]
     }  # fmt: skip
     worst = right.min(axis=1)
     low, high = wilson(int(worst.sum()), len(worst))
-    return [
+    results = [
         _mean("patch_accuracy", right.mean(axis=1), {**shared, "extra": {**extra, **distributions(right)}}),
         Result(metric="worst_mask_accuracy", value=float(worst.mean()), low=low, high=high, **shared),
         _mean("mask_deviation", right.std(axis=1), shared),
-        _mean("patch_confidence", sure, shared),
     ]
+    if view.confidence:
+        results.append(_mean("patch_confidence", columns[f"confidence@{view.name}"].astype(float), shared))
+    return results
 
 
 def _mean(metric: str, per_image: np.ndarray, shared: Mapping[str, Any]) -> Result:

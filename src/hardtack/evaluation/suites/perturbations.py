@@ -29,7 +29,7 @@ from hardtack.engine import tensor_digest
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Measurement, Suite, SuiteContext
 from hardtack.evaluation.suites.corruptions import refuse_settings_of_regenerated
-from hardtack.evaluation.views import View, ViewColumns, file_identity, finite_logits
+from hardtack.evaluation.views import Shown, View, ViewColumns, file_identity, likeliest
 from hardtack.results import Result, bootstrap
 
 TOP = 5
@@ -75,6 +75,7 @@ class FlipView(View):
     seed: int
     stored: StoredImages | None = None
     source = "regenerated"
+    places = TOP
 
     @property
     def settings(self) -> dict[str, Any]:  # type: ignore[override]
@@ -87,12 +88,14 @@ class FlipView(View):
     def cost(self) -> Cost:
         return Cost(frame_count(self.name, self.constants))
 
-    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+    def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
+        rows = torch.arange(len(x), device=x.device)
         x = x if self.stored is None else self.stored.fetch(index)
-        frames = sequence(x, index, self.name, constants=self.constants, seed=self.seed)
-        shown = frames if self.stored is None else map(self.stored.resize, frames)
-        ranked = torch.stack([best(finite_logits(verifier, frame, self.name)) for frame in shown])
-        return _columns(self.name, *flips_and_distance(ranked, self.name))
+        for frame in sequence(x, index, self.name, constants=self.constants, seed=self.seed):
+            yield Shown(frame if self.stored is None else self.stored.resize(frame), rows)
+
+    def from_classes(self, classes: Sequence[Tensor], rows: Sequence[Tensor], *, y: Tensor) -> ViewColumns:
+        return _columns(self.name, *flips_and_distance(torch.stack(list(classes)), self.name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ class StoredFlipView(View):
     files: OfficialP
     frames: int
     resized: StoredImages | None = None
+    places = TOP
 
     def stored_in(self) -> list[Any]:
         return file_identity(self.files)
@@ -131,19 +135,31 @@ class StoredFlipView(View):
     def cost(self) -> Cost:
         return Cost(self.frames)
 
-    def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
+    def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
         count, last = self.files.count(self.name), int(index.max())
         if last >= count:
             raise UserError(f"{self.name} has {count} videos, the data has an image numbered {last}")
-        scored: list[tuple[Tensor, Tensor]] = []
-        frames: list[Tensor] = []
-        for video, label in zip(self._videos(index.tolist()), y.tolist(), strict=True):
+        held: list[tuple[int, Tensor]] = []
+        for row, (video, label) in enumerate(zip(self._videos(index.tolist()), y.tolist(), strict=True)):
             self._check(video, label, x)
-            frames.append(video.frames)
-            if sum(map(len, frames)) >= verifier.batch_size:
-                scored += self._judged(verifier, frames, x.device)
-                frames = []
-        scored += self._judged(verifier, frames, x.device)
+            held.append((row, video.frames))
+            if sum(len(frames) for _, frames in held) >= verifier.batch_size:
+                yield self._together(held, x.device)
+                held = []
+        if held:
+            yield self._together(held, x.device)
+
+    def _together(self, videos: list[tuple[int, Tensor]], device: torch.device) -> Shown:
+        images = torch.cat([frames for _, frames in videos]).to(device).float() / 255
+        rows = torch.cat([torch.full((len(frames),), row) for row, frames in videos])
+        return Shown(images if self.resized is None else self.resized.resize(images), rows.to(device))
+
+    def from_classes(self, classes: Sequence[Tensor], rows: Sequence[Tensor], *, y: Tensor) -> ViewColumns:
+        ranked, lengths = torch.cat(list(classes)), torch.bincount(torch.cat(list(rows)), minlength=len(y)).tolist()
+        if len(set(lengths)) == 1:  # as in all published files
+            videos = ranked.reshape(len(y), lengths[0], -1).transpose(0, 1)
+            return _columns(self.name, *flips_and_distance(videos, self.name))
+        scored = [flips_and_distance(video[:, None], self.name) for video in ranked.split(lengths)]
         flips, distance = zip(*scored, strict=True)
         return _columns(self.name, torch.cat(flips), torch.cat(distance))
 
@@ -166,21 +182,10 @@ class StoredFlipView(View):
                 f"the test set that the files were made from, in its order"
             )
 
-    def _judged(self, verifier: Verifier, videos: list[Tensor], device: torch.device) -> list[tuple[Tensor, Tensor]]:
-        if not videos:
-            return []
-        frames = torch.cat(videos).to(device).float() / 255
-        frames = frames if self.resized is None else self.resized.resize(frames)
-        ranked = best(finite_logits(verifier, frames, self.name))
-        return [
-            flips_and_distance(video_ranks[:, None], self.name)
-            for video_ranks in ranked.split([len(video) for video in videos])
-        ]
-
 
 def best(logits: Tensor) -> Tensor:
     """N×5: the five likeliest classes (all, where there are fewer), of equals the first."""
-    return logits.argsort(dim=1, descending=True, stable=True)[:, :TOP]
+    return likeliest(logits, TOP)
 
 
 def flips_and_distance(ranked: Tensor, name: str) -> tuple[Tensor, Tensor]:
