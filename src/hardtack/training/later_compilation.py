@@ -69,7 +69,7 @@ class LaterCompilation:
             "compiling the model's blocks, because more than ten minutes are left; this takes about half a minute"
         )
         try:
-            compiled = self._with_compiled_blocks()
+            compiled = with_compiled_blocks(self.objective, self.runtime, self.config)
             if self.objective.adversary is not None:
                 self.objective.adversary.compile_blocks(self.runtime)
                 with self.runtime.arithmetic():
@@ -78,12 +78,6 @@ class LaterCompilation:
             return self._back(_failed(error))
         self._compiled = _Compiled(self.recorded, compiled)
         return self._compiled
-
-    def _with_compiled_blocks(self) -> GradientFunction:
-        blocks = CompiledBlocks(self.objective.model)
-        return RecordedLossGradient(
-            self.objective, self.runtime, accumulate=self.config.accumulate, layers=lambda: blocks
-        )
 
     def _decide(self, current: GradientFunction, after_s: float) -> GradientFunction:
         gain = self._before_s / after_s
@@ -104,6 +98,12 @@ class LaterCompilation:
     def _now(self) -> float:
         torch.cuda.synchronize()
         return time.monotonic()
+
+
+def with_compiled_blocks(objective: Objective, runtime: Runtime, config: TrainConfig) -> GradientFunction:
+    """The gradient as a graph that is recorded while the model's repeated blocks are compiled."""
+    blocks = CompiledBlocks(objective.model)
+    return RecordedLossGradient(objective, runtime, accumulate=config.accumulate, layers=lambda: blocks)
 
 
 def _failed(error: Exception) -> str:

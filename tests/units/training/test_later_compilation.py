@@ -56,7 +56,7 @@ def run(monkeypatch):
     def run(recorded, compiled, *, steps=100, left=100_000, objective=None, compile=None):
         clock["s"], notes, objective = 0.0, [], objective or Objective()
 
-        monkeypatch.setattr(LaterCompilation, "_with_compiled_blocks", lambda self: compiled)
+        monkeypatch.setattr(later_compilation, "with_compiled_blocks", lambda *settings: compiled)
         runtime = Runtime(device="cpu", compile=compile)
         later = LaterCompilation(objective, runtime, TrainConfig(), recorded, note=notes.append)
         current = recorded
