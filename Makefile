@@ -27,8 +27,9 @@ lint: .venv/ready
 	@$(BIN)/ruff format --check src tests benchmarks examples
 	@$(BIN)/mypy
 
+# every benchmark that this machine can run; results lie in build/benchmarks
 bench: .venv/ready
-	@$(BIN)/python benchmarks/adversarial_training.py
+	@$(BIN)/python benchmarks/run.py
 
 clean:
 	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -6,6 +6,7 @@ overwrites, which is why the trainer uses them at once.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -33,13 +34,14 @@ class GradientFunction(Protocol):
 
 def accelerate(objective: Objective, runtime: Runtime, config: TrainConfig) -> GradientFunction:
     """How the trainer takes gradients: a CUDA graph in one process on a GPU, or a compiled or distributed objective."""
+    if config.checkpoint_blocks and runtime.captures and runtime.compile is None:
+        # activations that are computed again ask for the random state, which a recording does not allow
+        runtime = dataclasses.replace(runtime, compile=True)
     objective.accelerate(runtime)
-    # recomputed activations ask for the random state, which a recording does not allow
-    if runtime.captures and not runtime.compiles and runtime.world_size == 1 and not config.checkpoint_blocks:
+    if runtime.captures and not runtime.compiles and runtime.world_size == 1:
         return RecordedLossGradient(objective, runtime, accumulate=config.accumulate)
-    return LossGradient(
-        compiled(objective, runtime, accumulate=config.accumulate), runtime, accumulate=config.accumulate
-    )
+    compute = compiled(objective, runtime, accumulate=config.accumulate)
+    return LossGradient(compute, runtime, accumulate=config.accumulate)
 
 
 class LossGradient:
