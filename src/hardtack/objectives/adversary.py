@@ -164,6 +164,8 @@ class _FollowingSearch:
         found = own if isinstance(model, SecondStatistics) else search_model(model, self.runtime, own.precision, probe)
         if not isinstance(found.model, FastCopy) or found.precision != own.precision:
             found = own
+        if not _follows(found.model, model):
+            found = own
         if self.compiles and isinstance(found.model, FastCopy):
             found.model.compile_blocks()
         search = self.adversary._search_on(found.model, ascent_step)
@@ -176,3 +178,13 @@ class _FollowingSearch:
                 return search(*inputs)
 
         return follow
+
+
+def _follows(copy: nn.Module, model: nn.Module) -> bool:
+    """Whether a copy can take over the weights of the model, which modules of unusual kinds may prevent."""
+    try:
+        if isinstance(copy, FastCopy):
+            copy.follow(model)
+    except (KeyError, AttributeError, RuntimeError):
+        return False
+    return True
