@@ -20,6 +20,7 @@ import argparse
 import datetime
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -146,6 +147,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES), metavar="CASE")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--skip", nargs="+", default=[], metavar="CASE:WAY")
     parser.add_argument("--plain", action="store_true", help="also the plain loop")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
@@ -156,13 +158,14 @@ def main() -> None:
         case, way, folder = options.work
         work(case, way, options.batch, Path(folder))
         return
-    measured = _measure([(case, way) for case in options.cases for way in options.ways], options.batch)
+    jobs = [(case, way) for case in options.cases for way in options.ways if f"{case}:{way}" not in options.skip]
+    measured = _measure(jobs, options.batch)
     for case in options.cases if options.plain else []:
         if "objective.name=adversarial" in CASES[case]:
             measured[case]["plain"] = {"images_per_s": round(plain_loop(case, options.batch))}
             print(case, "plain", measured[case]["plain"], flush=True)
     record = {
-        "command": "python benchmarks/adversarial_training.py", "device": torch.cuda.get_device_name(),
+        "command": shlex.join(["python", *sys.argv]), "device": torch.cuda.get_device_name(),
         "torch": torch.__version__, "date": datetime.date.today().isoformat(), "batch": options.batch,
         "measured": measured,
     }  # fmt: skip
