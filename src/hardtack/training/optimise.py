@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -58,11 +59,31 @@ class OptimiserConfig:
         groups = parameter_groups(model, self.weight_decay, decay_all=self.decay_all, scales=scales)
         if not groups:
             raise UserError("no parameter is left to train: train.freeze covers all of them")
+        _spare_the_compiler()
         fused = all(parameter.is_cuda and not is_split(parameter) for parameter in model.parameters())
         if self.name == "sgd":
             nesterov = self.nesterov and self.momentum > 0
             return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, nesterov=nesterov, fused=fused)
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, eps=self.eps, fused=fused)
+
+
+@torch.no_grad()
+def take_step(optimiser: torch.optim.Optimizer) -> None:
+    """What `optimiser.step()` does, without its wrappers, which import the compiler (see `_spare_the_compiler`)."""
+    inspect.unwrap(type(optimiser).step)(optimiser)
+
+
+def _spare_the_compiler() -> None:
+    """Keep torch's optimisers from importing the compiler.
+
+    They are marked as not to be compiled, and the first call of a marked function imports all of torch.compile to say
+    so: some seconds in which nothing is trained. Here optimisers are never called in what is compiled, so that the
+    functions may stay as they are.
+    """
+    for function in vars(torch.optim.Optimizer).values():
+        plain = getattr(function, "__wrapped__", None)
+        if plain is not None and not hasattr(plain, "__dynamo_disable"):
+            plain.__dynamo_disable = plain
 
 
 def parameter_groups(

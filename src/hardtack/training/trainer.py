@@ -31,7 +31,7 @@ from hardtack.training.freezing import freeze
 from hardtack.training.gradient_checks import FiniteCheck, explain_batch_norm_error
 from hardtack.training.later_compilation import LaterCompilation
 from hardtack.training.loss_gradient import GradientFunction, LossGradient, accelerate
-from hardtack.training.optimise import set_rates
+from hardtack.training.optimise import set_rates, take_step
 from hardtack.training.recipe import Recipe
 from hardtack.training.recompute import checkpoint_blocks
 from hardtack.training.schedule import Schedule
@@ -104,7 +104,7 @@ class Trainer:
         norm = whole(nn.utils.clip_grad_norm_(self.parameters, self.config.clip or torch.inf))
         self.finite.watch(self.progress.done, means["loss"], norm)
         set_rates(self.optimiser, *self.schedule.at(self.progress.done))
-        self.optimiser.step()
+        take_step(self.optimiser)
         self.objective.finish_step()
         self.objective.zero_grad(set_to_none=True)
         self.progress.done += 1
