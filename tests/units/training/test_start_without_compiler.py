@@ -12,8 +12,8 @@ from hardtack.training.optimise import OptimiserConfig, take_step
 TRAIN = """
 import sys
 from hardtack.commands.train import train
-train("digits/trades", quiet=True, **{"train.epochs": 1, "output": sys.argv[1], "sharpness": "sam", "data.validation": 0,
-                                      "train.batch_size": 600})
+words = {"train.epochs": 1, "train.batch_size": 600, "sharpness": "sam", "data.validation": 0, "output": sys.argv[1]}
+train("digits/trades", quiet=True, **words)
 loaded = {"torch._dynamo", "torch._inductor", "timm", "sympy"} & set(sys.modules)
 assert not loaded, loaded
 """
