@@ -22,7 +22,7 @@ from hardtack.commands.cli import main
 from hardtack.engine import run_job
 from hardtack.engine.executors.here import Here, HereSettings, WorkerFault
 from hardtack.models.user_code import run_file, travelling_code
-from processes import script
+from processes import COMMAND, environment, script
 
 HERE = Path(__file__).parent
 CPU = Runtime(device="cpu")
@@ -134,6 +134,25 @@ def test_a_killed_driver_takes_its_workers_along_and_goes_on_when_repeated(tmp_p
     ended = len(module.lines(tmp_path, "end"))
     run(job)
     assert len(module.lines(tmp_path, "end")) == ended + 12 - before, "what was kept is not computed again"
+
+
+def test_ctrl_c_while_workers_import_is_one_line(tmp_path):
+    """A terminal sends Ctrl-C to the workers too; they leave it to their driver from their first moment on."""
+    (tmp_path / "net.py").write_text(MODEL)
+    words = ["evaluate", "model=net.py:build", "data=digits", "suite=clean", "batch_size=4", "runtime.device=cpu"]
+    driver = subprocess.Popen(
+        [COMMAND, *words, "workers=2", "output=run"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_for(lambda: len(children(driver.pid)) == 2, seconds=60)
+    os.killpg(driver.pid, signal.SIGINT)
+    _, said = driver.communicate(timeout=30)
+    assert driver.returncode == 130 and "Traceback" not in said, said
+    assert said.strip().splitlines()[-1] == "hardtack: interrupted; repeat the command to resume"
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 def wait_for(condition, seconds=15.0):
