@@ -247,6 +247,17 @@ def test_evaluations_are_equal_to_the_bit(tmp_path, model, suite):
     assert all(np.array_equal(images[0][key], images[1][key]) for key in images[0])
 
 
+def test_a_warning_in_a_worker_is_one_line(tmp_path, capfd):
+    warns = MODEL.replace("import torch", "import torch, warnings").replace(
+        "        x = torch", "        warnings.warn('odd weights')\n        x = torch"
+    )
+    (tmp_path / "net.py").write_text(warns)
+    words = ["evaluate", f"model={tmp_path / 'net.py'}:build", "data=digits", "suite=clean", "n=20", "batch_size=4"]
+    assert main([*words, "runtime.device=cpu", f"output={tmp_path / 'o'}", "workers=2"]) == 0
+    said = capfd.readouterr().err
+    assert "hardtack: note: odd weights" in said and "UserWarning" not in said and "net.py" not in said
+
+
 def _images(path):
     with np.load(path) as arrays:
         yield from zip(arrays["index"].tolist(), arrays["x_adv"], strict=True)
