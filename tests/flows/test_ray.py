@@ -91,6 +91,19 @@ def test_a_worker_with_other_versions_is_refused(address, tmp_path, monkeypatch)
     assert not (tmp_path / "unpacked").exists()
 
 
+def test_actors_that_always_die_while_loading_stop_the_job(address, tmp_path):
+    with pytest.raises(UserError, match="8 Ray actors were lost while they loaded the job"):
+        run(toy(tmp_path, dies_loading=True)[0])
+
+
+@pytest.mark.parametrize("place", ["ray://127.0.0.1:10001", "ray:ray://127.0.0.1:10001"])
+def test_the_address_of_a_ray_client_is_refused(tmp_path, capsys, place):
+    words = ["evaluate", "model=vit_digits", "data=digits", "suite=clean", "n=4", f"output={tmp_path / 'o'}"]
+    assert main([*words, "--on", place]) == 2
+    error = capsys.readouterr().err.strip()
+    assert "is the address of a Ray client" in error and "ray start --address" in error and "\n" not in error
+
+
 def test_no_cluster_is_one_line(tmp_path, capsys, monkeypatch):
     ray.shutdown()
     words = ["evaluate", "model=vit_digits", "data=digits", "suite=clean", "n=4", f"output={tmp_path / 'o'}"]

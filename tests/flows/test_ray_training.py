@@ -1,9 +1,14 @@
 """`train --on ray` through Ray Train: the weights of one launch, a killed process, a mistake."""
 
+import os
+import signal
+import time
+
 import numpy as np
 import pytest
 import yaml
 from safetensors.numpy import load_file
+from stopped_command import said
 
 from processes import ranks, start
 from tiny_runs import MODEL, settings, write_data
@@ -67,6 +72,20 @@ def test_a_group_trains_what_two_processes_here_train(home, address):
     assert (folder / "run/config.yaml").read_text() == (home / "pair/run/config.yaml").read_text()
 
 
+def test_ctrl_c_ends_a_training_that_waits_for_machines(home, address):
+    folder = home / "waiting"
+    folder.mkdir()
+    driver = start("train", "../tiny.yaml", "--on", "ray", "workers=9", cwd=folder)
+    until = time.monotonic() + 60
+    while "room for 4 of 9 processes" not in said(driver):
+        assert driver.running() and time.monotonic() < until
+        time.sleep(0.1)
+    time.sleep(3)  # until Ray Train waits for its workers
+    os.kill(driver.pid, signal.SIGINT)
+    done = driver.wait(60)
+    assert done.returncode == 130 and done.stderr.strip().endswith("interrupted; repeat the command to resume")
+
+
 @pytest.mark.slow
 def test_a_killed_process_costs_the_steps_since_the_last_state(home, address):
     """Nothing but the driver's process writes into the run folder; the weights are those of two processes here."""
@@ -96,3 +115,4 @@ def test_a_mistake_in_the_group_is_one_line(home, address):
     assert done.returncode == 2, done.stderr[-3000:]
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("hardtack: ") and "no weights on this machine" in last
+    assert "start again" not in done.stderr, "nothing was lost"

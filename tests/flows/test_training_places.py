@@ -1,7 +1,10 @@
 """`train` in several processes: workers=N, two nodes of torchrun, a Slurm job. The weights are those of one launch."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ import yaml
 from safetensors.numpy import load_file
 
 from hardtack.commands.cli import main
-from processes import environment, free_port, hardtack, ranks
+from processes import COMMAND, environment, free_port, hardtack, ranks
 from tiny_runs import MODEL, settings, write_data
 
 pytest_plugins = ("slurm_cluster",)
@@ -50,6 +53,35 @@ def test_workers_on_this_machine_are_started_by_torchrun(home):
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("trained: run") == 1
     assert_same(home / "pair", folder)
+
+
+def test_a_mistake_and_ctrl_c_with_workers_are_lines_without_a_traceback(home):
+    folder = place(home, "mistakes")
+    done = hardtack("train", "../tiny.yaml", "workers=2", "model.name=nope", cwd=folder)
+    assert done.returncode == 2 and "there is no model 'nope'" in done.stderr
+    assert all(line.startswith("hardtack: ") for line in done.stderr.strip().splitlines()), done.stderr
+    driver = subprocess.Popen(
+        [COMMAND, "train", "../tiny.yaml", "workers=2", "train.epochs=5000"], cwd=folder, env=environment(),
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while not (folder / "run/metrics.jsonl").exists():
+        assert driver.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
+    os.killpg(driver.pid, signal.SIGINT)
+    _, said = driver.communicate(timeout=60)
+    assert driver.returncode == 130 and "Traceback" not in said, said
+    assert said.strip().splitlines()[-1] == "hardtack: interrupted; repeat the command to resume"
+
+
+def test_a_killed_process_of_a_training_is_named(home):
+    folder = place(home, "killed")
+    (folder / "dies.py").write_text(
+        "import os, signal\nif os.environ.get('RANK') == '1':\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = hardtack("--import", "dies.py", "train", "../tiny.yaml", "workers=2", cwd=folder)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "process 1 of the training was killed by SIGKILL" in done.stderr.strip().splitlines()[-1]
 
 
 def test_two_nodes_meet_at_a_rendezvous(home):

@@ -22,7 +22,7 @@ from hardtack.commands.cli import main
 from hardtack.engine import run_job
 from hardtack.engine.executors.here import Here, HereSettings, WorkerFault
 from hardtack.models.user_code import run_file, travelling_code
-from processes import script
+from processes import COMMAND, environment, script
 
 HERE = Path(__file__).parent
 CPU = Runtime(device="cpu")
@@ -136,6 +136,25 @@ def test_a_killed_driver_takes_its_workers_along_and_goes_on_when_repeated(tmp_p
     assert len(module.lines(tmp_path, "end")) == ended + 12 - before, "what was kept is not computed again"
 
 
+def test_ctrl_c_while_workers_import_is_one_line(tmp_path):
+    """A terminal sends Ctrl-C to the workers too; they leave it to their driver from their first moment on."""
+    (tmp_path / "net.py").write_text(MODEL)
+    words = ["evaluate", "model=net.py:build", "data=digits", "suite=clean", "batch_size=4", "runtime.device=cpu"]
+    driver = subprocess.Popen(
+        [COMMAND, *words, "workers=2", "output=run"], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_for(lambda: len(children(driver.pid)) == 2, seconds=60)
+    os.killpg(driver.pid, signal.SIGINT)
+    _, said = driver.communicate(timeout=30)
+    assert driver.returncode == 130 and "Traceback" not in said, said
+    assert said.strip().splitlines()[-1] == "hardtack: interrupted; repeat the command to resume"
+
+
+def children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def wait_for(condition, seconds=15.0):
     until = time.monotonic() + seconds
     while not condition():
@@ -226,6 +245,17 @@ def test_evaluations_are_equal_to_the_bit(tmp_path, model, suite):
     images = [{int(i): x for path in paths for i, x in _images(path)} for paths in kept]
     assert images[0].keys() == images[1].keys()
     assert all(np.array_equal(images[0][key], images[1][key]) for key in images[0])
+
+
+def test_a_warning_in_a_worker_is_one_line(tmp_path, capfd):
+    warns = MODEL.replace("import torch", "import torch, warnings").replace(
+        "        x = torch", "        warnings.warn('odd weights')\n        x = torch"
+    )
+    (tmp_path / "net.py").write_text(warns)
+    words = ["evaluate", f"model={tmp_path / 'net.py'}:build", "data=digits", "suite=clean", "n=20", "batch_size=4"]
+    assert main([*words, "runtime.device=cpu", f"output={tmp_path / 'o'}", "workers=2"]) == 0
+    said = capfd.readouterr().err
+    assert "hardtack: note: odd weights" in said and "UserWarning" not in said and "net.py" not in said
 
 
 def _images(path):

@@ -16,16 +16,21 @@ class Toy(Job):
 
     title, total = "toy", 24
 
-    def __init__(self, folder, *, kill=(), seconds=0.0, mistake=None, fault=None, size=2, needs=None, always=False):
+    def __init__(
+        self, folder, *, kill=(), seconds=0.0, mistake=None, fault=None, size=2, needs=None, always=False,
+        dies_loading=False,
+    ):  # fmt: skip
         self.folder, self.kill, self.seconds, self.size = Path(folder), set(kill), seconds, size
         self.mistake, self.fault, self.needed = mistake, fault, needs or {}
-        self.always = always
+        self.always, self.dies_loading = always, dies_loading
         self.store = PieceStore(self.folder, "toy-0")
         self.driver, self.reports = os.getpid(), []
 
     def __setstate__(self, state):
         self.__dict__ |= state
         (self.folder / "unpacked").touch()
+        if self.dies_loading:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def piece_size(self, most):
         return self.size

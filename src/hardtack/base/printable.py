@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
+from typing import Any
 
+LONGEST_MESSAGE = 4000  # characters
 _KEPT = "\n\t"
 
 
@@ -13,6 +16,18 @@ def printable(text: object) -> str:
     if plain.isascii() and plain.isprintable():
         return plain
     return "".join(letter if _is_harmless(letter) else _shown(letter) for letter in plain)
+
+
+def one_line(message: object) -> str:
+    """A message as one line of a limited length: it may quote a file, and a file may hold anything."""
+    text = printable(" ".join(str(message).split()))
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
+
+
+def print_note(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    """For `warnings.showwarning`: a warning to users as one line, without the line of code that raised it."""
+    if issubclass(category, UserWarning):
+        print(f"hardtack: note: {one_line(message)}", file=sys.stderr)
 
 
 def _is_harmless(letter: str) -> bool:

@@ -15,7 +15,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -23,12 +23,11 @@ from hardtack import __version__
 from hardtack.base import user_files
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path
-from hardtack.base.printable import printable
+from hardtack.base.printable import one_line, print_note
 from hardtack.base.registry import datasets, verbs
 from hardtack.commands.words import typed
 
 INTERRUPTED = 130
-LONGEST_MESSAGE = 4000  # characters
 # the order in which the help shows them; others follow by name
 ORDER = (
     "train", "evaluate", "analyze", "study", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan",
@@ -45,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     typed[:] = arguments
     user_files.begin_command()
     if not debug:
-        warnings.showwarning = _print_note
+        warnings.showwarning = print_note
     try:
         arguments = import_plugins(arguments)
         _check_verb(arguments)
@@ -159,14 +158,8 @@ def _report_error(error: Exception) -> int:
 
 
 def _fail(message: str, code: int = 2) -> int:
-    print("hardtack: " + _one_line(message), file=sys.stderr)
+    print("hardtack: " + one_line(message), file=sys.stderr)
     return code
-
-
-def _one_line(message: object) -> str:
-    """A message as one line of a limited length: it may quote a file, and a file may hold anything."""
-    text = printable(" ".join(str(message).split()))
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
 def _line_of_user(error: BaseException) -> str | None:
@@ -179,8 +172,3 @@ def _line_of_user(error: BaseException) -> str | None:
         if not frame.filename.startswith(("<", *libraries)):
             return f"raised in {frame.filename}, line {frame.lineno}"
     return None
-
-
-def _print_note(message: Any, category: Any, *_: Any, **__: Any) -> None:
-    if issubclass(category, UserWarning):
-        print(f"hardtack: note: {_one_line(message)}", file=sys.stderr)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from hardtack.base.config import build, plain
 from hardtack.base.digests import json_digest
@@ -39,7 +43,7 @@ def train_on(
 
 
 def _here(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[Recipe], Path], _: bool) -> None:
-    """One process, or torchrun in place of this process."""
+    """One process, or those that torchrun starts."""
     from hardtack.engine.executors.here import HereSettings, number_of_workers, visible_gpus
 
     gpus = len(visible_gpus(recipes[0].runtime))
@@ -48,8 +52,31 @@ def _here(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[
         for recipe in recipes:
             train(recipe)
         return
-    options = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    os.execv(sys.executable, [sys.executable, *options, "-m", "hardtack", *command_elsewhere(typed)])
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+    _launch(["--standalone", f"--nproc-per-node={workers}", "-m", "hardtack", *command_elsewhere(typed)])
+
+
+def _launch(words: Sequence[str]) -> None:
+    """torchrun in this process. What its processes have said is enough: its own report and traceback are left out."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    logging.disable(logging.CRITICAL)
+    try:
+        run(parse_args(list(words)))
+    except SignalException as error:
+        raise (KeyboardInterrupt if error.sigval == signal.SIGINT else SystemExit(128 + error.sigval)) from None
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if failure.exitcode < 0:
+            raise UserError(
+                f"process {rank} of the training was killed by {signal.Signals(-failure.exitcode).name}; the last "
+                "saved state is kept: repeat the command to continue"
+            ) from None
+        raise typer.Exit(failure.exitcode) from None
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _torchrun(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[Recipe], Path], _: bool) -> None:

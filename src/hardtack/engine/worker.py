@@ -14,10 +14,12 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from multiprocessing.connection import Connection
 from typing import Any
 
 from hardtack.base.errors import UserError
+from hardtack.base.printable import print_note
 from hardtack.base.progress import Meter
 from hardtack.engine.job import Job
 from hardtack.engine.packing import unpack, versions
@@ -94,9 +96,11 @@ def _end_with(driver: int) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what Ctrl-C means
+    # the driver decides what Ctrl-C means: it started this process with the signal blocked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.showwarning = print_note  # as the driver shows its own
     _end_with(int(sys.argv[2]))
-    with Connection(int(sys.argv[1])) as pipe:
+    with contextlib.suppress(ConnectionError), Connection(int(sys.argv[1])) as pipe:  # the driver may hang up first
         serve(pipe)
 
 

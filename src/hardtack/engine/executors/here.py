@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Annotated, Any
@@ -158,7 +158,8 @@ class Worker:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "hardtack.engine.worker", str(theirs.fileno()), str(os.getpid())]
         environment = worker_environment(os.environ, gpu=gpu, threads=threads)
-        self.process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stdout=2)
+        with _without_interrupts():
+            self.process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stdout=2)
         theirs.close()
         self.pipe = Connection(ours.detach())
         self.number, self.note, self.share = number, "", 0.0
@@ -201,6 +202,16 @@ class Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A process that is started inside does not hear Ctrl-C, not even while it imports: its driver ends it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def worker_environment(environment: Mapping[str, str], *, gpu: str | None, threads: int) -> dict[str, str]:

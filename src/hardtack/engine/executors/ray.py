@@ -27,7 +27,7 @@ from hardtack.engine.job import Job
 from hardtack.engine.mirror import read_folders, write_files
 from hardtack.engine.packing import check_versions, pack, versions
 from hardtack.engine.pieces import Span
-from hardtack.engine.schedule import Schedule
+from hardtack.engine.schedule import ATTEMPTS, Schedule
 from hardtack.engine.store import Store
 
 SYNC_S = float(os.environ.get("HARDTACK_SYNC_S", 30.0))  # between two looks at what actors have written
@@ -38,7 +38,8 @@ _PATIENCE_S = 20.0  # before it is said that the cluster gives no actor
 class RaySettings:
     """Settings of `--on ray`.
 
-    address      of the cluster (default: $RAY_ADDRESS; without it, a cluster of this machine alone is started)
+    address      of the cluster (default: $RAY_ADDRESS, else the one that this machine is part of, else `local`);
+                 local: a new one of this machine alone, for this command
     workers      actors (default: as many as the cluster has room for)
     per_gpu      actors that share one GPU
     gpus, cpus   GPUs and CPU cores of one actor (default: 1/per_gpu GPU where the cluster has any; 1 core)
@@ -162,6 +163,7 @@ class _Loop:
         self.ray: Any = executor.ray
         self.began = self.synced = time.monotonic()
         self.told = False
+        self.lost_in_a_row = 0  # actors that were lost before they had loaded the job
 
     def hand_out(self) -> None:
         for actor in self.executor.actors:
@@ -209,6 +211,7 @@ class _Loop:
         if what == "load":
             check_versions(content[0], f"the Ray worker on {content[1]}")
             actor.ready = True
+            self.lost_in_a_row = 0
         elif what == "progress":
             actor.note, actor.share = content
             busy = [each for each in self.executor.actors if each.span is not None]
@@ -234,6 +237,10 @@ class _Loop:
         if actor.span is not None:
             self.meter.say("a Ray actor was lost; its piece is computed again by another")
             self.schedule.lose(actor.span, f"its Ray actor was lost: {why}")
+        elif not actor.ready:
+            self.lost_in_a_row += 1
+            if self.lost_in_a_row >= ATTEMPTS * max(1, len(self.executor.actors)):
+                raise UserError(f"{self.lost_in_a_row} Ray actors were lost while they loaded the job, the last: {why}")
         self.executor.replace(actor)
 
 
@@ -246,7 +253,10 @@ def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
 
 
 def connect(address: str | None) -> Any:
-    """The module `ray`, connected to the cluster at `address` or $RAY_ADDRESS, or to a new one on this machine."""
+    """The module `ray`, connected to the cluster at `address` or $RAY_ADDRESS, or to one on this machine.
+
+    Without an address, Ray looks for a cluster that this machine is part of, and starts one where there is none.
+    """
     try:
         import ray
         import ray.util.scheduling_strategies
@@ -255,14 +265,19 @@ def connect(address: str | None) -> Any:
     if ray.is_initialized():
         return ray
     address = address or os.environ.get("RAY_ADDRESS") or None
+    if (address or "").startswith(("ray://", "//")):  # also --on ray://HOST:PORT
+        raise UserError(
+            f"--on ray: {address} is the address of a Ray client, which has no disk in the cluster to serve images "
+            "from; run the command on a machine of the cluster (ray start --address=HOST:6379), with --on ray"
+        )
     _check_answers(address)
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "namespace": "hardtack"}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
-        if address:
+        if address and address != "local":
             ray.init(address=address, **quiet)
         else:
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+            ray.init(address=address, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}") from None
@@ -271,7 +286,7 @@ def connect(address: str | None) -> Any:
 
 def _check_answers(address: str | None) -> None:
     """Ask whether anything answers at HOST:PORT: Ray itself would try for minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    host, colon, port = (address or "").rpartition(":")
     if not colon or not port.isdecimal():  # "auto", or none
         return
     try:

@@ -7,6 +7,7 @@ back every few seconds through the actor `FolderKeeper`; a group that is started
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import socket
@@ -56,7 +57,9 @@ def run_group(
     _quieten()
     keeper = None
     try:
-        gpus, workers = actor_share(settings, ray.cluster_resources(), on_cpu=runtime.device == "cpu")
+        resources, on_cpu = ray.cluster_resources(), runtime.device == "cpu"
+        gpus, workers = actor_share(settings, resources, on_cpu=on_cpu)
+        _, room = actor_share(dataclasses.replace(settings, workers=None), resources, on_cpu=on_cpu)
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             node_id=ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -76,6 +79,8 @@ def run_group(
             Meter(work.title, total=1, quiet=quiet) as meter,
             _collected(ray, keeper, folder, meter, workers) as collector,
         ):
+            if workers > room:
+                meter.say(f"the cluster has room for {room} of {workers} processes: waiting for more machines")
             error = _fit(config, workers=workers, share=share, storage=storage, on_gpu=gpus > 0)
             collector.finish()
         collector.raise_for(error, workers=workers)
@@ -95,7 +100,12 @@ def _fit(
         from ray.train.torch import TorchConfig, TorchTrainer
     except ImportError as error:
         raise UserError(f"train --on ray needs Ray Train: pip install 'hardtack[ray]' ({error})") from None
-    trainer = TorchTrainer(
+
+    class Trainer(TorchTrainer):
+        def _register_sigint_handler(self, controller: Any) -> None:
+            """Not Ray Train's: while the group waits for machines, it answers the third Ctrl-C only."""
+
+    trainer = Trainer(
         _process,
         train_loop_config=config,
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=on_gpu, resources_per_worker=share),
@@ -106,7 +116,7 @@ def _fit(
     )
     try:
         trainer.fit()
-    except SystemExit:  # how Ray Train answers Ctrl-C
+    except SystemExit:  # how other versions of Ray Train answer Ctrl-C
         raise KeyboardInterrupt from None
     except Exception as error:
         return error
@@ -216,7 +226,7 @@ class _Collector:
             self.meter.say(line)
         text, share = taken["note"]
         self.meter.note(f"{self.workers} processes: {text}" if text else "starting", share)
-        if taken["starts"] > max(self.starts, 1):
+        if taken["starts"] > max(self.starts, 1) and not taken["refused"]:
             self.meter.say("a process of the training was lost: all start again from the last saved state")
         self.starts, self.refused, self.fault = taken["starts"], taken["refused"], taken["fault"]
         if not self.starts and not self._told and time.monotonic() - self._began > _PATIENCE_S:
