@@ -14,6 +14,7 @@ from typing import Any
 import typer
 
 from hardtack.base.config import build, plain
+from hardtack.base.cores import give_share_of_cores
 from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
 from hardtack.base.printable import printable
@@ -52,7 +53,9 @@ def _here(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[
         for recipe in recipes:
             train(recipe)
         return
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+    cores = max(1, (os.cpu_count() or 1) // workers)
+    give_share_of_cores(os.environ, cores)
+    os.environ.setdefault("OMP_NUM_THREADS", str(cores))
     _launch(["--standalone", f"--nproc-per-node={workers}", "-m", "hardtack", *command_elsewhere(typed)])
 
 

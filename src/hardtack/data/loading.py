@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from hardtack.base import randomness
+from hardtack.base.cores import share_of_cores
 from hardtack.base.errors import UserError
 from hardtack.data.datasets import Batch, Dataset
 from hardtack.data.decode import Cut, as_tensor, fit_array, walk_arrays
@@ -58,7 +59,7 @@ def batches(
     shares = [group.part(rank, world_size) for group in groups[start:]]
     if isinstance(dataset.store, Resident):
         return _resident(dataset, shares, device)
-    workers = dataset.workers if workers is None else workers
+    workers = min(dataset.workers, share_of_cores()) if workers is None else workers
     return _streamed(dataset, shares, device, workers, words=(shuffle_seed or 0, epoch))
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 
+from hardtack.base.cores import give_share_of_cores
 from hardtack.base.errors import UserError
 from hardtack.base.progress import Meter
 from hardtack.base.registry import executors
@@ -217,6 +218,7 @@ def _without_interrupts() -> Iterator[None]:
 def worker_environment(environment: Mapping[str, str], *, gpu: str | None, threads: int) -> dict[str, str]:
     """The environment of a worker: one GPU, its share of the cores, and nothing of a launcher's."""
     own = {name: value for name, value in environment.items() if name not in _OF_LAUNCHERS}
+    give_share_of_cores(own, threads)
     own.setdefault("OMP_NUM_THREADS", str(threads))  # the user's own choice counts: threads change the last bits
     return own if gpu is None else {**own, "CUDA_VISIBLE_DEVICES": gpu}
 

@@ -109,7 +109,7 @@ class RayExecutor(Executor):
     def _new_actor(self) -> _Actor:
         self.started += 1
         options = {"num_cpus": self.chosen.cpus, "num_gpus": self.gpus, "max_concurrency": 3, "max_restarts": 0}
-        actor = _Actor(self.ray.remote(PieceActor).options(**options).remote())
+        actor = _Actor(self.ray.remote(PieceActor).options(**options).remote(int(self.chosen.cpus)))
         actor.load(self._packed)
         return actor
 

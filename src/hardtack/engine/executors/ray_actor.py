@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 import traceback
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.base.cores import give_share_of_cores
 from hardtack.base.errors import UserError
 from hardtack.engine.mirror import Files, Mirror, write_files
 from hardtack.engine.packing import versions
@@ -21,7 +23,8 @@ from hardtack.engine.worker import JobSession, NoteMeter
 class PieceActor:
     """Keeps one job loaded and computes its pieces. Answers are values: `("refused", message)` is a user's mistake."""
 
-    def __init__(self) -> None:
+    def __init__(self, cores: int) -> None:
+        give_share_of_cores(os.environ, cores)
         self.session: JobSession | None = None
         self.mirror: Mirror | None = None
         self.note, self.share = "", 0.0
