@@ -294,14 +294,10 @@ def _load_images(config: TargetConfig, model: Classifier | None = None) -> Datas
     data_config = config.data
     if config.n is not None:  # so that no more images are decoded than are used
         data_config = dataclasses.replace(data_config, limit=min(config.n, data_config.limit or config.n))
-    size = model.image_size if model is not None and data_config.image_size is None else None
     try:
-        data = load_data(data_config, config.split)
+        return load_data(data_config, config.split, model_size=model.image_size if model is not None else None)
     except MixedSizes:
         if model is None:
             raise
         size = model.image_size or usual(model.architecture["name"])[0]
         return load_data(dataclasses.replace(data_config, image_size=size), config.split)
-    if size is not None and data.image_shape[-1] != size:
-        data = load_data(dataclasses.replace(data_config, image_size=size), config.split)
-    return data
