@@ -25,7 +25,11 @@ FILE = Path(__file__).with_name("digits.npz")
 TEST_SHARE, TEST_SEED = 0.2, 20_240_501  # fixed for good: results on digits compare only on one split
 
 
-@datasets.register("digits", help="scikit-learn's 1797 handwritten digits as 3×32×32; bundled, nothing to download")
+@datasets.register(
+    "digits",
+    files=lambda config, path: [FILE],
+    help="scikit-learn's 1797 handwritten digits as 3×32×32; bundled, nothing to download",
+)
 def read_digits(config: DataConfig, path: str) -> Splits:
     """Train and test (20 %, stratified, fixed); bicubic from 8×8, clamped to [0,1], rounded to 8 bits."""
     stored = read_npz(FILE)

@@ -140,6 +140,14 @@ def run_folder(run: str | Path) -> Path:
     return folder.parent.parent if folder.is_file() and folder.parent.name == "checkpoints" else folder
 
 
+def results_folder(run: str | Path | None, config: TargetConfig) -> Path:
+    """The folder that receives the results: the run folder or that of the model, unless `output` says it."""
+    if run is None:
+        assert config.model is not None
+        return _model_folder(config.model, config.output)
+    return local_path(config.output) if config.output else run_folder(run)
+
+
 def _is_same_data(named: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     """Whether the data set named is the one the run was trained on, however its path is written."""
 
@@ -170,8 +178,7 @@ def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
     provenance = Provenance(
         run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags)
     )
-    output = local_path(config.output) if config.output else folder
-    return Target(model=model, provenance=provenance, folder=output, images=data)
+    return Target(model=model, provenance=provenance, folder=results_folder(folder, config), images=data)
 
 
 def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[Classifier, Path, str, Any]:
