@@ -303,3 +303,28 @@ for _ in range(40):
     both = [subprocess.Popen([sys.executable, "-c", code, name], env=environment()) for name in "ab"]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
     assert len(list((home.parent / "cache" / "receipts").iterdir())) == 1, "no parts are left behind"
+
+
+def test_a_model_is_described_once(home, capsys, monkeypatch):
+    from hardtack.models import describe
+
+    calls = []
+    original = describe.describe_model
+    monkeypatch.setattr(describe, "describe_model", lambda *words: calls.append(words) or original(*words))
+
+    def shown(*words: str) -> str:
+        assert main(["describe", *words]) == 0
+        return capsys.readouterr().out
+
+    first = shown("vit_digits")
+    assert shown("vit_digits") == first and "options: " in first and len(calls) == 1
+    assert shown("vit_digits", "image_size=64") != first and len(calls) == 2
+    of_run = shown("run")
+    assert shown("run") == of_run and len(calls) == 3
+    model = load_model("vit_digits", num_classes=CLASSES, image_size=SIDE, seed=0, **{**OPTIONS, "depth": 2})
+    save_weights(home / "run" / "checkpoints" / "best.safetensors", model)
+    assert shown("run") != of_run and len(calls) == 4
+    (home / "mine.py").write_text(
+        "import torch\nnet = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 4))"
+    )
+    assert shown("mine.py:net") == shown("mine.py:net") and len(calls) == 6

@@ -37,7 +37,6 @@ _SECRET_BYTES = 32
 # software that decides what is decoded, computed or read
 _PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "pyarrow", "safetensors")
 _VARIABLES = ("HOME", "PYTHONPATH", "RANK", "LOCAL_RANK", "WORLD_SIZE")
-_PREFIXES = ("HARDTACK_", "TORCH", "PYTORCH_", "TIMM_", "HF_")
 _DRIVER = "/dev/nvidiactl"
 
 
@@ -55,7 +54,7 @@ def command_key(words: Sequence[str]) -> str:
     variables = {
         name: value
         for name, value in os.environ.items()
-        if name in _VARIABLES or (name.startswith(_PREFIXES) and name != "HARDTACK_CACHE")
+        if name in _VARIABLES or (name.startswith("HARDTACK_") and name != "HARDTACK_CACHE")
     }
     has_gpu = os.path.exists(_DRIVER) and os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1")
     source = file_state(Path(hardtack.__file__).parent)

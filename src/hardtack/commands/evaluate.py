@@ -43,4 +43,5 @@ def evaluate(words: Words = None, on: On = None, dry_run: DryRun = False) -> Non
         for measured in evaluations:
             say(measured)
         if sources is not None:
-            command.keep(sources.folder, [measured.id for measured in evaluations], [*map(str, evaluations)])
+            ids = [measured.id for measured in evaluations]
+            command.keep([*map(str, evaluations)], folder=sources.folder, ids=ids)
