@@ -9,7 +9,6 @@ import pkgutil
 import sys
 
 import pyarrow.parquet  # noqa: F401
-import sklearn.datasets  # noqa: F401
 import timm  # noqa: F401
 import torch.distributed.fsdp
 import torchvision  # noqa: F401

@@ -31,8 +31,8 @@ FREE = {"studies", "commands"}  # may import anything; nobody imports them, but 
 ROOT_FILES = {"__init__", "__main__"}
 # the modules of the base, each of which may import those before it
 BASE_ORDER = (
-    "errors", "printable", "files", "limits", "digests", "arrays", "lock", "registry", "annotations", "layers",
-    "config", "trust", "randomness", "progress", "capture", "runtime", "cost",
+    "errors", "printable", "file_state", "files", "limits", "digests", "receipts", "arrays", "lock",
+    "registry", "annotations", "layers", "config", "trust", "randomness", "progress", "capture", "runtime", "cost",
 )  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}

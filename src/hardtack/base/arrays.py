@@ -62,13 +62,24 @@ def _read_columns(path: str | Path) -> Columns:
 
 
 def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    if pa.types.is_primitive(column.type) and not column.null_count:
+        return np.concatenate([_numbers(chunk) for chunk in column.chunks] or [column.to_numpy()])
     if not pa.types.is_dictionary(column.type):
         return column.to_numpy()
     parts = []
     for chunk in column.chunks:
         values = np.array([*chunk.dictionary.to_pylist(), None], dtype=object)  # the last is for missing texts
-        parts.append(values[chunk.indices.fill_null(len(values) - 1).to_numpy()])
+        parts.append(values[np.where(_numbers(chunk.is_null()), len(values) - 1, _numbers(chunk.indices))])
     return np.concatenate(parts) if parts else np.empty(0, dtype=object)
+
+
+def _numbers(chunk: pa.Array) -> np.ndarray:
+    """A chunk without missing values. Arrow's own `to_numpy` imports pandas where it is installed."""
+    values, end = chunk.buffers()[1], chunk.offset + len(chunk)
+    if values is None or pa.types.is_boolean(chunk.type):
+        packed = np.frombuffer(values or b"", dtype=np.uint8)
+        return np.unpackbits(packed, count=end, bitorder="little")[chunk.offset :].astype(bool)
+    return np.frombuffer(values, dtype=chunk.type.to_pandas_dtype(), count=end)[chunk.offset :]
 
 
 def count_rows(path: str | Path) -> int | None:
@@ -109,9 +120,29 @@ def join_columns(parts: Sequence[Mapping[str, np.ndarray]]) -> Columns:
 
 
 def _to_arrow(values: Any) -> pa.Array:
-    array = values if isinstance(values, list | tuple) else np.asarray(values)
-    if isinstance(array, np.ndarray) and array.dtype.kind in "OUS":
-        array = array.tolist()
-    arrow = pa.array(array)
-    # A column of texts in which every value is None has the type null; it is stored as a column of texts.
-    return arrow.cast(pa.string()) if pa.types.is_null(arrow.type) else arrow
+    """A column in Arrow's layout. `pa.array` imports pandas where it is installed, to see whether it is pandas'."""
+    if isinstance(values, list | tuple) or np.asarray(values).dtype.kind in "OUS":
+        items = list(values) if isinstance(values, list | tuple) else np.asarray(values).tolist()
+        return _texts(items) if all(item is None or isinstance(item, str) for item in items) else pa.array(items)
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        return pa.array(values)
+    if array.dtype.kind == "b":
+        return pa.Array.from_buffers(pa.bool_(), len(array), [None, _bits(array)])
+    buffer = pa.py_buffer(np.ascontiguousarray(array))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(array.dtype), len(array), [None, buffer])
+
+
+def _texts(items: Sequence[str | None]) -> pa.Array:
+    """A column of texts, also where every value is None."""
+    encoded = [b"" if item is None else item.encode() for item in items]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    if ends[-1] >= 2**31:
+        raise UserError(f"a column of texts has {ends[-1]} bytes, and the limit is {2**31}")
+    present = _bits(np.array([item is not None for item in items], dtype=bool)) if None in items else None
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    return pa.Array.from_buffers(pa.string(), len(items), [present, offsets, pa.py_buffer(b"".join(encoded))])
+
+
+def _bits(values: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))

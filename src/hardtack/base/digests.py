@@ -6,9 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np  # imported where columns are digested: listing names needs no numpy
 
 _BLOCK = 2**20
 
@@ -25,6 +26,8 @@ def json_digest(value: Any) -> str:
 
 def columns_digest(columns: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of the names and values of columns; equal before they are written as parquet and after."""
+    import numpy as np
+
     digest = hashlib.sha256()
     for name in sorted(columns):
         values = np.asarray(columns[name])

@@ -30,6 +30,20 @@ def local_path(path: str | Path) -> Path:
     return Path(path).expanduser()
 
 
+def cache_folder() -> Path:
+    """Where hardtack keeps what it can fetch or compute again."""
+    own = os.environ.get("HARDTACK_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hardtack"
+
+
+def state_folder() -> Path:
+    """Where hardtack keeps what belongs to this user alone, and cannot be computed again."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(home) / "hardtack"
+
+
 @contextlib.contextmanager
 def atomic(path: str | Path) -> Iterator[IO[bytes]]:
     """A binary file to write; it takes its place at `path` only when the block ends without an error."""

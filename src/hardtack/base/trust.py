@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.errors import UserError
-from hardtack.base.files import write_text
+from hardtack.base.files import state_folder, write_text
 from hardtack.base.layers import flat, merge
 from hardtack.base.limits import shorten
 
@@ -95,8 +95,13 @@ def _check_text(key: str, text: str, values: Mapping[str, Any], folder: Path, ch
         _check_data(key, text, values, folder, chosen)
     elif last in PATH_KEYS:
         _check_path(key, text, folder)
-    elif text.endswith(".py") or not any(form.fullmatch(text) for form in (_WORDS, _THREAT, _TIMM, _NUMBER)):
+    elif not is_plain(text):
         raise _refusal(key, text, folder)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a setting is a name of ours or of timm's, a threat or a number, and so names no code, file or URL."""
+    return not text.endswith(".py") and any(form.fullmatch(text) for form in (_WORDS, _THREAT, _TIMM, _NUMBER))
 
 
 def _check_data(key: str, text: str, values: Mapping[str, Any], folder: Path, chosen: set[str]) -> None:
@@ -200,8 +205,7 @@ def _may_open(path: str, folder: Path) -> bool:
 
 
 def _state_file() -> Path:
-    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    return Path(home) / "hardtack" / "paths.jsonl"
+    return state_folder() / "paths.jsonl"
 
 
 def _remembered() -> list[str]:

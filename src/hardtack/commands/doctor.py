@@ -31,14 +31,14 @@ from hardtack.commands.words import console
 REQUIRED = {
     "torch": "2.11", "torchvision": "0.26", "timm": "1.0.20", "numpy": "1.26", "pyyaml": "6.0", "pydantic": "2.7",
     "typing_extensions": "4.8",
-    "safetensors": "0.4.3", "pyarrow": "15", "pillow": "10", "scikit-learn": "1.4", "scipy": "1.11", "rich": "13.7",
+    "safetensors": "0.4.3", "pyarrow": "15", "pillow": "10", "scipy": "1.11", "rich": "13.7",
     "typer": "0.12", "jinja2": "3.1", "matplotlib": "3.8",
 }  # fmt: skip
 OPTIONAL = {
     "tensorboard": "track", "av": "video", "datasets": "hub", "webdataset": "hub", "ray": "ray", "fsspec": "remote",
     "s3fs": "remote", "aiohttp": "remote",
 }  # fmt: skip
-MODULES = {"pyyaml": "yaml", "scikit-learn": "sklearn", "pillow": "PIL"}  # where the module has another name
+MODULES = {"pyyaml": "yaml", "pillow": "PIL"}  # where the module has another name
 COLOURS = {"ok": "green", "note": "yellow", "broken": "red"}
 
 

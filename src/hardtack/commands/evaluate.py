@@ -6,6 +6,7 @@ import contextlib
 
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
+from hardtack.commands.repeated import Repeated
 from hardtack.commands.words import Words, say, split_target
 
 
@@ -19,8 +20,14 @@ def evaluate(words: Words = None, on: On = None, dry_run: DryRun = False) -> Non
     ([bold]hardtack list protocols[/bold]). If it is interrupted, the same command resumes it. More processes or
     machines: [bold]workers=4[/bold], [bold]--on ray[/bold], [bold]--on slurm[/bold].
     """
+    command = Repeated.begin(on, dry_run=dry_run)
+    if (text := command.recall()) is not None:
+        for part in text:
+            say(part)
+        return
     from hardtack.base.config import parse_words
     from hardtack.evaluation import job
+    from hardtack.evaluation.sources import evaluation_sources
 
     path, settings = split_target(words)
     executor, values = take_executor(on, parse_words(settings), dry_run=dry_run)
@@ -30,5 +37,11 @@ def evaluate(words: Words = None, on: On = None, dry_run: DryRun = False) -> Non
 
             say(measure_protocol(path, executor=executor, **values))
             return
-        for measured in job.evaluate_run(path, executor=executor, **values):
+        sources = evaluation_sources(path, values)
+        command.watch(sources.files if sources is not None else None)
+        evaluations = job.evaluate_run(path, executor=executor, **values)
+        for measured in evaluations:
             say(measured)
+        if sources is not None:
+            ids = [measured.id for measured in evaluations]
+            command.keep([*map(str, evaluations)], folder=sources.folder, ids=ids)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hardtack.data.datasets import DataConfig
 
 LARGEST_FILE = 2**29  # the training images of CIFAR-100 have 155 MB
+_CIFAR10 = ("cifar-10-batches-py", "cifar-10-python.tar.gz")
+_CIFAR100 = ("cifar-100-python", "cifar-100-python.tar.gz")
+_TRAIN = [f"data_batch_{number}" for number in range(1, 6)]
 _MODULES = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy")
 _HARMLESS = {
     *((module, name) for module in _MODULES for name in ("_reconstruct", "ndarray", "dtype", "scalar")),
@@ -83,6 +86,21 @@ def _opener(config: DataConfig, folder: str, archive: str, meta: str) -> Callabl
     )
 
 
+def _files(config: DataConfig, folder: str, archive: str, names: list[str]) -> list[Path]:
+    """Everything that `_opener` may find or read, whether it is there or not."""
+    places = search_places(config.root)
+    inside = [place / name for place in places for name in (folder, archive, *names)]
+    return [*inside, *(place for place in places if not place.is_dir())]
+
+
+def _cifar10_files(config: DataConfig, path: str) -> list[Path]:
+    return _files(config, *_CIFAR10, ["batches.meta", *_TRAIN, "test_batch"])
+
+
+def _cifar100_files(config: DataConfig, path: str) -> list[Path]:
+    return _files(config, *_CIFAR100, ["meta", "train", "test"])
+
+
 def _from_folder(folder: Path, name: str) -> dict[bytes, Any]:
     if not (folder / name).is_file():
         raise UserError(f"{folder} has no file '{name}'; extract the archive again")
@@ -109,21 +127,26 @@ def _stored(parts: list[dict[bytes, Any]], label_key: bytes, names: list[Any], w
     return Stored(torch.from_numpy(data.reshape(-1, 3, 32, 32)), integer_labels(labels, where), classes)
 
 
-@datasets.register("cifar10", help="CIFAR-10, official python archive (folder or .tar.gz) below data.root")
+@datasets.register(
+    "cifar10", files=_cifar10_files, help="CIFAR-10, official python archive (folder or .tar.gz) below data.root"
+)
 def read_cifar10(config: DataConfig, path: str) -> Splits:
-    load = _opener(config, "cifar-10-batches-py", "cifar-10-python.tar.gz", "batches.meta")
+    load = _opener(config, *_CIFAR10, "batches.meta")
 
     def opener(files: list[str]) -> Stored:
         names = load("batches.meta").get(b"label_names", [])
         return _stored([load(file) for file in files], b"labels", names, "cifar10")
 
-    train = [f"data_batch_{number}" for number in range(1, 6)]
-    return {"train": lambda: opener(train), "test": lambda: opener(["test_batch"])}
+    return {"train": lambda: opener(_TRAIN), "test": lambda: opener(["test_batch"])}
 
 
-@datasets.register("cifar100", help="CIFAR-100, official python archive below data.root; label=coarse_label: 20 groups")
+@datasets.register(
+    "cifar100",
+    files=_cifar100_files,
+    help="CIFAR-100, official python archive below data.root; label=coarse_label: 20 groups",
+)
 def read_cifar100(config: DataConfig, path: str) -> Splits:
-    load = _opener(config, "cifar-100-python", "cifar-100-python.tar.gz", "meta")
+    load = _opener(config, *_CIFAR100, "meta")
     if config.label not in (None, "fine_label", "coarse_label"):
         raise UserError(f"cifar100 has labels fine_label and coarse_label, not '{config.label}'")
     kind = "coarse" if config.label == "coarse_label" else "fine"

@@ -30,7 +30,7 @@ from hardtack.data.damage import readable_rows, settle_damage
 from hardtack.data.original import Original
 from hardtack.data.sampling import Sampling
 from hardtack.data.settings import DataConfig, ExtraConfig, SyntheticConfig
-from hardtack.data.source import WHOLE, Sequence, Splits, Stored, check_labels
+from hardtack.data.source import WHOLE, Images, Sequence, Splits, Stored, check_labels
 from hardtack.data.splitting import first_rows, stratified_cut
 from hardtack.data.stores import InOrder, OnDisk, OnHost, Resident, Store, to_unit
 
@@ -128,11 +128,14 @@ class Dataset:
         return self._tables[device]
 
 
-def load_data(config: DataConfig | str, split: Split, *, uncut: bool = False, **overrides: Any) -> Dataset:
+def load_data(
+    config: DataConfig | str, split: Split, *, uncut: bool = False, model_size: int | None = None, **overrides: Any
+) -> Dataset:
     """The split `train`, `validation` or `test` of a data set, from its name or its configuration.
 
     What training adds to it (repeats, extra and synthetic images) is in `mixtures.load_training` alone. `uncut` leaves
-    the images at their stored size, for a loader that cuts them itself.
+    the images at their stored size, for a loader that cuts them itself. `model_size` is the size that a model takes:
+    images of another width are brought to it where the settings name no size, before any of them is decoded.
     """
     if split not in get_args(Split):
         raise UserError(f"there is no split '{split}'{did_you_mean(split, get_args(Split))}: train, validation, test")
@@ -152,7 +155,9 @@ def load_data(config: DataConfig | str, split: Split, *, uncut: bool = False, **
     if cut:
         parts = stratified_cut(stored.labels[rows], settings.validation, settings.split_seed, stored.classes)
         rows = rows[parts[0] if split == "train" else parts[1]]
-    return _assemble(stored, rows, settings, split=split, stored_name=stored_name, cut=cut, uncut=uncut)
+    return _assemble(
+        stored, rows, settings, split=split, stored_name=stored_name, cut=cut, uncut=uncut, model_size=model_size
+    )
 
 
 def load_whole_training(
@@ -184,7 +189,7 @@ def measured_whole(stored: Stored, name: str, **settings: Any) -> Dataset:
 
 def _assemble(
     stored: Stored, rows: Tensor, settings: DataConfig, *, split: Split, stored_name: str, cut: bool,
-    uncut: bool = False,
+    uncut: bool = False, model_size: int | None = None,
 ) -> Dataset:  # fmt: skip
     if settings.limit is not None:
         rows = rows[first_rows(stored.labels[rows], settings.limit)]
@@ -193,6 +198,8 @@ def _assemble(
         note = settle_damage(damaged, settings.name, skip=True)
         stored = dataclasses.replace(stored, note="; ".join(filter(None, [stored.note, note])))
         check_labels(stored.labels[rows], stored.classes, settings.name)
+    if settings.image_size is None and model_size is not None and _stored_width(stored.images, rows) != model_size:
+        settings = dataclasses.replace(settings, image_size=model_size)
     store, positions = _store(stored, rows, settings) if not uncut else _uncut_store(stored, rows, settings)
     return Dataset(
         store, rows=positions, labels=stored.labels[rows], index=rows, name=settings.name, split=split,
@@ -269,6 +276,14 @@ def _store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, T
     if stream:
         return OnDisk(images, size, shape), rows
     return Resident(decode.decode_all(images, rows.tolist(), size, shape)), torch.arange(len(rows))
+
+
+def _stored_width(images: Tensor | Images | Sequence, rows: Tensor) -> int:
+    """Of the first image, the only one that is decoded for it."""
+    if isinstance(images, Tensor):
+        return images.shape[-1]
+    first = next(images.walk()) if isinstance(images, Sequence) else images.read(int(rows[0]))
+    return first.shape[1]
 
 
 def _uncut_store(stored: Stored, rows: Tensor, settings: DataConfig) -> tuple[Store, Tensor]:

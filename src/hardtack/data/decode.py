@@ -28,7 +28,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.limits import check_pixels
 from hardtack.data.source import Images, PrefetchedImages, Sequence
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "MPO", "ICO", "TGA")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "ICO", "TGA")  # JPEG opens MPO too
 CHUNK = 256  # images a decoding thread takes at a time
 Cut = Callable[[int, Tensor], Tensor]
 """(which image of a batch, its stored pixels 3×H×W) → 3×side×side."""

@@ -20,7 +20,7 @@ from hardtack.base.registry import datasets
 from hardtack.data.decode import read_file
 from hardtack.data.file_list import SUFFIXES, FileList, choose_files, read_file_list
 from hardtack.data.path_column import PathColumn
-from hardtack.data.paths import find_path, find_place
+from hardtack.data.paths import find_path, find_place, path_files
 from hardtack.data.remote import Place, RemotePath, local_file
 from hardtack.data.remote.images import RemoteImages
 from hardtack.data.source import SPLIT_WORDS, WHOLE, Splits, Stored
@@ -127,7 +127,10 @@ def _without(stored: Stored, listed: FileList, path: Place) -> Stored:
 
 
 @datasets.register(
-    "folder", path="PATH", help="folder:PATH: one folder per class, directly or below train/, val/, test/"
+    "folder",
+    path="PATH",
+    files=path_files,
+    help="folder:PATH: one folder per class, directly or below train/, val/, test/",
 )
 def read_folder(config: DataConfig, path: str) -> Splits:
     root = find_place(path, config.root, kind="folder")

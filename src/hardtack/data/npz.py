@@ -14,7 +14,7 @@ from torch import Tensor
 from hardtack.base import limits
 from hardtack.base.errors import UserError
 from hardtack.base.registry import datasets
-from hardtack.data.paths import find_place
+from hardtack.data.paths import find_place, path_files
 from hardtack.data.remote import local_file
 from hardtack.data.source import WHOLE, Splits, Stored, integer_labels, numbered_classes
 
@@ -76,7 +76,10 @@ def _array(path: Path, key: str) -> np.ndarray:
 
 
 @datasets.register(
-    "npz", path="PATH", help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test"
+    "npz",
+    path="PATH",
+    files=path_files,
+    help="npz:PATH: arrays images+labels (or x, y), or x_train, y_train, x_test, y_test",
 )
 def read_npz(config: DataConfig, path: str) -> Splits:
     file = local_file(find_place(path, config.root, kind="npz"))

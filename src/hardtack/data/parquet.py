@@ -21,7 +21,7 @@ from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.limits import ROWS, parse_json, shorten
 from hardtack.base.registry import datasets
 from hardtack.data.parquet_images import HeldBytes, RowGroups, for_each_file, opened_parquet
-from hardtack.data.paths import find_place, search_places
+from hardtack.data.paths import find_place, path_files, search_places
 from hardtack.data.remote import Place, RemotePath, is_url, size_bytes
 from hardtack.data.remote.address import is_pattern
 from hardtack.data.remote.path import matching
@@ -112,7 +112,10 @@ def class_names(schema: Any, label: str) -> tuple[str, ...]:
 
 
 @datasets.register(
-    "parquet", path="PATH", help="parquet:PATH: Hugging Face image parquet, a file, a folder of shards or a pattern"
+    "parquet",
+    path="PATH",
+    files=path_files,
+    help="parquet:PATH: Hugging Face image parquet, a file, a folder of shards or a pattern",
 )
 def read_parquet(config: DataConfig, path: str) -> Splits:
     splits = find_files(path, config.root)

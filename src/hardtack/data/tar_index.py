@@ -18,9 +18,8 @@ import numpy as np
 from hardtack.base import limits
 from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
-from hardtack.base.files import atomic
+from hardtack.base.files import atomic, cache_folder
 from hardtack.data.remote import Place, RemotePath, local_file, size_bytes
-from hardtack.data.remote.cache import cache_folder
 
 IMAGES = ("jpg", "jpeg", "png", "webp")  # in the order in which they are preferred
 _WORTH_KEEPING = 1000  # images of a local shard: fewer are looked up in a few hundredths of a second

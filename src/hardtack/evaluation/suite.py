@@ -97,7 +97,6 @@ def evaluate(
     config = config or build(EvaluationConfig, gather_suite_settings(settings))
     runtime = runtime or Runtime()
     home = next(iter(model.parameters()), torch.empty(0)).device
-    model.to(runtime.torch_device)
     try:
         job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=provenance or Provenance())
         executor = executor or choose_executor(runtime, shared=folder is not None)
@@ -158,8 +157,10 @@ class SuiteJob(Job):
         if self.folder is None or self.identity.older_id is None:
             return None
         older, _ = recall_evaluation(self.folder, self.identity.older_id, self.recompute_older)
-        agrees = older and predictions_agree(older, self.model, self.data, self.views, self.runtime)
-        return older if agrees else None
+        if older is None:
+            return None
+        model = self.model.to(self.runtime.torch_device)
+        return older if predictions_agree(older, model, self.data, self.views, self.runtime) else None
 
     def recompute(self, columns: Columns) -> tuple[Result, ...]:
         """The results that verdict columns give, without the flags that are found while measuring."""
@@ -172,6 +173,7 @@ class SuiteJob(Job):
 
     @contextlib.contextmanager
     def session(self) -> Iterator[None]:
+        """The model is moved to the device here and not before: a result that is recalled wakes no GPU."""
         with guard_input(self.model.to(self.runtime.torch_device)) as self.guard:
             yield
 

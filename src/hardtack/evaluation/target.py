@@ -140,6 +140,14 @@ def run_folder(run: str | Path) -> Path:
     return folder.parent.parent if folder.is_file() and folder.parent.name == "checkpoints" else folder
 
 
+def results_folder(run: str | Path | None, config: TargetConfig) -> Path:
+    """The folder that receives the results: the run folder or that of the model, unless `output` says it."""
+    if run is None:
+        assert config.model is not None
+        return _model_folder(config.model, config.output)
+    return local_path(config.output) if config.output else run_folder(run)
+
+
 def _is_same_data(named: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     """Whether the data set named is the one the run was trained on, however its path is written."""
 
@@ -170,8 +178,7 @@ def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
     provenance = Provenance(
         run=folder.name, model=name, checkpoint=file.stem, weights_sha256=digest, flags=tuple(flags)
     )
-    output = local_path(config.output) if config.output else folder
-    return Target(model=model, provenance=provenance, folder=output, images=data)
+    return Target(model=model, provenance=provenance, folder=results_folder(folder, config), images=data)
 
 
 def _read_checkpoint(folder: Path, checkpoint: str) -> tuple[Classifier, Path, str, Any]:
@@ -294,14 +301,10 @@ def _load_images(config: TargetConfig, model: Classifier | None = None) -> Datas
     data_config = config.data
     if config.n is not None:  # so that no more images are decoded than are used
         data_config = dataclasses.replace(data_config, limit=min(config.n, data_config.limit or config.n))
-    size = model.image_size if model is not None and data_config.image_size is None else None
     try:
-        data = load_data(data_config, config.split)
+        return load_data(data_config, config.split, model_size=model.image_size if model is not None else None)
     except MixedSizes:
         if model is None:
             raise
         size = model.image_size or usual(model.architecture["name"])[0]
         return load_data(dataclasses.replace(data_config, image_size=size), config.split)
-    if size is not None and data.image_shape[-1] != size:
-        data = load_data(dataclasses.replace(data_config, image_size=size), config.split)
-    return data

@@ -22,6 +22,7 @@ from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.build import rebuild
 from hardtack.models.catalog import make_body
 from hardtack.models.facts import MultiplyAdds, usual
+from hardtack.models.files import searched_weights, side_file
 from hardtack.models.from_file import place_of, working_size
 
 
@@ -67,6 +68,13 @@ def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
     title = escape(printable(title))
     head = f"[bold]{title}[/bold]  {type(body).__name__}  [cyan]3×{size}×{size}[/cyan]  [dim]{cost}[/dim]"
     return draw(head, parts), knobs(name) if name in registry.models else {}
+
+
+def files_described(name: str) -> list[Path] | None:
+    """What `describe_model` reads if it is there (a name of ours is no file); None where code of a user's is run."""
+    if place_of(name) is not None:
+        return None
+    return [path for file in searched_weights(name) for path in (file, side_file(file))]
 
 
 def knobs(name: str) -> dict[str, Any]:

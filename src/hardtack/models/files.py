@@ -40,13 +40,27 @@ def find_weights(path: str | Path, *, checkpoint: str = "best") -> Path:
     if not path.is_dir():
         near = did_you_mean(path.name, [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else [])
         raise UserError(f"there is no weights file or run folder {path}{near}")
-    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    names = [checkpoint, "last"] if checkpoint == "best" else [checkpoint]
-    for name in names:
-        if (folder / f"{name}.safetensors").is_file():
-            return folder / f"{name}.safetensors"
+    *_, file = searched_weights(path, checkpoint=checkpoint)
+    if file.is_file():
+        return file
+    folder = file.parent
     held = sorted(file.stem for file in folder.glob("*.safetensors"))
     raise UserError(f"{folder} holds no checkpoint '{checkpoint}'; it holds: {', '.join(held) or 'none'}")
+
+
+def searched_weights(path: str | Path, *, checkpoint: str = "best") -> list[Path]:
+    """Where `find_weights` looks, up to the file that it finds."""
+    path = Path(path).expanduser()
+    if not path.is_dir():
+        return [path]
+    folder, files = path / "checkpoints", list[Path]()
+    if not folder.is_dir():
+        folder, files = path, [folder]
+    for name in [checkpoint, "last"] if checkpoint == "best" else [checkpoint]:
+        files.append(folder / f"{name}.safetensors")
+        if files[-1].is_file():
+            break
+    return files
 
 
 def read_state(file: Path, *, entry: str | None = None) -> tuple[dict[str, Tensor], str | None]:

@@ -48,7 +48,7 @@ _MEMBER = re.compile(
     rf"adversarial/{_NAME}/{_NAME}\.npz|examples/{_NAME}\.npz|analysis/{_NAME}\.(?:json|npz)|"
     rf"checkpoints/{_NAME}\.safetensors(?:\.sha256)?"
 )
-_SOFTWARE = ("hardtack", "torch", "torchvision", "timm", "numpy", "safetensors", "pyarrow", "scikit-learn", "pydantic")
+_SOFTWARE = ("hardtack", "torch", "torchvision", "timm", "numpy", "safetensors", "pyarrow", "pydantic")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import numpy as np
 import pytest
 import torch
 
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
-from hardtack.data import DataConfig, load_data
+from hardtack.base.limits import read_npz
+from hardtack.data import DataConfig, digits, load_data
 from hardtack.data.splitting import first_rows, stratified_cut
+from processes import environment
 
 
 def test_the_cut_is_disjoint_complete_stratified_and_seeded() -> None:
@@ -40,6 +46,20 @@ def test_digits_are_what_they_were() -> None:
     assert x.shape[1:] == (3, 32, 32) and x.min() == 0 and x.max() == 1
     assert torch.equal(x[:, 0], x[:, 1])
     assert load_data("digits", "train", limit=20).index.tolist() == train.index[:20].tolist()
+
+
+def test_the_stored_digits_are_those_of_scikit_learn() -> None:
+    original = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed").load_digits()
+    stored = read_npz(digits.FILE)
+    assert np.array_equal(stored["images"], original.images) and np.array_equal(stored["labels"], original.target)
+
+
+def test_digits_are_read_without_scikit_learn() -> None:
+    """Importing it takes longer than measuring a small model; nor is it among the packages that hardtack requires."""
+    code = "import sys; from hardtack.data import load_data; load_data('digits', 'test'); "
+    code += "assert not {'sklearn', 'scipy', 'pandas'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_digits_can_be_told_apart() -> None:

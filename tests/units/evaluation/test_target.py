@@ -1,11 +1,16 @@
 """Every job finds the same target: one model by its name has the same digest and flags with images and without."""
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 
 from hardtack.analysis.job import analyze_words
 from hardtack.base.config import build
 from hardtack.base.errors import UserError
+from hardtack.data import decode
 from hardtack.evaluation.target import TargetConfig, complete, load_target
 from hardtack.models import load_model, save_weights
 from hardtack.models.from_file import state_sha256
@@ -91,3 +96,28 @@ def test_weights_and_digest_are_of_one_version_while_training_goes_on(home, monk
     limit = 100
     with pytest.raises(UserError, match="was replaced 5 times while it was read"):
         target(run="run", with_images=False)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "folder"])
+def test_only_the_images_that_are_measured_are_decoded_and_each_once(home, monkeypatch, kind):
+    """Images of another size than the model's were decoded twice, and brought to its size the second time."""
+    model = load_model("vit_digits", num_classes=2, image_size=16, seed=0, depth=1, width=16, heads=2)
+    save_weights(home / "run" / "checkpoints" / "best.safetensors", model)
+    pictures = [Image.fromarray(np.full((32, 32, 3), number, np.uint8)) for number in range(40)]
+    (home / "set" / "a").mkdir(parents=True)
+    for number, picture in enumerate(pictures):
+        picture.save(home / "set" / "a" / f"{number:02d}.png")
+    (home / "set" / "b").mkdir()
+    pictures[0].save(home / "set" / "b" / "0.png")
+    stored = [{"bytes": file.read_bytes()} for file in sorted((home / "set" / "a").iterdir())]
+    pq.write_table(pa.table({"image": stored, "label": [n % 2 for n in range(40)]}), home / "test.parquet")
+    decoded = []
+    original = decode.rgb_array
+    monkeypatch.setattr(decode, "rgb_array", lambda image: decoded.append(original(image)[0, 0, 0]) or original(image))
+    name = {"parquet": "parquet:test.parquet", "folder": "folder:set"}[kind]
+    loaded = target(run="run", data=name, n=10)
+    assert loaded.data.image_shape == (3, 16, 16) and len(loaded.data) == 10
+    assert len(set(decoded)) <= 10 and len(decoded) <= 10 + 2, "the first image is also decoded for its size"
+    explicit = target(run="run", data={"name": name, "image_size": 16}, n=10)
+    assert torch.equal(loaded.data.batch(range(10)).x, explicit.data.batch(range(10)).x)
+    assert loaded.data.description == explicit.data.description

@@ -18,20 +18,12 @@ from typing import Any
 from hardtack.base import limits
 from hardtack.base.digests import file_digest, json_digest
 from hardtack.base.errors import UserError
-from hardtack.base.files import is_disk_full, no_space, write_text
+from hardtack.base.files import cache_folder, is_disk_full, no_space, write_text
 from hardtack.data.remote.connection import Version, filesystem, version_of
 from hardtack.data.remote.faults import RemoteError, explained
 
 UNKNOWN_BYTES = 16 * 2**30  # of an object whose size the store does not say
 _verified: set[tuple[str, int, int]] = set()  # (path, size, time) of cached files whose digest this process compared
-
-
-def cache_folder() -> Path:
-    """Where hardtack keeps what it can fetch or compute again."""
-    own = os.environ.get("HARDTACK_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "hardtack"
 
 
 def cached_file(url: str, version: Version) -> Path:
