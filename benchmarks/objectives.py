@@ -84,7 +84,8 @@ def seconds(step: Callable[[], Any], *, groups: int = 5, steps: int = 10) -> flo
 def trainer_seconds(model: str, objective: str, alone: Callable[[], None]) -> dict[str, float]:
     words = [
         f"model={model}", f"train.batch_size={BATCH}", "data=digits", "data.validation=0", "augment.flip=0.5",
-        "augment.crop_padding=4", "runtime.precision=bf16", "train.clip=1.0", *OBJECTIVES[objective][0],
+        "augment.crop_padding=4", "runtime.precision=bf16", "runtime.compile=true", "train.clip=1.0",
+        *OBJECTIVES[objective][0],
         "objective.label_smoothing=0.1",
     ]  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
