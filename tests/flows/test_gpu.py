@@ -121,6 +121,30 @@ def test_replayed_updates_lead_where_eager_ones_do(loop, tmp_path):
     assert recorded == pytest.approx(plain, rel=0.02)
 
 
+def test_an_objective_with_second_derivatives_trains_without_the_fast_layers():
+    from hardtack.objectives.contract import Objective
+    from hardtack.training.loss_gradient import LossGradient, RecordedLossGradient
+
+    class Penalised(Objective):
+        def forward(self, x, y):
+            x = x.detach().requires_grad_()
+            loss = nn.functional.cross_entropy(self.model(x), y)
+            slope = torch.autograd.grad(loss, x, create_graph=True)[0]
+            return {"loss": loss + 100 * slope.square().sum()}
+
+    found = []
+    for kind in (LossGradient, RecordedLossGradient):
+        objective = Penalised(load_model("mixer_tiny_patch4_32", seed=0).cuda().train(), None)
+        gradient = kind(objective, Runtime(device="cuda"), accumulate=1)
+        for _ in range(6):  # recorded on the way
+            objective.zero_grad()
+            loss = float(gradient(X.cuda(), Y.cuda(), {}, last=True)["loss"])
+        found.append((loss, [parameter.grad.clone() for parameter in objective.parameters()]))
+    (loss, plain), (again, recorded) = found
+    assert again == pytest.approx(loss, rel=1e-3)
+    assert all(torch.allclose(*pair, rtol=0.01, atol=1e-4) for pair in zip(plain, recorded, strict=True))
+
+
 @pytest.mark.parametrize("loop", ["attacked", "sam", "rspc"])
 def test_compiled_updates_lead_where_eager_ones_do(loop, tmp_path):
     assert losses(tmp_path, loop, "true") == pytest.approx(losses(tmp_path, loop, "false"), rel=0.02)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 try:
     import triton
@@ -54,6 +55,7 @@ class _Rows(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, scale = ctx.saved_tensors
         gradient = gradients[0].contiguous()
@@ -99,6 +101,7 @@ class _Linear(torch.autograd.Function):
             return torch.nn.functional.linear(rows, matrix, None if bias is None else bias.to(dtype))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         rows, matrix = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.types
@@ -143,6 +146,7 @@ class _Channels(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = ctx.saved_tensors
         gradient, inner = _dense(gradients[0])

@@ -6,6 +6,7 @@ overwrites, which is why the trainer uses them at once.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -92,10 +93,26 @@ class RecordedLossGradient:
         if self._graph is not None and self._fits(inputs):
             return self._replay(inputs)
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), self.layers():
-            parts = self._plain(x, y, prepared, last=last)
+        with torch.cuda.stream(self._stream):
+            parts = self._first(x, y, prepared) if self._calls == 1 else self._step_by_step(x, y, prepared)
         torch.cuda.current_stream().wait_stream(self._stream)
         return parts
+
+    def _step_by_step(self, x: Tensor, y: Tensor, prepared: dict[str, Any]) -> dict[str, Tensor]:
+        with self.layers():
+            return self._plain(x, y, prepared, last=True)
+
+    def _first(self, x: Tensor, y: Tensor, prepared: dict[str, Any]) -> dict[str, Tensor]:
+        """Without `layers` from now on if they cannot do what the objective asks for, such as a second derivative."""
+        try:
+            return self._step_by_step(x, y, prepared)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            self.layers = contextlib.nullcontext
+            for parameter in self.objective.parameters():
+                parameter.grad = None
+            return self._step_by_step(x, y, prepared)
 
     def _fits(self, inputs: dict[str, Any]) -> bool:
         return inputs.keys() == self._inputs.keys() and all(

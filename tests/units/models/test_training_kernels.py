@@ -35,6 +35,15 @@ for width, shape in ((192, (70, 5, 192)), (7, (1500, 7)), (300, (2, 3, 4, 300)),
     compare(layer, torchs, leaf(*shape), leaf(width), None, tolerance=1e-4)
 
 x = torch.randn(3, 8, 16)
+x.requires_grad_()
+normed = kernels.layer_norm(x, torch.ones(16), None, 1e-5, torch.float32)
+first, = torch.autograd.grad(normed.square().sum(), x, create_graph=True)
+try:
+    first.square().sum().backward()
+    raise SystemExit("a second derivative through a kernel would be wrong, and was computed")
+except RuntimeError as error:
+    assert "twice" in str(error)
+x.requires_grad_(False)
 half = kernels.layer_norm(x, torch.ones(16), None, 1e-5, torch.bfloat16)
 assert half.dtype == torch.bfloat16 and torch.allclose(half.float(), F.layer_norm(x, (16,)), rtol=2**-7)
 
