@@ -90,7 +90,15 @@ def test_a_failure_ends_nothing(run, where):
     assert objective.searches == ["recorded", "compiled", "recorded"]
 
 
+def test_blocks_with_convolutions_gain_and_are_tried_sooner():
+    convolution = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1)) for _ in range(2)))
+    linear = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(3, 3)) for _ in range(2)))
+    stem = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), linear)  # a convolution that is not repeated
+    assert later_compilation.worth_s(convolution) == 240
+    assert later_compilation.worth_s(linear) == later_compilation.worth_s(stem) == 1800
+
+
 def test_short_runs_and_runs_that_say_so_do_not_compile(run):
-    for words in ({"left": 5_900}, {"compile": False}):
+    for words in ({"left": 17_900}, {"compile": False}):
         current, notes, objective = run(slow := Gradient(0.1), Gradient(0.05), **words)
         assert current is slow and notes == [] and objective.searches == ["recorded"]
