@@ -195,6 +195,22 @@ class Attack:
         """The same for the last pass of every row, which an attack may do without a gradient."""
         return self.advance(model, state)
 
+    looks_ahead: ClassVar[bool] = False
+    """Whether the pool calls `draw` and `advance_ahead` instead of `advance`: for a search whose passes seldom change
+    anything, and whose random numbers are known before."""
+
+    def draw(self, state: State, count: int) -> State:
+        """What is random in the next `count` passes of every row (N×count×…), and their number `since` (N)."""
+        raise NotImplementedError(f"{type(self).__name__} does not look ahead")
+
+    def advance_ahead(self, model: nn.Module, state: State, drawn: State, *, ahead: int, interval: int) -> State:
+        """Up to `ahead` passes of every row at once, as if they had been made one after the other.
+
+        Each row counts in `t` the passes that it made: those up to the first that changes what the next ones depend on.
+        `interval`: a row that claims a success makes no pass beyond the next multiple, where the pool verifies it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not look ahead")
+
 
 # ---------------------------------------------------------------- attacks that do not inherit from it
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.contract import Attack
-from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, observe, pick, success_margin
+from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, finite_rows, pick, success_margin
 from hardtack.attacks.standalone import search_alone
 from hardtack.base import randomness
 from hardtack.base.config import check
@@ -83,28 +83,76 @@ class Square(Attack):
         start = pick(items.warm, items.start, self._start(items.x, items.keys))
         return common_entries(items) | {"best": start, "best_margin": never}
 
-    @torch.no_grad()
     def advance(self, model: nn.Module, state: State) -> State:
-        best = state["best"]
-        point = pick(state["t"] == 0, best, self._propose(state))
+        return self.advance_ahead(model, state, self.draw(state, 1), ahead=1, interval=1)
+
+    looks_ahead = True
+
+    @torch.no_grad()
+    def advance_ahead(self, model: nn.Module, state: State, drawn: State, *, ahead: int, interval: int) -> State:
+        """Of `ahead` proposals from the same best image, those up to the first that improves it are queries.
+
+        The later ones would have been proposed from the improved image, so they are made again. One proposal in twenty
+        or thirty improves, and random numbers belong to the number of the query: nothing else shows in the result.
+        """
+        n, t, best = len(state["t"]), state["t"], state["best"]
+        query = t[:, None] if ahead == 1 else t[:, None] + torch.arange(ahead, device=t.device)
+        point = self._proposals(state, drawn, query)
         logits = model(point)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        margin = success_margin(logits, state["y"], state["target"], reach=self.reach).to(state["best_margin"].dtype)
-        entries = observe(state, point, logits, reach=self.reach, margin=margin, loss=margin)
-        better = margin > state["best_margin"]
-        return entries | {
-            "best": pick(better, point, best),
-            "best_margin": torch.where(better, margin, state["best_margin"]),
-            "done": state["t"] >= state["steps"],
-        }
+        y, target = _repeated(state["y"], ahead), _repeated(state["target"], ahead)
+        margins = success_margin(logits, y, target, reach=self.reach).to(state["best_margin"].dtype).view(n, ahead)
+        infinite = ~finite_rows(logits).view(n, ahead)
+        margin, found_at, made = margins[:, 0], t, torch.ones_like(t)
+        if ahead > 1:
+            counts = _count(state, query, margins, interval)
+            margin, place = margins.masked_fill(~counts, -torch.inf).max(dim=1)  # the first that improves, if any
+            chosen = torch.arange(n, device=t.device) * ahead + place
+            point, logits = point.index_select(0, chosen), logits.index_select(0, chosen)
+            infinite, made, found_at = infinite & counts, counts.sum(dim=1), t + place
+        better, closer = margin > state["best_margin"], margin > state["margin"]
+        return {
+            "t": t + made, "done": t + made > state["steps"],
+            "best": pick(better, point, best), "best_margin": torch.where(better, margin, state["best_margin"]),
+            "closest": pick(closer, point, state["closest"]), "margin": torch.where(closer, margin, state["margin"]),
+            "logits": pick(closer, logits, state["logits"]),
+            "found_at": torch.where(closer, found_at, state["found_at"]),
+            "not_finite": state["not_finite"] | infinite.any(dim=1),
+            "first_loss": torch.where(t == 0, margins[:, 0], state["first_loss"]),
+            "top_loss": torch.maximum(state["top_loss"], margin.nan_to_num(-torch.inf, -torch.inf, -torch.inf)),
+        }  # fmt: skip
 
-    # ------------------------------------------------------------ where windows lie
+    # ------------------------------------------------------------ what is random
 
-    def _level(self, state: State, halvings: Tensor) -> Tensor:
+    def draw(self, state: State, count: int) -> State:
+        """Windows as the rows and columns that they cover, signs and, in l2 and l1, where the bump has its pixels."""
+        x, norm, since = state["x"], self.threat.norm, state["t"]
+        channels, height, width = x.shape[1:]
+        query = (since[:, None] + torch.arange(count, device=x.device)).flatten()
+        keys = randomness.fold(_repeated(state["keys"], count), query)
+        halvings, all_sides, bumps = _tables(norm, height, width, self.p_init, x.device)
+        level = self._level(query, _repeated(state["steps"], count), halvings)
+        sides = all_sides[level]
+        top, left = self._offsets(keys, sides, height, width, 0)
+        drawn = {
+            "rows": _covered(top, sides, height), "columns": _covered(left, sides, width),
+            "sign": _signs(keys, (channels,), 2, x),
+        }  # fmt: skip
+        if norm != "linf":
+            other_top, other_left = self._offsets(keys, sides, height, width, 3)
+            drawn |= {
+                "other_rows": _covered(other_top, sides, height),
+                "other_columns": _covered(other_left, sides, width),
+            }
+            turned = (randomness.bits(keys, (1,), stream=5) & 1).bool()
+            drawn |= _places(bumps, level, top, left, turned, height, width)
+        return {name: value.unflatten(0, (-1, count)) for name, value in drawn.items()} | {"since": since.clone()}
+
+    def _level(self, query: Tensor, steps: Tensor, halvings: Tensor) -> Tensor:
         """How often the windows have been halved."""
-        made = (state["t"] - 1).clamp(min=0)
+        made = (query - 1).clamp(min=0)
         if self.rescale:
-            made = made * 10_000 // state["steps"]
+            made = made * 10_000 // steps
         return (made[:, None] > halvings).sum(dim=1)
 
     def _offsets(self, keys: Tensor, sides: Tensor, height: int, width: int, stream: int) -> tuple[Tensor, Tensor]:
@@ -129,21 +177,22 @@ class Square(Attack):
         factor = self.threat.radius / self.threat.size(delta).clamp_min(_TINY)
         return self._spend(x, delta * factor.clamp_min(1).reshape(-1, 1, 1, 1))
 
-    def _propose(self, state: State) -> Tensor:
-        x, best = state["x"], state["best"]
-        channels, height, width = x.shape[1:]
-        keys, norm = randomness.fold(state["keys"], state["t"]), self.threat.norm
-        halvings, all_sides, bumps = _tables(norm, height, width, self.p_init, x.device)
-        level = self._level(state, halvings)
-        sides = all_sides[level]
-        top, left = self._offsets(keys, sides, height, width, 0)
-        here = _window(top, left, sides, height, width)
-        sign = _signs(keys, (channels, 1, 1), 2, x)
-        if norm == "linf":
+    def _proposals(self, state: State, drawn: State, query: Tensor) -> Tensor:
+        """The images of some queries (N×ahead), all from the same best image: N·ahead×C×H×W."""
+        ahead, count = query.shape[1], drawn["sign"].shape[1]
+        place = (query - drawn["since"][:, None]).clamp(0, count - 1)
+        windows = {name: _taken(value, place) for name, value in drawn.items() if name != "since"}
+        x, best = _repeated(state["x"], ahead), _repeated(state["best"], ahead)
+        return pick(query.flatten() == 0, best, self._propose(x, best, windows))
+
+    def _propose(self, x: Tensor, best: Tensor, windows: State) -> Tensor:
+        here = windows["rows"][:, None, :, None] & windows["columns"][:, None, None, :]
+        sign = windows["sign"][:, :, None, None]
+        if self.threat.norm == "linf":
             return torch.where(here, x + self.threat.radius * sign, best).clamp(0, 1)
-        there = _window(*self._offsets(keys, sides, height, width, 3), sides, height, width)
-        turned = (randomness.bits(keys, (1, 1), stream=5) & 1).bool()
-        pattern = _placed(bumps.to(x.dtype), level, top, left, turned, height, width)
+        there = windows["other_rows"][:, None, :, None] & windows["other_columns"][:, None, None, :]
+        bumps = _tables(self.threat.norm, x.shape[2], x.shape[3], self.p_init, x.device)[2].to(x.dtype)
+        pattern = bumps.flatten()[windows["down"][:, None, :, None] + windows["across"][:, None, None, :]]
         return self._moved(x, best - x, here, there, sign * pattern)
 
     def _moved(self, x: Tensor, delta: Tensor, here: Tensor, there: Tensor, pattern: Tensor) -> Tensor:
@@ -176,20 +225,45 @@ def _signs(keys: Tensor, shape: tuple[int, ...], stream: int, like: Tensor) -> T
     return (randomness.bits(keys, shape, stream) & 1).to(like.dtype) * 2 - 1
 
 
-def _window(top: Tensor, left: Tensor, sides: Tensor, height: int, width: int) -> Tensor:
-    """N×1×H×W, true inside."""
-    row = torch.arange(height, device=top.device) - top[:, None]
-    column = torch.arange(width, device=top.device) - left[:, None]
-    in_rows, in_columns = (row >= 0) & (row < sides[:, None]), (column >= 0) & (column < sides[:, None])
-    return (in_rows[:, :, None] & in_columns[:, None, :])[:, None]
+def _covered(first: Tensor, sides: Tensor, length: int) -> Tensor:
+    """N×length, true from the first row (or column) of each window to its last."""
+    offset = torch.arange(length, device=first.device) - first[:, None]
+    return (offset >= 0) & (offset < sides[:, None])
 
 
-def _placed(table: Tensor, level: Tensor, top: Tensor, left: Tensor, turned: Tensor, height: int, width: int) -> Tensor:
-    """N×1×H×W: the bump of each row's level with its first pixel at (top, left); meaningless outside the window."""
-    most = table.shape[1] - 1
-    row = (torch.arange(height, device=top.device) - top[:, None]).clamp(0, most)[:, :, None]
-    column = (torch.arange(width, device=top.device) - left[:, None]).clamp(0, most)[:, None, :]
-    return table[level[:, None, None], torch.where(turned, column, row), torch.where(turned, row, column)][:, None]
+def _places(
+    table: Tensor, level: Tensor, top: Tensor, left: Tensor, turned: Tensor, height: int, width: int
+) -> dict[str, Tensor]:
+    """The bump of each row's level with its first pixel at (top, left); meaningless outside the window.
+
+    Row i and column j of the image hold the entry down[i] + across[j] of the flattened table.
+    """
+    side = table.shape[1]
+    row = (torch.arange(height, device=top.device) - top[:, None]).clamp(0, side - 1)
+    column = (torch.arange(width, device=top.device) - left[:, None]).clamp(0, side - 1)
+    down, across = row * (1 + (side - 1) * ~turned), column * (1 + (side - 1) * turned)
+    return {"down": down + level[:, None] * side**2, "across": across}
+
+
+def _count(state: State, query: Tensor, margins: Tensor, interval: int) -> Tensor:
+    """Which of the proposals are queries (N×ahead): those up to the first that improves the best image, as far as the
+    item may go. One that has succeeded goes to the next check; there a claim waits for the verifier."""
+    improves = margins > state["best_margin"][:, None]
+    before = improves.cumsum(dim=1) - improves.long()
+    check = -(-(state["t"] + ~(state["margin"] > 0)) // interval) * interval
+    last = state["steps"] + 1
+    last = torch.where(state["best_margin"] > 0, torch.minimum(check, last), last)
+    return (before == 0) & (query < last[:, None])
+
+
+def _taken(values: Tensor, place: Tensor) -> Tensor:
+    """N×count×E → N·ahead×E: the entries at `place` (N×ahead)."""
+    return values.gather(1, place[:, :, None].expand(-1, -1, values.shape[2])).flatten(0, 1)
+
+
+def _repeated(values: Tensor, count: int) -> Tensor:
+    """Every row so many times: N×… → N·count×…"""
+    return values[:, None].expand(-1, count, *values.shape[1:]).flatten(0, 1)
 
 
 # ---------------------------------------------------------------- tables

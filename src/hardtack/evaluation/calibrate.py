@@ -172,8 +172,8 @@ def _step_s(stage: Stage, inputs: AttackInputs, pool: Pool, width: int, end: flo
         x=rows.x, y=rows.y, target=target, keys=randomness.make_keys(rows.keys, attack.seed), image_keys=rows.keys,
         restart=none, steps=none + (attack.steps or 0), clean=rows.clean, start=rows.x, warm=none.bool(),
     )  # fmt: skip
-    slots = Slots(attack, pool.model, pool.runtime, pool.precision)
-    slots.place(items, width)
+    slots = Slots(attack, pool.model, pool.runtime, pool.precision, most=width, interval=5)
+    slots.place(items)
     slots.advance(1)
     slots.read()
     slots.advance(5 if slots.passing_s < 0.05 * BUDGET_S else 1)

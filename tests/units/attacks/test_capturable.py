@@ -82,6 +82,19 @@ def test_a_step_asks_nothing_of_the_host(threat, number):
         state |= made
 
 
+@pytest.mark.parametrize("threat", THREATS)
+def test_neither_do_several_proposals_at_once(threat):
+    search, model = Square(threat=Threat.parse(threat), steps=20, rescale=True), network()
+    state = begin(search)
+    drawn = search.draw(state, 8)
+    for _ in range(3):
+        with Asked(), Waited():
+            made = search.advance_ahead(model, state, search.draw(state, 8), ahead=4, interval=5)
+            again = search.draw(state | made, 8)
+        state |= made
+        assert {name: value.shape for name, value in again.items()} == {k: v.shape for k, v in drawn.items()}
+
+
 @pytest.mark.parametrize("fault", [lambda x: x + torch.tensor(1.0), lambda x: x * x[0, 0].item(), lambda x: x[x > 0]])
 def test_the_listeners_hear(fault):
     with pytest.raises(AssertionError), Asked(), Waited():

@@ -112,8 +112,11 @@ def share(query):
 def changed(attack, query, x):
     """Which pixels a proposal changes when the best image is the clean one: N×H×W."""
     state = begun(attack, Net(), x, torch.zeros(len(x), dtype=torch.int64))
-    state |= {"best": x, "t": torch.full((len(x),), query + 1)}
-    return (attack._propose(state) != x).any(dim=1)
+    return (proposed(attack, state | {"best": x, "t": torch.full((len(x),), query + 1)}) != x).any(dim=1)
+
+
+def proposed(attack, state):
+    return attack._proposals(state, attack.draw(state, 1), state["t"][:, None])
 
 
 @pytest.mark.parametrize("query", [0, 10, 11, 50, 51, 200, 201, 500, 501, 1001, 2001, 4000, 4001, 6001, 8000, 8001])
@@ -150,7 +153,7 @@ def test_windows_fit_into_the_image(size):
 def test_a_linf_window_goes_to_the_face_of_the_ball_channel_by_channel():
     x = torch.full((200, 3, 10, 10), 0.5)
     state = begun(make("linf"), Net(), x, torch.zeros(200, dtype=torch.int64)) | {"t": torch.full((200,), 1)}
-    delta = make("linf")._propose(state | {"best": x}) - x
+    delta = proposed(make("linf"), state | {"best": x}) - x
     seen = delta.flatten(2).abs().amax(dim=2)
     assert torch.allclose(seen, torch.tensor(0.1))
     signs = delta.flatten(2).sum(dim=2).sign()
@@ -208,13 +211,14 @@ def test_it_finds_what_a_model_without_gradients_hides(norm):
 
 
 class AlwaysAccepts(Square):
-    def advance(self, model, state):
-        return super().advance(model, state | {"best_margin": torch.full_like(state["best_margin"], -torch.inf)})
+    def advance_ahead(self, model, state, drawn, **settings):
+        state = state | {"best_margin": torch.full_like(state["best_margin"], -torch.inf)}
+        return super().advance_ahead(model, state, drawn, **settings)
 
 
 class NeverShrinks(Square):
-    def _level(self, state, halvings):
-        return torch.zeros_like(state["t"])
+    def _level(self, query, steps, halvings):
+        return torch.zeros_like(query)
 
 
 class SameWindow(Square):

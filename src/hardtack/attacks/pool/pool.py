@@ -7,6 +7,9 @@ checked only every few passes, counted from its own start: what an item does nev
 
 A success counts once the verifier has confirmed it in fp32; after a success that is not confirmed the search continues.
 Of several attempts that succeed the first in order is kept, whatever the order in which they ended.
+
+On a GPU a batch that is half empty takes as long as a full one. When no item waits, an attack that can look ahead
+(Square) makes several passes of each item at once, and counts those that it would have made one after the other.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Precision, Runtime
 
+_AHEAD = 8  # a graph of wider passes costs less than as many narrow ones
+
 
 class PoolProgress(NamedTuple):
     """How far the pool has come with a stage."""
@@ -52,6 +57,7 @@ class Pool:
     coarse: Precision = "fp32"  # what the search computes in
     compile_after_s: float | None = None  # compile the model's blocks if a stage will take longer; None: never
     every: int = 5  # passes of an item between two checks
+    ahead: int | None = None  # passes of an item that are made at once, at most; None: as the device likes it
     spent: Cost = field(default_factory=Cost)  # passes of items
     slot_passes: int = 0  # passes of slots, free ones included
     recorded_s: float = 0.0  # time spent on recording graphs, compilation included
@@ -109,24 +115,31 @@ class Pool:
         torch.cuda.empty_cache()
 
     def _work(self, attack: Attack, queue: Queue, tell: Callable[[PoolProgress], None] | None) -> None:
-        slots = Slots(attack, self.model, self.runtime, self.precision)
+        interval = self.every * attack.check_interval
+        ahead = self.ahead or (_AHEAD if self.runtime.torch_device.type == "cuda" else 1)
+        slots = Slots(
+            attack, self.model, self.runtime, self.precision, most=self.batch_size, interval=interval, ahead=ahead
+        )
         classes, told, spent = queue.inputs.clean.shape[1], time.monotonic(), 0
         while queue.waiting or queue.busy:
             if queue.waiting and slots.worth_filling(queue.busy, len(queue.waiting), self.batch_size):
                 items = queue.take(self.batch_size - queue.busy)
                 if items:
-                    queue.place(items, *slots.place(queue.new_items(items), self.batch_size))
+                    queue.place(items, *slots.place(queue.new_items(items)))
             if not queue.busy:
                 continue
-            passes = queue.passes_until_check(self.every * attack.check_interval)
-            final = queue.all_end_after(passes)
+            passes = queue.passes_until_check(interval)
+            if slots.ahead > 1:  # items check themselves; see Attack.advance_ahead
+                passes = min(interval, -(-queue.longest() // slots.ahead))
+            final = slots.ahead == 1 and queue.all_end_after(passes)
             slots.advance(passes, final=final)
-            queue.add_passes(passes)
-            self.spent = self.spent.plus(attack.cost(classes).times((passes - final) * queue.busy))
+            margin, done, made = slots.read()
+            total = queue.add_passes(passes, made)
+            self.spent = self.spent.plus(attack.cost(classes).times(total - final * queue.busy))
             self.spent = self.spent.plus(attack.last_cost(classes).times(final * queue.busy))
-            self.slot_passes += passes * slots.width
-            spent += passes * queue.busy
-            self._check(attack, queue, slots)
+            self.slot_passes += passes * slots.width * slots.ahead
+            spent += total
+            self._check(attack, queue, slots, margin, done)
             self.recorded_s, slots.recorded_s = self.recorded_s + slots.recorded_s, 0.0
             waits = bool(queue.waiting)
             queue.move(slots.shrink(queue.occupied(), more_to_come=waits, left=queue.longest() if not waits else 0))
@@ -136,12 +149,9 @@ class Pool:
                 if tell is not None:
                     tell(PoolProgress(queue.passes_left(), spent, queue.record))
 
-    def _check(self, attack: Attack, queue: Queue, slots: Slots) -> None:
+    def _check(self, attack: Attack, queue: Queue, slots: Slots, margin: np.ndarray, done: np.ndarray) -> None:
         """Verify the items that are due and claim a success, and free the slots of those that have ended."""
         due = queue.due(self.every * attack.check_interval)
-        if not len(due):
-            return
-        margin, done = slots.read()
         claimed = due[margin[due] > 0]
         succeeded = self._verify(attack, queue, slots, claimed) if len(claimed) else claimed
         ended = due[done[due] | queue.ended(due)]

@@ -165,8 +165,12 @@ class Queue:
         slots = self.occupied()
         return bool((self.age[slots] + passes >= self.lengths[self.number[slots]]).all())
 
-    def add_passes(self, passes: int) -> None:
-        self.age += passes
+    def add_passes(self, passes: int, made: np.ndarray | None = None) -> int:
+        """`made`: passes that every slot's item has made by now, where they differ. Returns how many are new."""
+        age, slots = self.age + passes if made is None else made, self.occupied()
+        total = int((age - self.age)[slots].sum())
+        self.age = age
+        return total
 
     def due(self, every: int) -> np.ndarray:
         """The slots whose items are to be checked now: every so many of their own passes, and at their end."""

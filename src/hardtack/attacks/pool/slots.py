@@ -22,12 +22,26 @@ _WARM_CALLS = 1
 class Slots:
     """Rows of a search's state. Free rows keep computing with their last content, and their results are ignored."""
 
-    def __init__(self, attack: Attack, model: nn.Module, runtime: Runtime, precision: Precision | None) -> None:
+    def __init__(
+        self,
+        attack: Attack,
+        model: nn.Module,
+        runtime: Runtime,
+        precision: Precision | None,
+        *,
+        most: int,
+        interval: int,
+        ahead: int = 1,
+    ) -> None:
+        """At most `most` slots, whose items are checked at multiples of `interval` of their passes."""
         self.attack, self.model, self.runtime, self.precision = attack, model, runtime, precision
+        self.most, self.interval, self._most_ahead = most, interval, ahead
         self.state: State = {}
         self.width = 0
         self.free = np.empty(0, dtype=np.int64)
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._drawing: torch.cuda.CUDAGraph | None = None
+        self._drawn: State = {}  # the random numbers of the passes until the next check
         self._graphed = runtime.torch_device.type == "cuda" and runtime.compile is not False
         self._recording_s = self.passing_s = 0.0  # time of one recording and of one pass
         self.recorded_s = 0.0  # time of all recordings
@@ -38,23 +52,31 @@ class Slots:
         room = batch_size - running
         return running == 0 or room >= min(waiting, max(1, batch_size // 16))
 
-    def place(self, items: NewItems, most: int) -> tuple[np.ndarray, int, np.ndarray]:
+    @property
+    def ahead(self) -> int:
+        """How many passes of each item are made at once: as many as fill the slots that nobody waits for."""
+        ahead = 1
+        while self.attack.looks_ahead and 2 * ahead <= self._most_ahead and 2 * ahead * self.width <= self.most:
+            ahead *= 2
+        return ahead
+
+    def place(self, items: NewItems) -> tuple[np.ndarray, int, np.ndarray]:
         """Put new items into slots. Returns these slots, the number of slots there are now, and the items' targets."""
         fresh = self.attack.begin(items)
         count = len(items.x)
         if count > len(self.free):
-            self._widen(fresh, count, most)
+            self._widen(fresh, count)
         taken, self.free = self.free[:count], self.free[count:]
         index = self.index(taken)
         for name, value in fresh.items():
             self.state[name].index_copy_(0, index, value.to(self.state[name].dtype))
         return taken, self.width, items.target.cpu().numpy()
 
-    def _widen(self, fresh: State, count: int, most: int) -> None:
+    def _widen(self, fresh: State, count: int) -> None:
         """Make slots for `count` more items."""
         width = self.width - len(self.free) + count
         if self._graphed:
-            width = max(width, min(-(-width // _GRAIN) * _GRAIN, most))
+            width = max(width, min(-(-width // _GRAIN) * _GRAIN, self.most))
         old, self.state = self.state, {}
         for name, value in fresh.items():
             pad = value[:1].expand(width - self.width, *value.shape[1:])
@@ -81,7 +103,7 @@ class Slots:
     def _pays(self, width: int, left: int) -> bool:
         if not self._graphed:
             return width < self.width - self.width // 8
-        return left * self.passing_s * (1 - width / self.width) > 2 * self._recording_s
+        return left / self.ahead * self.passing_s * (1 - width / self.width) > 2 * self._recording_s
 
     def discard_graph(self) -> None:
         """The model has changed: record the graph again before the next pass."""
@@ -92,17 +114,32 @@ class Slots:
         if self._graphed and self._graph is None:
             self._record()
         self._passes, self._since = passes, time.monotonic()
+        if self._drawing is not None:
+            self._drawing.replay()
+        elif self.attack.looks_ahead:
+            self._drawn = self.attack.draw(self.state, passes * self.ahead)
         for left in reversed(range(passes)):
             if self._graph is not None:
                 self._graph.replay()
             else:
-                self._once(self.state, self.attack.finish if final and left == 0 else self.attack.advance)
+                self._once(self.state, self.attack.finish if final and left == 0 else self._advance)
 
-    def read(self) -> tuple[np.ndarray, np.ndarray]:
-        """Margins of all slots, and which have ended. This is the only synchronisation with the device."""
-        margin, done = torch.stack([self.state["margin"], self.state["done"].float()]).cpu().numpy()
+    def _advance(self, model: nn.Module, state: State) -> State:
+        if not self.attack.looks_ahead:
+            return self.attack.advance(model, state)
+        return self.attack.advance_ahead(model, state, self._drawn, ahead=self.ahead, interval=self.interval)
+
+    def read(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Margins of all slots, which have ended and, where items make several passes at once, how many each has made.
+
+        This is the only synchronisation with the device.
+        """
+        entries = [self.state["margin"], self.state["done"].float()]
+        if self.ahead > 1:
+            entries.append(self.state["t"].float())
+        margin, done, *made = torch.stack(entries).cpu().numpy()
         self.passing_s = (time.monotonic() - self._since) / max(self._passes, 1)
-        return margin, done > 0
+        return margin, done > 0, made[0].astype(np.int64) if made else None
 
     def index(self, slots: np.ndarray) -> Tensor:
         return torch.as_tensor(slots, dtype=torch.int64, device=self.runtime.torch_device)
@@ -110,12 +147,15 @@ class Slots:
     def _once(self, state: State, run: Callable[[nn.Module, State], State]) -> None:
         with self.runtime.arithmetic(self.precision):
             changed = run(self.model, state)
-        for name, value in changed.items():
-            if value is not state[name]:
-                if self._graphed:
-                    state[name].copy_(value)
-                else:
-                    state[name] = value
+        if not self._graphed:
+            state.update(changed)
+            return
+        pairs = [(state[name], value) for name, value in changed.items() if value is not state[name]]
+        memory = {value.untyped_storage().data_ptr() for value in state.values()}
+        pairs = [(old, new.clone() if new.untyped_storage().data_ptr() in memory else new) for old, new in pairs]
+        for dtype in {old.dtype for old, _ in pairs}:  # one kernel copies all entries of a type
+            old, new = zip(*(pair for pair in pairs if pair[0].dtype == dtype), strict=True)
+            torch._foreach_copy_(old, new)
 
     def _record(self) -> None:
         torch.cuda.synchronize()
@@ -124,10 +164,16 @@ class Slots:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             trial = {name: value.clone() for name, value in self.state.items()}
+            if self.attack.looks_ahead:
+                self._drawn = self.attack.draw(trial, self.interval * self.ahead)
             for _ in range(_WARM_CALLS):
-                self._once(trial, self.attack.advance)
+                self._once(trial, self._advance)
         torch.cuda.current_stream().wait_stream(stream)
-        self._graph, _ = record(lambda: self._once(self.state, self.attack.advance))
+        if self.attack.looks_ahead:
+            self._drawing, self._drawn = record(lambda: self.attack.draw(self.state, self.interval * self.ahead))
+        self._graph, _ = record(lambda: self._once(self.state, self._advance))
         self._graphed = self._graph is not None
+        if not self._graphed:
+            self._drawing = None
         self._recording_s = time.monotonic() - began
         self.recorded_s += self._recording_s
