@@ -36,13 +36,11 @@ def compiled(objective: Objective, runtime: Runtime, *, accumulate: int) -> Any:
         # graph replays return gradients in their own memory; accumulation and the buckets of DDP need ours
         alone = accumulate == 1 and runtime.world_size == 1
         mode = "reduce-overhead" if alone and runtime.captures else None
-        compute: Any = torch.compile(objective, mode=mode, fullgraph=True, dynamic=False)
-    else:
-        compute = objective
+        objective.compile(mode=mode, fullgraph=True, dynamic=False)
     if runtime.world_size == 1:
-        return compute
+        return objective
     device = runtime.torch_device
-    return DistributedDataParallel(compute, device_ids=[device] if device.type == "cuda" else None)
+    return DistributedDataParallel(objective, device_ids=[device] if device.type == "cuda" else None)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from hardtack.models.fast_layers import FastLayers
 from hardtack.objectives.contract import Objective
 from hardtack.training.acceleration import compiled, synchronised
 from hardtack.training.gradient_checks import require_gradient
+from hardtack.training.python_state import State, own_state, whole_state
 from hardtack.training.recipe import TrainConfig
 
 _WARM_CALLS = 3  # that run step by step before the graph is recorded: kernels are chosen and memory is laid out
@@ -76,6 +78,8 @@ class RecordedLossGradient:
         self._plain = LossGradient(objective, runtime, accumulate=accumulate)
         self._calls = 0
         self._refused = False
+        self._before: State = ()  # what is outside of tensors, before the second step that is not recorded
+        self._state: State = ()  # the objective's own while it was recorded
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: dict[str, Any] = {}
         self._parts: dict[str, Tensor] = {}
@@ -87,9 +91,7 @@ class RecordedLossGradient:
     def __call__(self, x: Tensor, y: Tensor, prepared: dict[str, Any], *, last: bool) -> dict[str, Tensor]:
         inputs = {"x": x, "y": y, **prepared}
         if self._graph is None and not self._refused:
-            self._calls += 1
-            if self._calls > _WARM_CALLS:
-                self._record(inputs)
+            self._prepare(inputs)
         if self._graph is not None and self._fits(inputs):
             return self._replay(inputs)
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -97,6 +99,21 @@ class RecordedLossGradient:
             parts = self._first(x, y, prepared) if self._calls == 1 else self._step_by_step(x, y, prepared)
         torch.cuda.current_stream().wait_stream(self._stream)
         return parts
+
+    def _prepare(self, inputs: dict[str, Any]) -> None:
+        """Record the graph when its time has come."""
+        self._calls += 1
+        if self._calls == 2:  # what the first pass sets up lazily may change
+            self._before = whole_state(self.objective)
+        elif self._calls > _WARM_CALLS and self._before != whole_state(self.objective):
+            self._refused = True
+            warnings.warn(
+                "the objective or the model changes attributes that are no tensors, or draws from random or numpy, in "
+                "every step; such steps are not recorded as a CUDA graph and run one by one, which is slower",
+                stacklevel=2,
+            )
+        elif self._calls > _WARM_CALLS:
+            self._record(inputs)
 
     def _step_by_step(self, x: Tensor, y: Tensor, prepared: dict[str, Any]) -> dict[str, Tensor]:
         with self.layers():
@@ -115,9 +132,8 @@ class RecordedLossGradient:
             return self._step_by_step(x, y, prepared)
 
     def _fits(self, inputs: dict[str, Any]) -> bool:
-        return inputs.keys() == self._inputs.keys() and all(
-            _shape(value) == _shape(inputs[name]) for name, value in self._inputs.items()
-        )
+        same = inputs.keys() == self._inputs.keys() and own_state(self.objective) == self._state
+        return same and all(_shape(value) == _shape(inputs[name]) for name, value in self._inputs.items())
 
     def _replay(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
         assert self._graph is not None
@@ -143,6 +159,7 @@ class RecordedLossGradient:
 
     def _record(self, inputs: dict[str, Any]) -> None:
         """Record the graph. Nothing is computed, so that batch norm counts no batch twice."""
+        self._state = own_state(self.objective)
         self._inputs = {name: _copy(value) for name, value in inputs.items()}
         x, y, *_ = self._inputs.values()
         prepared = {name: value for name, value in self._inputs.items() if name not in ("x", "y")}
