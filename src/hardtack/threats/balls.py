@@ -52,6 +52,11 @@ def as_column(eps: Eps, x: Tensor) -> Tensor:
     return torch.full((1, 1), eps, dtype=x.dtype, device=x.device)  # on the device: CUDA graphs cannot capture a copy
 
 
+def can_look(x: Tensor) -> bool:
+    """Whether a value may be read back: only on a CPU, where nobody waits for a device, and outside of a compiler."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def _room(step: Tensor, x: Tensor) -> Tensor:
     """How far each pixel may move in the direction of `step` before it leaves [0,1]."""
     return torch.where(step > 0, 1 - x, x)
@@ -114,7 +119,9 @@ def l2_project(z: Tensor, x: Tensor, eps: Eps) -> Tensor:
         free = squared * t < room
         taken = torch.where(free, 0, room).sum(dim=1, keepdim=True)
         slope = torch.where(free, squared, 0).sum(dim=1, keepdim=True)
-        t = torch.maximum(t, ((budget - taken) / slope.clamp_min(TINY)).clamp(max=1))
+        before, t = t, torch.maximum(t, ((budget - taken) / slope.clamp_min(TINY)).clamp(max=1))
+        if can_look(t) and torch.equal(t, before):  # so would all further steps leave it
+            break
     return (x + as_images(delta * t.sqrt(), x)).clamp(0, 1)
 
 

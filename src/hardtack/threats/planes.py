@@ -17,6 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from hardtack.threats import balls
 from hardtack.threats.balls import BALLS
 
 # The dual norm, in which a gradient is measured: a step of length eps gains at most eps times that norm.
@@ -45,10 +46,22 @@ def _moves(speed: Tensor, weight: Tensor, room: Tensor, gap: Tensor) -> Tensor:
     factor = (gap / slope.sum(dim=1, keepdim=True).clamp_min(_TINY)).clamp(max=_HUGE)
     for _ in range(_NEWTON_STEPS):
         free = speed * factor < room
-        taken = torch.where(free, 0, gain).sum(dim=1, keepdim=True)
-        rise = torch.where(free, slope, 0).sum(dim=1, keepdim=True)
-        factor = torch.maximum(factor, ((gap - taken) / rise.clamp_min(_TINY)).clamp(max=_HUGE))
+        used, left = _split(gain, slope, free)
+        taken, rise = used.sum(dim=1, keepdim=True), left.sum(dim=1, keepdim=True)
+        before, factor = factor, torch.maximum(factor, ((gap - taken) / rise.clamp_min(_TINY)).clamp(max=_HUGE))
+        if balls.can_look(factor) and torch.equal(factor, before):  # so would all further steps leave it
+            break
     return torch.where(reached, torch.minimum(factor * speed, room), room)
+
+
+def _split(gain: Tensor, slope: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+    """The gain of the pixels that are not free, the slope of those that are, and zeros elsewhere.
+
+    All values are finite, and a CPU multiplies six times as fast as it selects.
+    """
+    if gain.device.type == "cpu":
+        return gain * ~free, slope * free
+    return torch.where(free, 0, gain), torch.where(free, slope, 0)
 
 
 def linf_to_plane(x: Tensor, w: Tensor, gap: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hardtack.attacks import FAB, Square
 from hardtack.attacks.apgd import APGD
 from hardtack.attacks.pool.search import NewItems
-from hardtack.threats import Threat
+from hardtack.threats import Threat, balls
 
 COPIES = (torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy, torch.Tensor.cpu, torch.Tensor.numpy)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "is_nonzero", "equal")
@@ -66,6 +66,11 @@ def network():
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GELU(), nn.Flatten(), nn.Linear(196, 5)).requires_grad_(False)
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(balls, "can_look", lambda x: False)
 
 
 @pytest.mark.parametrize("threat", THREATS)
