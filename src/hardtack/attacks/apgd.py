@@ -12,6 +12,7 @@ depends on time is looked up in tables.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -91,7 +92,7 @@ def _timetable(plans: tuple[int, ...], norm: str, widened: bool, device: torch.d
     numbers, marks = [], []
     for row in rows:
         row, last = row + [after] * (max(map(len, rows)) + 1 - len(row)), len(row) - 1
-        pairs = list(enumerate(zip(row[:-1], row[1:], strict=True)))
+        pairs = list(enumerate(itertools.pairwise(row)))
         numbers.append([(this[0], following[0], this[3], this[5]) for _, (this, following) in pairs])
         marks.append(
             [(this[1], this[2], this[4], t > 0 and row[t - 1][1], this[3] > 0, t >= last) for t, (this, _) in pairs]
