@@ -12,9 +12,10 @@ depends on time is looked up in tables.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,17 +34,30 @@ from hardtack.threats import Threat
 _TINY = 1e-12
 
 
-@dataclass(frozen=True)
-class Timetable:
-    """What happens at each pass (row: plan, column: pass). A plan is the number of steps that an item may take."""
+_NUMBERS = (
+    "radius",  # of the ball, in multiples of eps
+    "next_radius",  # of the pass that follows
+    "gap",  # passes since the last checkpoint where one is due, else 0
+    "cosine",  # 1 → 0 over a phase
+)
+_MARKS = (
+    "opens",  # the first pass of a phase
+    "closes",  # the last pass of a phase
+    "final",  # in the last phase: the points lie in the threat's ball
+    "second",  # the pass after one that opens a phase
+    "due",  # a checkpoint
+    "last",  # the last pass, or any after it
+)
 
-    radius: Tensor  # of the ball, in multiples of eps
-    opens: Tensor  # the first pass of a phase
-    closes: Tensor  # the last pass of a phase
-    gap: Tensor  # passes since the last checkpoint where one is due, else 0
-    final: Tensor  # in the last phase: the points lie in the threat's ball
-    last: Tensor  # the number of the last pass
-    cosine: Tensor  # 1 → 0 over a phase
+
+class Timetable(NamedTuple):
+    """What happens at each pass (plan × pass × entry). A plan is the number of steps that an item may take.
+
+    All entries of a pass lie side by side, so that two lookups find them.
+    """
+
+    numbers: Tensor
+    marks: Tensor
 
 
 def _checkpoints(steps: int, norm: str) -> list[int]:
@@ -74,17 +88,18 @@ def _timetable(plans: tuple[int, ...], norm: str, widened: bool, device: torch.d
                 cosine = 0.5 * (1 + math.cos(math.pi * taken / length))
                 row.append((radius, taken == 0, taken == length, gaps[taken], number == len(phases) - 1, cosine))
         rows.append(row)
-    width = max(len(row) for row in rows)
-    padded = [row + [(1.0, False, False, 0, True, 0.0)] * (width - len(row)) for row in rows]
-
-    def column(index: int, dtype: torch.dtype) -> Tensor:
-        return torch.tensor([[entry[index] for entry in row] for row in padded], dtype=dtype, device=device)
-
+    after = (1.0, False, False, 0, True, 0.0)
+    numbers, marks = [], []
+    for row in rows:
+        row, last = row + [after] * (max(map(len, rows)) + 1 - len(row)), len(row) - 1
+        pairs = list(enumerate(itertools.pairwise(row)))
+        numbers.append([(this[0], following[0], this[3], this[5]) for _, (this, following) in pairs])
+        marks.append(
+            [(this[1], this[2], this[4], t > 0 and row[t - 1][1], this[3] > 0, t >= last) for t, (this, _) in pairs]
+        )
     return Timetable(
-        radius=column(0, torch.float32), opens=column(1, torch.bool), closes=column(2, torch.bool),
-        gap=column(3, torch.int64), final=column(4, torch.bool), cosine=column(5, torch.float32),
-        last=torch.tensor([len(row) - 1 for row in rows], device=device),
-    )  # fmt: skip
+        torch.tensor(numbers, dtype=torch.float32, device=device), torch.tensor(marks, dtype=torch.bool, device=device)
+    )
 
 
 @attacks.register("apgd", help="APGD on the logit margin: adaptive steps, no tuning", loss="margin")
@@ -168,7 +183,7 @@ class APGD(Attack):
             state, state["point"], logits, reach=self.reach, counts=at["final"], loss=loss, gradient=gradient
         )
         gradient = gradient.nan_to_num(0.0, 0.0, 0.0)
-        entries["done"] = state["t"] >= at["last"]
+        entries["done"] = at["last"]
 
         opens = at["opens"]
         higher = opens | (loss > state["best_loss"])
@@ -196,16 +211,10 @@ class APGD(Attack):
     def _now(self, state: State) -> dict[str, Tensor]:
         plans = tuple(sorted(set(self.plans or (self.steps,))))
         table = _timetable(plans, self.threat.norm, self.widened, state["x"].device)
-        steps, t = state["steps"], state["t"].clamp(max=table.radius.shape[1] - 1)
+        steps, t = state["steps"], state["t"].clamp(max=table.numbers.shape[1] - 1)
         plan = sum((steps > shorter).long() for shorter in plans[:-1]) if len(plans) > 1 else torch.zeros_like(steps)
-        following = (t + 1).clamp(max=table.radius.shape[1] - 1)
-        return {
-            "radius": table.radius[plan, t].to(state["x"].dtype), "opens": table.opens[plan, t],
-            "next_radius": table.radius[plan, following].to(state["x"].dtype),
-            "closes": table.closes[plan, t], "gap": table.gap[plan, t], "final": table.final[plan, t],
-            "second": table.opens[plan, (t - 1).clamp(min=0)] & (t > 0), "last": table.last[plan],
-            "cosine": table.cosine[plan, t].to(state["x"].dtype),
-        }  # fmt: skip
+        numbers, marks = table.numbers[plan, t].to(state["x"].dtype), table.marks[plan, t]
+        return dict(zip(_NUMBERS, numbers.unbind(1), strict=True)) | dict(zip(_MARKS, marks.unbind(1), strict=True))
 
     def _evaluate(self, model: nn.Module, state: State) -> tuple[Tensor, ...]:
         y, target = state["y"], state["target"]
@@ -226,7 +235,7 @@ class APGD(Attack):
 
     def _checkpoint(self, state: State, at: dict[str, Tensor], loss: Tensor) -> tuple[Tensor, State]:
         """Which rows return to their best point, and the step sizes (l1: and densities) from here on."""
-        opens, due = at["opens"], at["gap"] > 0
+        opens, due = at["opens"], at["due"]
         eps = self.threat.radius * at["radius"]
         if self.threat.norm == "l1":
             return self._sparsity_checkpoint(state, opens, due, eps)
