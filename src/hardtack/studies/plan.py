@@ -28,8 +28,8 @@ from hardtack.studies.study import load_study
 from hardtack.studies.unit import Unit, references, units_of
 
 # multiply-adds a second of PGD-10 adversarial training of a ViT-Ti/4 on one H200: 6,776 images/s, 23 passes of 0.359 G,
-# wholly compiled, 2026-11-15. From CUDA graphs it is 7.9e13 (benchmarks/results/adversarial_training.json: 9,579 images/s),
-# and small networks with convolutions reach less: the older rate stands for the mixture that studies have
+# wholly compiled, 2026-11-15. From CUDA graphs it is 7.9e13 (benchmarks/results/adversarial_training.json), and small
+# networks with convolutions reach less: the older rate stands for the mixture that studies have
 H200 = 5.6e13
 # training images, test images, classes, pixels of sets that may not be here
 KNOWN_SETS = {
