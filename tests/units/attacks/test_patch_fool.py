@@ -17,6 +17,7 @@ from hardtack.base import config
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.models import load_model, tap
+from hardtack.threats import balls
 
 SMALL = {"image_size": 32, "patch_size": 4, "depth": 3}
 SWIN = {"image_size": 64, "window_size": 4, "embed_dim": 24, "depths": (2, 2), "num_heads": (2, 4)}
@@ -370,8 +371,9 @@ def test_nothing_else_is_touched(settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"pixels": 6}, {"choose": "saliency", "threat": "l2:1", "target": "random"}])
-def test_the_loop_never_waits_for_the_device(settings):
+def test_the_loop_never_waits_for_the_device(settings, monkeypatch):
     """Fake tensors have shapes and no numbers: whoever asks for one fails."""
+    monkeypatch.setattr(balls, "can_look", lambda x: False)  # as on a GPU
     with FakeTensorMode(allow_non_fake_inputs=True) as fake:
         x, y = fake.from_tensor(X), fake.from_tensor(Y)
         assert PatchFool(steps=3, **settings).search(VIT, x, y).x_adv.shape == X.shape
