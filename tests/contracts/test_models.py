@@ -8,13 +8,16 @@ every name are measured at full size, on the meta device. Marked slow: every nam
 import copy
 import functools
 import inspect
+import json
 
 import pytest
 import torch
 
 from hardtack.base.errors import UserError
 from hardtack.base.registry import models
+from hardtack.commands.describe import DESCRIPTIONS
 from hardtack.models import find_blocks, load_model, rebuild, save_weights, tap
+from hardtack.models.describe import table_row
 from hardtack.models.facts import known, measure, usual
 from hardtack.models.zoo import vgg
 from hardtack.models.zoo.from_timm import from_timm
@@ -219,6 +222,13 @@ def test_every_constructor_is_represented():
 def test_the_table_of_facts_is_true(name, monkeypatch):
     monkeypatch.setattr(vgg, "from_timm", from_timm)
     assert known()[name] == measure(name), "write it again: python -m hardtack.models.facts"
+
+
+def test_the_table_of_descriptions_is_true():
+    table = json.loads(DESCRIPTIONS.read_text(encoding="utf-8"))
+    assert list(table) == [name for name in known() if known()[name].source == "ours"]
+    for name, row in table.items():
+        assert row == table_row(name), f"{name}: write it again: python -m hardtack.models.describe"
 
 
 @pytest.mark.slow

@@ -1,8 +1,13 @@
-"""`hardtack describe MODEL`: its parts in the order they compute, with shapes, as a tree."""
+"""`hardtack describe MODEL`: its parts in the order they compute, with shapes, as a tree.
+
+Descriptions of this package's own models lie in descriptions.json beside this file, so that printing one needs no
+torch. It is written by `python -m hardtack.models.describe`; a test describes every model again.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,11 +22,12 @@ from torch import Tensor, nn
 from hardtack.base import registry
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError
+from hardtack.base.files import write_text
 from hardtack.base.printable import printable
 from hardtack.models.blocks import Block, find_blocks
 from hardtack.models.build import rebuild
 from hardtack.models.catalog import make_body
-from hardtack.models.facts import MultiplyAdds, usual
+from hardtack.models.facts import MultiplyAdds, known, usual
 from hardtack.models.files import searched_weights, side_file
 from hardtack.models.from_file import place_of, working_size
 
@@ -68,6 +74,17 @@ def describe_model(name: str, words: list[str]) -> tuple[Tree, dict[str, Any]]:
     title = escape(printable(title))
     head = f"[bold]{title}[/bold]  {type(body).__name__}  [cyan]3×{size}×{size}[/cyan]  [dim]{cost}[/dim]"
     return draw(head, parts), knobs(name) if name in registry.models else {}
+
+
+def labels_of(tree: Tree) -> list[Any]:
+    """A tree as nested lists: its label, then the lists of what it holds."""
+    return [str(tree.label), *(labels_of(child) for child in tree.children)]
+
+
+def table_row(name: str) -> dict[str, Any]:
+    """A model's row in descriptions.json."""
+    tree, options = describe_model(name, [])
+    return {"tree": labels_of(tree), "options": {key: str(value) for key, value in options.items()}}
 
 
 def files_described(name: str) -> list[Path] | None:
@@ -171,3 +188,14 @@ def _count(module: nn.Module) -> int:
 def _shape(output: Any) -> str:
     output = output[0] if isinstance(output, tuple | list) and output else output
     return "×".join(map(str, output.shape[1:])) if isinstance(output, Tensor) else ""
+
+
+def write_table() -> None:
+    """Models of timm are left out: their parts depend on its version."""
+    rows = {name: table_row(name) for name, facts in known().items() if facts.source == "ours"}
+    lines = [f"  {json.dumps(name)}: {json.dumps(row, ensure_ascii=False)}" for name, row in rows.items()]
+    write_text(Path(__file__).with_name("descriptions.json"), "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    write_table()
