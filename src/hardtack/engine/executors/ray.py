@@ -7,6 +7,7 @@ the driver's machine, unless there is only one machine or `ray.shared_disk=true`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
@@ -201,6 +202,8 @@ class _Loop:
         what = actor.calls.pop(call)
         try:
             kind, *content = self.ray.get(call)
+            if what == "piece":
+                self._take_changes(actor)
         except lost_errors(self.ray) as error:
             self._lose(actor, error)
             return
@@ -228,12 +231,21 @@ class _Loop:
             actor.idle()
             self.meter.advance(span.rows)
 
+    def _take_changes(self, actor: _Actor) -> None:
+        """Write what an unanswered call `changes` gives. It is older than the files of the finished piece, and must not
+        be written after them; Ray gives answers in any order."""
+        for call in [call for call, what in actor.calls.items() if what == "changes"]:
+            del actor.calls[call]
+            self._write(self.ray.get(call)[1])
+
     def _write(self, files: Any) -> None:
         if files and self.job.root is not None:
             write_files(self.job.root, files)
 
     def _lose(self, actor: _Actor, error: Exception) -> None:
         why = " ".join(str(error).split())[:200]
+        with contextlib.suppress(*lost_errors(self.ray)):
+            self._take_changes(actor)  # a checkpoint may have been sent before the loss
         if actor.span is not None:
             self.meter.say("a Ray actor was lost; its piece is computed again by another")
             self.schedule.lose(actor.span, f"its Ray actor was lost: {why}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+import threading
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ class PieceActor:
         give_share_of_cores(os.environ, cores)
         self.session: JobSession | None = None
         self.mirror: Mirror | None = None
+        self.mirror_lock = threading.Lock()
         self.note, self.share = "", 0.0
 
     def load(self, expected: Mapping[str, str], steps: bytes, job: bytes) -> tuple[Any, ...]:
@@ -55,8 +57,9 @@ class PieceActor:
             self.mirror = Mirror(root)
             self.session.job.relocate(root)
             result = self.session.run(span, notebook=None, meter=meter)
-            changes = self.mirror.changes()
-            self.mirror = None
+            with self.mirror_lock:  # a call `changes` under way must not see the folder removed
+                changes = self.mirror.changes()
+                self.mirror = None
         return "done", span, result, changes
 
     def progress(self) -> tuple[Any, ...]:
@@ -64,8 +67,8 @@ class PieceActor:
 
     def changes(self) -> tuple[Any, ...]:
         """Files that the piece under way has written since the last call, checkpoints among them."""
-        mirror = self.mirror
-        return "changes", mirror.changes() if mirror is not None else {}
+        with self.mirror_lock:
+            return "changes", self.mirror.changes() if self.mirror is not None else {}
 
     def _note(self, text: str, share: float) -> None:
         self.note, self.share = text, share
