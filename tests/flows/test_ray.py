@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from hostile_pieces import check_hostile
 from same_results import check_equal
 from stopped_command import blocking, check_killed_and_repeated
 
+import hardtack as ht
 from hardtack.base import user_files
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -110,6 +112,20 @@ def test_no_cluster_is_one_line(tmp_path, capsys, monkeypatch):
     assert main([*words, "--on", "ray:127.0.0.1:1"]) == 2
     error = capsys.readouterr().err.strip()
     assert "no connection to the cluster 127.0.0.1:1" in error and "\n" not in error
+
+
+def test_a_script_that_has_begun_ray_itself_keeps_its_session(address):
+    """A value that it has stored there is still there."""
+    ray.init(address=address, log_to_driver=False, logging_level="error")
+    try:
+        stored = ray.put("mine")
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))
+        data = torch.rand(8, 3, 8, 8), torch.arange(8) % 2
+        here = Runtime(device="cpu")
+        ht.evaluate(model, data, suite="clean", batch_size=2, runtime=here, quiet=True, on="ray", workers=1)
+        assert ray.get(stored) == "mine"
+    finally:
+        ray.shutdown()
 
 
 NET = """

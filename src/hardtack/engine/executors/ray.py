@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +23,8 @@ from hardtack.base.runtime import Runtime
 from hardtack.engine.executors.executor import Executor
 from hardtack.engine.executors.here import PIECES_PER_WORKER, WorkerFault
 from hardtack.engine.executors.ray_actor import ImageServer, PieceActor, ServedImages
+from hardtack.engine.executors.ray_connection import Connection, free, lost_errors
+from hardtack.engine.executors.ray_connection import connect as connect  # for plans
 from hardtack.engine.job import Job
 from hardtack.engine.mirror import read_folders, write_files
 from hardtack.engine.packing import check_versions, pack, versions
@@ -65,9 +66,14 @@ class RayExecutor(Executor):
     def __init__(self, runtime: Runtime, settings: RaySettings | None = None) -> None:
         super().__init__()
         self.chosen = settings or RaySettings()
-        self.ray = connect(self.chosen.address)
-        resources = self.ray.cluster_resources()
-        self.gpus, self.workers = actor_share(self.chosen, resources, on_cpu=runtime.device == "cpu")
+        self.connection = Connection(self.chosen.address)
+        self.ray = self.connection.ray
+        try:
+            resources = self.ray.cluster_resources()
+            self.gpus, self.workers = actor_share(self.chosen, resources, on_cpu=runtime.device == "cpu")
+        except UserError:
+            self.connection.close()
+            raise
         self.started = 0  # actors, replacements among them
         self._packed: Any = None
         self._actors: list[_Actor] = []
@@ -127,8 +133,8 @@ class RayExecutor(Executor):
             self.ray.kill(actor.handle)
         for server in self._servers:
             self.ray.kill(server)
-        self._actors, self._servers = [], []
-        self.ray.shutdown()
+        self._actors, self._servers, self._packed = [], [], None
+        self.connection.close()
 
 
 class _Actor:
@@ -256,57 +262,6 @@ class _Loop:
         self.executor.replace(actor)
 
 
-def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
-    errors = ray.exceptions
-    return (errors.RayActorError, errors.WorkerCrashedError, errors.OutOfMemoryError, errors.ObjectLostError)
-
-
-# ---------------------------------------------------------------- the cluster
-
-
-def connect(address: str | None) -> Any:
-    """The module `ray`, connected to the cluster at `address` or $RAY_ADDRESS, or to one on this machine.
-
-    Without an address, Ray looks for a cluster that this machine is part of, and starts one where there is none.
-    """
-    try:
-        import ray
-        import ray.util.scheduling_strategies
-    except ImportError:
-        raise UserError("--on ray needs the package ray: pip install 'hardtack[ray]'") from None
-    if ray.is_initialized():
-        return ray
-    address = address or os.environ.get("RAY_ADDRESS") or None
-    if (address or "").startswith(("ray://", "//")):  # also --on ray://HOST:PORT
-        raise UserError(
-            f"--on ray: {address} is the address of a Ray client, which has no disk in the cluster to serve images "
-            "from; run the command on a machine of the cluster (ray start --address=HOST:6379), with --on ray"
-        )
-    _check_answers(address)
-    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "namespace": "hardtack"}
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        if address and address != "local":
-            ray.init(address=address, **quiet)
-        else:
-            ray.init(address=address, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}") from None
-    return ray
-
-
-def _check_answers(address: str | None) -> None:
-    """Ask whether anything answers at HOST:PORT: Ray itself would try for minutes."""
-    host, colon, port = (address or "").rpartition(":")
-    if not colon or not port.isdecimal():  # "auto", or none
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=10.0).close()
-    except OSError as error:
-        raise UserError(f"--on ray: no connection to the cluster {address}: {error}") from None
-
-
 def actor_share(chosen: RaySettings, resources: dict[str, float], *, on_cpu: bool = False) -> tuple[float, int]:
     """GPUs of one actor, and the number of actors."""
     there = resources.get("GPU", 0.0)
@@ -318,9 +273,3 @@ def actor_share(chosen: RaySettings, resources: dict[str, float], *, on_cpu: boo
         raise UserError(f"ray.cpus={chosen.cpus:g} for each actor, but the cluster has {cores:g} CPU cores")
     room = int(min(there / gpus, cores / chosen.cpus)) if gpus else int(cores // chosen.cpus)
     return gpus, chosen.workers or max(1, room)
-
-
-def free(ray: Any) -> str:
-    """What the cluster has left, for a message."""
-    left = ray.available_resources()
-    return f"{left.get('CPU', 0):g} CPU cores, {left.get('GPU', 0):g} GPUs on {len(ray.nodes())} machines"

@@ -25,7 +25,8 @@ from hardtack.base.progress import Meter, told_to
 from hardtack.base.runtime import Runtime
 from hardtack.engine.executors import ray as executor_ray
 from hardtack.engine.executors.here import WorkerFault
-from hardtack.engine.executors.ray import RaySettings, actor_share, connect, free, lost_errors
+from hardtack.engine.executors.ray import RaySettings, actor_share
+from hardtack.engine.executors.ray_connection import Connection, free, lost_errors
 from hardtack.engine.mirror import Files, Mirror, read_folders, write_files
 from hardtack.engine.packing import Step, check_versions, pack, unpack, versions
 from hardtack.engine.schedule import ATTEMPTS
@@ -53,7 +54,8 @@ def run_group(
     quiet: bool = False,
 ) -> int:
     """Do the work in a group of processes on the cluster; its files are in `folder` then. Returns how many starts."""
-    ray = connect(settings.address)
+    connection = Connection(settings.address)
+    ray = connection.ray
     _quieten()
     keeper = None
     try:
@@ -88,7 +90,7 @@ def run_group(
     finally:
         if keeper is not None:
             ray.kill(keeper)
-        ray.shutdown()
+        connection.close()
 
 
 def _fit(

@@ -1,0 +1,86 @@
+"""The connection to a Ray cluster: made for one command, or the session of a script that has called `ray.init`."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Any
+
+from hardtack.base.errors import UserError
+
+
+class Connection:
+    """The module `ray`, connected for one command.
+
+    A session that the script has begun itself is used as it is, and not ended by `close`.
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self.is_ours = not _module().is_initialized()
+        self.ray = connect(address)
+
+    def close(self) -> None:
+        if self.is_ours:
+            self.ray.shutdown()
+        self.is_ours = False
+
+
+def connect(address: str | None) -> Any:
+    """The module `ray`, connected to the cluster at `address` or $RAY_ADDRESS, or to one on this machine.
+
+    Without an address, Ray looks for a cluster that this machine is part of, and starts one where there is none.
+    """
+    ray = _module()
+    if not ray.is_initialized():
+        _begin_session(ray, address or os.environ.get("RAY_ADDRESS") or None)
+    return ray
+
+
+def _module() -> Any:
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ImportError:
+        raise UserError("--on ray needs the package ray: pip install 'hardtack[ray]'") from None
+    return ray
+
+
+def _begin_session(ray: Any, address: str | None) -> None:
+    if (address or "").startswith(("ray://", "//")):  # also --on ray://HOST:PORT
+        raise UserError(
+            f"--on ray: {address} is the address of a Ray client, which has no disk in the cluster to serve images "
+            "from; run the command on a machine of the cluster (ray start --address=HOST:6379), with --on ray"
+        )
+    _check_answers(address)
+    quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "namespace": "hardtack"}
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        if address and address != "local":
+            ray.init(address=address, **quiet)
+        else:
+            ray.init(address=address, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}") from None
+
+
+def _check_answers(address: str | None) -> None:
+    """Ask whether anything answers at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not colon or not port.isdecimal():  # "auto", or none
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=10.0).close()
+    except OSError as error:
+        raise UserError(f"--on ray: no connection to the cluster {address}: {error}") from None
+
+
+def free(ray: Any) -> str:
+    """What the cluster has left, for a message."""
+    left = ray.available_resources()
+    return f"{left.get('CPU', 0):g} CPU cores, {left.get('GPU', 0):g} GPUs on {len(ray.nodes())} machines"
+
+
+def lost_errors(ray: Any) -> tuple[type[Exception], ...]:
+    errors = ray.exceptions
+    return (errors.RayActorError, errors.WorkerCrashedError, errors.OutOfMemoryError, errors.ObjectLostError)

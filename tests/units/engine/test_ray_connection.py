@@ -1,0 +1,66 @@
+"""The connection to a Ray cluster, with a pretended Ray; tests/flows/test_ray.py has the real one."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
+from hardtack.engine.executors import ray_connection
+from hardtack.engine.executors.ray import RayExecutor, RaySettings
+from hardtack.engine.executors.ray_connection import Connection
+
+
+class FakeRay:
+    """Counts what is called; `begun` says whether the script has called `ray.init` itself."""
+
+    exceptions = SimpleNamespace()
+
+    def __init__(self, *, begun=False):
+        self.begun, self.addresses, self.ended = begun, [], 0
+
+    def is_initialized(self):
+        return self.begun
+
+    def init(self, address, **settings):
+        self.addresses.append(address)
+        self.begun = True
+
+    def shutdown(self):
+        self.begun = False
+        self.ended += 1
+
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    def install(**settings):
+        made = FakeRay(**settings)
+        monkeypatch.setattr(ray_connection, "_module", lambda: made)
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        return made
+
+    return install
+
+
+def test_a_session_of_the_script_is_not_ended(fake):
+    ray = fake(begun=True)
+    Connection(None).close()
+    assert ray.begun and ray.addresses == [] and ray.ended == 0
+
+
+def test_our_own_session_is_ended_once(fake):
+    ray = fake()
+    connection = Connection("local")
+    connection.close()
+    connection.close()
+    assert ray.addresses == ["local"] and ray.ended == 1
+
+
+def test_settings_that_the_cluster_cannot_have_leave_no_session(fake):
+    ray = fake()
+    with pytest.raises(UserError, match="has 2 CPU cores"):
+        RayExecutor(Runtime(device="cpu"), RaySettings(address="local", cpus=3.0))
+    assert not ray.begun
