@@ -265,7 +265,14 @@ class _Loop:
 def actor_share(chosen: RaySettings, resources: dict[str, float], *, on_cpu: bool = False) -> tuple[float, int]:
     """GPUs of one actor, and the number of actors."""
     there = resources.get("GPU", 0.0)
-    gpus = chosen.gpus if chosen.gpus is not None else (1 / chosen.per_gpu if there and not on_cpu else 0.0)
+    computes_on_gpu = bool(there) and not on_cpu
+    if chosen.per_gpu > 1 and chosen.gpus is not None:
+        share = f"ray.gpus={1 / chosen.per_gpu:g}"
+        raise UserError(f"per_gpu={chosen.per_gpu} means {share}: write per_gpu or ray.gpus, not both")
+    if chosen.per_gpu > 1 and not computes_on_gpu:
+        why = "with runtime.device=cpu" if there else "on a cluster without GPUs"
+        raise UserError(f"per_gpu is for actors that compute on a GPU; {why} write workers=N, or ray.cpus=N")
+    gpus = chosen.gpus if chosen.gpus is not None else (1 / chosen.per_gpu if computes_on_gpu else 0.0)
     if gpus > there:
         raise UserError(f"ray.gpus={gpus:g} for each actor, but the cluster has {there:g} GPUs")
     cores = resources.get("CPU", 0.0)
