@@ -245,6 +245,8 @@ class _TreeJob(_FileJob):
         return self.folder / ".complete"
 
     def begin(self) -> None:
+        if self.sends_files:
+            return
         for name in self.copy.data.classes:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
 
