@@ -36,6 +36,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "latency": Benchmark(("--root", ROOT), WITH_DATA) if torch.cuda.is_available() else Benchmark(("--small",)),
     "waiting": Benchmark(),
     "data_memory": Benchmark(),
+    "cpu_passes": Benchmark(),
+    "cpu_training": Benchmark(),
     "cpu_engine": Benchmark((), ("official", "run")),
     "scale": Benchmark(),
     "adversarial_training": Benchmark(("--plain",), ON_GPU),

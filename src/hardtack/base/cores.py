@@ -1,4 +1,4 @@
-"""CPU cores that a process may use for decoding images, where several processes share one machine."""
+"""CPU cores that this process may use, also where several processes share one machine."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ def give_share_of_cores(environment: MutableMapping[str, str], cores: int) -> No
 
 
 def share_of_cores() -> int:
-    """How many cores are this process's own; all of the machine's if nobody has said so."""
+    """How many cores are this process's own; all that it may use if nobody has said so."""
     told = os.environ.get(_VARIABLE, "")
-    return int(told) if told.isdecimal() and int(told) > 0 else os.cpu_count() or 1
+    return int(told) if told.isdecimal() and int(told) > 0 else usable_cores()
+
+
+def usable_cores() -> int:
+    """The cores that the system lets this process use: a Slurm job or a container may have fewer than the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hardtack.base.limits import read_json
 RENEW_S = 5.0
 STALE_S = 60.0
 _POLL_S = 0.5
+_SHARE_EVERY_S = 20.0
 _HELD: dict[str, int] = {}  # the thread that holds a lock of this process, by the lock's token
 
 
@@ -130,9 +132,26 @@ class JobLock:
         who = f"process {holder['pid']} on {holder.get('host')}, since {holder.get('since')}"
         print(
             f"{self.title} is already being computed ({who}); this call waits for it and then uses its result. If that "
-            "process ends early, this call goes on with its finished pieces",
+            "process ends early, this call goes on where it stopped",
             file=sys.stderr,
         )
+
+
+@contextlib.contextmanager
+def hold(lock: JobLock | None, share: Callable[[bool], bool] = lambda value: value) -> Iterator[bool]:
+    """Hold the lock of a job inside the block; yields whether another call held it before.
+
+    `share` gives the main process's value to every process; only the main one has the lock. While it waits, the others
+    hear from it every few seconds: an operation between processes that takes longer than the process group allows
+    would end them.
+    """
+    try:
+        while not share(lock is None or lock.acquire(patience_s=_SHARE_EVERY_S)):
+            pass
+        yield share(lock is not None and lock.waited)
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def is_held(path: Path) -> bool:

@@ -14,9 +14,10 @@ from typing import Any
 import typer
 
 from hardtack.base.config import build, plain
-from hardtack.base.cores import give_share_of_cores
+from hardtack.base.cores import give_share_of_cores, usable_cores
 from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
+from hardtack.base.lock import hold
 from hardtack.base.printable import printable
 from hardtack.commands.executor_words import Place, command_elsewhere
 from hardtack.commands.words import typed
@@ -53,7 +54,7 @@ def _here(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[
         for recipe in recipes:
             train(recipe)
         return
-    cores = max(1, (os.cpu_count() or 1) // workers)
+    cores = max(1, usable_cores() // workers)
     give_share_of_cores(os.environ, cores)
     os.environ.setdefault("OMP_NUM_THREADS", str(cores))
     _launch(["--standalone", f"--nproc-per-node={workers}", "-m", "hardtack", *command_elsewhere(typed)])
@@ -115,12 +116,14 @@ def _ray(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[R
     from hardtack.engine.executors.ray import RaySettings
     from hardtack.engine.executors.ray_group import run_group
     from hardtack.models.user_code import travelling_code
+    from hardtack.training.checkpoint import training_lock
     from hardtack.training.start import check_start
 
     chosen: RaySettings = build(RaySettings, settings)
     for recipe in recipes:
         check_start(recipe)
-        run_group(Training(recipe), chosen, recipe.runtime, folder=recipe.folder, steps=travelling_code())
+        with hold(training_lock(recipe.folder, recipe.name)):
+            run_group(Training(recipe), chosen, recipe.runtime, folder=recipe.folder, steps=travelling_code())
         say(f"trained: {recipe.folder}")
 
 

@@ -17,8 +17,9 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from hardtack.base.cores import share_of_cores
 from hardtack.data.datasets import Dataset
-from hardtack.data.decode import cores, pixel_bytes
+from hardtack.data.decode import pixel_bytes
 from hardtack.data.source import EncodedImages, Images, VersionedImages
 from hardtack.data.stores import InOrder, Joined, OnDisk, Store
 
@@ -61,7 +62,7 @@ def _of_images(images: Images, rows: list[int]) -> str:
     def work(start: int) -> list[bytes]:
         return [hashlib.sha256(read(row)).digest() for row in rows[start : start + _CHUNK]]
 
-    with ThreadPoolExecutor(max_workers=min(16, 2 * cores())) as pool:
+    with ThreadPoolExecutor(max_workers=min(16, 2 * share_of_cores())) as pool:
         parts = pool.map(work, range(0, len(rows), _CHUNK))
         return _combined(digest for part in parts for digest in part)
 

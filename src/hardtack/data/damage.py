@@ -16,8 +16,9 @@ from typing import Any
 
 from torch import Tensor
 
+from hardtack.base.cores import share_of_cores
 from hardtack.base.errors import UserError
-from hardtack.data.decode import CHUNK, cores
+from hardtack.data.decode import CHUNK
 from hardtack.data.source import Images
 
 _NAMED = 3  # damaged images that a message names
@@ -45,7 +46,7 @@ def readable_rows(images: Images, rows: Tensor) -> tuple[Tensor, list[str]]:
     def check(start: int) -> list[str | None]:
         return [_fault(images, row) for row in rows[start : start + CHUNK].tolist()]
 
-    with ThreadPoolExecutor(max_workers=min(16, cores())) as pool:
+    with ThreadPoolExecutor(max_workers=min(16, share_of_cores())) as pool:
         faults = [fault for part in pool.map(check, range(0, len(rows), CHUNK)) for fault in part]
     kept = [place for place, fault in enumerate(faults) if fault is None]
     return rows[kept], [fault for fault in faults if fault is not None]

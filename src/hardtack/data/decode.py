@@ -24,6 +24,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from hardtack.base.cores import share_of_cores
 from hardtack.base.errors import UserError
 from hardtack.base.limits import check_pixels
 from hardtack.data.source import Images, PrefetchedImages, Sequence
@@ -139,11 +140,6 @@ def place(out: Tensor, slot: int, array: np.ndarray, size: Size | None, where: s
     out[slot] = image
 
 
-def cores() -> int:
-    """Cores this process may use, which in a container are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def decode_rows(
     images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int], cut: Cut | None = None
 ) -> Tensor:
@@ -168,20 +164,20 @@ def decode_all(images: Images, rows: list[int], size: Size | None, shape: tuple[
     if isinstance(images, PrefetchedImages):
         images.prefetch(rows)
     forks = "fork" in multiprocessing.get_all_start_methods() and not multiprocessing.current_process().daemon
-    if forks and len(rows) >= 4096 and shape[1] * shape[2] <= 96 * 96 and cores() > 1:
+    if forks and len(rows) >= 4096 and shape[1] * shape[2] <= 96 * 96 and share_of_cores() > 1:
         return _decode_forked(images, rows, size, shape)
     out = torch.empty((len(rows), *shape), dtype=torch.uint8)
 
     def work(start: int) -> None:
         out[start : start + CHUNK] = decode_rows(images, rows[start : start + CHUNK], size, shape)
 
-    with ThreadPoolExecutor(max_workers=min(16, cores())) as pool:
+    with ThreadPoolExecutor(max_workers=min(16, share_of_cores())) as pool:
         list(pool.map(work, range(0, len(rows), CHUNK)))
     return out
 
 
 def _decode_forked(images: Images, rows: list[int], size: Size | None, shape: tuple[int, int, int]) -> Tensor:
-    count = min(16, cores())
+    count = min(16, share_of_cores())
     # anonymous shared memory: not limited by the size of /dev/shm, gone with its last user
     memory = mmap.mmap(-1, len(rows) * shape[0] * shape[1] * shape[2])
     out = torch.frombuffer(memory, dtype=torch.uint8).view(len(rows), *shape)

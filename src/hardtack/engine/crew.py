@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from hardtack.base.config import build
+from hardtack.base.cores import usable_cores
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.engine.executors import here, ray, slurm
@@ -58,7 +58,7 @@ def crew_of(name: str, settings: Mapping[str, Any], runtime: Runtime, *, trains:
 def _here(settings: dict[str, Any], runtime: Runtime, trains: bool) -> Crew:
     gpus = len(here.visible_gpus(runtime))
     workers = here.number_of_workers(build(here.HereSettings, settings), gpus=gpus)
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     return Crew(
         name="here", workers=workers, gpus=min(1.0, gpus / workers), cores=cores // workers or cores / workers,
         sharing=max(1.0, workers / (gpus or cores)), pieces_per_worker=here.PIECES_PER_WORKER if workers > 1 else 1,

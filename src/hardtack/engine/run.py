@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
+from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.errors import UserError
+from hardtack.base.lock import hold
 from hardtack.base.lost_process import explain_lost_process
 from hardtack.engine.executors.executor import Executor
 from hardtack.engine.job import Job
 from hardtack.engine.pieces import missing_spans
 from hardtack.engine.store import Store
-
-_SHARE_EVERY_S = 20.0
 
 
 def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) -> Any:
@@ -23,30 +21,15 @@ def run_job(job: Job, *, store: Store, executor: Executor, quiet: bool = False) 
         executor.wait()  # until the main process has written its last result: all processes must recall, or none
         if (result := job.recall()) is not None:
             return result
+        keep_freed_memory()
         executor.prepare(job)
         with job.session():
             job.begin()
-            with _locked(job, store, executor) as waited:
+            lock = store.lock(job.title) if executor.is_main and executor.takes_lock else None
+            with hold(lock, executor.share) as waited:
                 if waited and (result := job.recall()) is not None:
                     return result
                 return _compute(job, store, executor, quiet=quiet)
-
-
-@contextlib.contextmanager
-def _locked(job: Job, store: Store, executor: Executor) -> Iterator[bool]:
-    """Hold the lock of a job in the main process; yields whether another call held it before.
-
-    While the main process waits, the others hear from it every few seconds: an operation between processes that takes
-    longer than the process group allows would end them.
-    """
-    lock = store.lock(job.title) if executor.is_main and executor.takes_lock else None
-    try:
-        while not executor.share(lock is None or lock.acquire(patience_s=_SHARE_EVERY_S)):
-            pass
-        yield executor.share(lock is not None and lock.waited)
-    finally:
-        if lock is not None:
-            lock.release()
 
 
 def _compute(job: Job, store: Store, executor: Executor, *, quiet: bool) -> Any:

@@ -18,6 +18,7 @@ import warnings
 from multiprocessing.connection import Connection
 from typing import Any
 
+from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.errors import UserError
 from hardtack.base.printable import print_note
 from hardtack.base.progress import Meter
@@ -46,6 +47,7 @@ class JobSession:
     """A job that was unpacked and has begun: it computes pieces until it is closed."""
 
     def __init__(self, packed: tuple[bytes, bytes]) -> None:
+        keep_freed_memory()
         self.job: Job = unpack(packed)
         self._open = contextlib.ExitStack()
         self._open.enter_context(self.job.session())

@@ -25,6 +25,7 @@ from hardtack.attacks.pool.slots import Slots
 from hardtack.attacks.pool.verdicts import VerdictTable
 from hardtack.attacks.targets import ranking
 from hardtack.base import randomness
+from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.cost import Memory, device_name, timed
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
@@ -86,6 +87,7 @@ def _calibrate(
     model: nn.Module, data: Any, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime
 ) -> Calibration:
     end = time.monotonic() + BUDGET_S
+    keep_freed_memory()  # as the evaluation does
     x, y = _sample(data, 8, runtime)
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
     measure = Measure(model, trials, config, runtime, like=x)

@@ -32,6 +32,7 @@ from hardtack.evaluation.recomputation import compare_results, match_results
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suite import SuiteJob
+from hardtack.evaluation.suites import make_suite
 from hardtack.evaluation.summary import summarise
 from hardtack.evaluation.target import Target
 from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages
@@ -97,7 +98,7 @@ def reconstruct(
     except (UserError, KeyError, TypeError) as error:
         outcome.wrong.append(f"its numbers cannot be computed again from its verdict file: {error}")
         return outcome
-    names = _compared_fields(lines[0], job, typed, other_attacks, outcome)
+    names = _compared_fields(lines[0], job, config, typed, other_attacks, outcome)
     wrong = compare_results(lines, expected, names, source=SETTINGS)
     pairs, _, _ = match_results(lines, expected)
     for stored, other in pairs:
@@ -223,14 +224,23 @@ def _short(value: Any) -> str:
 
 
 def _compared_fields(
-    first: Result, job: EvaluationJob, typed: Mapping[str, Any], other_attacks: bool, outcome: Reconstruction
+    first: Result,
+    job: EvaluationJob,
+    config: EvaluationConfig,
+    typed: Mapping[str, Any],
+    other_attacks: bool,
+    outcome: Reconstruction,
 ) -> list[str]:
     """The fields that can be compared here; the others are named as not verifiable."""
     skipped: dict[str, str] = {}
     if not _same_kind_of_device(first, job.runtime):
         skipped["precision"] = "it was measured on another kind of device"
-    elif job.runtime.torch_device.type != "cpu":
-        skipped["precision"] = "on a GPU it is chosen while measuring"
+    elif (
+        job.runtime.torch_device.type != "cpu"
+        or job.runtime.precision != "fp32"
+        or make_suite(config).chooses_precision(config)
+    ):
+        skipped["precision"] = "it is chosen while measuring, by the device and the model"
     if "model" in typed or "run" in typed:
         named = ("checkpoint", "weights_sha256", *(() if _has_own_name(typed) else ("model",)))
         skipped |= dict.fromkeys(named, "the model was named by you")

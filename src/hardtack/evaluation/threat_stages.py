@@ -215,4 +215,4 @@ def default_batch(image_shape: Sequence[int], device: str) -> int:
     small = image_shape[-1] * image_shape[-2] <= 64 * 64
     if device == "cuda":
         return 512 if small else 128
-    return 256 if small else 16
+    return 128 if small else 16

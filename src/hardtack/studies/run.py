@@ -170,7 +170,7 @@ def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None
     runner = _Runner(scaled, units, measuring, request, runtime)
     job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)
     store = StudyStore(request.folder, chosen)
-    cells, failures = run_job(job, store=store, executor=executor or Together(runtime), quiet=True)
+    cells, failures = run_job(job, store=store, executor=executor or Together(runtime), quiet=quiet or executor is None)
     return runner.outcome(cells, failures)
 
 

@@ -12,6 +12,7 @@ from hardtack.base.config import flat, plain
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic
 from hardtack.base.limits import shorten
+from hardtack.base.lock import JobLock
 from hardtack.objectives.contract import Objective
 from hardtack.training.averaging import Average
 from hardtack.training.sharding import split_like, split_moments, whole
@@ -84,6 +85,11 @@ class RunState:
         for name in ("done", "best", "best_epoch", "stopped", "history"):
             setattr(self.progress, name, state[name])
         self.window.sums = {name: value.to(device) for name, value in state["window"].items()}
+
+
+def training_lock(folder: Path, name: str) -> JobLock:
+    """The lock of whoever trains in this run folder."""
+    return JobLock(folder / ".training.lock", f"the training {name}")
 
 
 def save_state(folder: Path, state: dict[str, Any]) -> None:

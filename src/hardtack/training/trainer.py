@@ -1,8 +1,9 @@
 """The training loop. `Trainer.step` is one update; the rest decides when to log, validate, stop and save.
 
-A run folder with a saved state of the same recipe is continued from it, to the bit on the CPU. Otherwise the model
-starts from `model.weights` if given, else from the seed. Batches are a function of (seed, epoch, step), augmentation
-and attacks of (seed, epoch, image), dropout of (seed, step, rank), so a state contains no random generators.
+A run folder with a saved state of the same recipe is continued from it, to the bit on the CPU. Of two calls for one
+folder the second waits, and finds what the first has saved. Otherwise the model starts from `model.weights` if given,
+else from the seed. Batches are a function of (seed, epoch, step), augmentation and attacks of (seed, epoch, image),
+dropout of (seed, step, rank), so a state contains no random generators.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.base import randomness
+from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.capture import Captured
 from hardtack.base.config import plain, write_yaml
+from hardtack.base.lock import hold
 from hardtack.base.lost_process import explain_lost_process
 from hardtack.base.progress import Meter
 from hardtack.data import Batch, Dataset, batches, make_augment
@@ -26,7 +29,15 @@ from hardtack.models import normalisation
 from hardtack.objectives.contract import Objective
 from hardtack.training.acceleration import channels_last, count_steps
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
-from hardtack.training.checkpoint import Progress, RunState, architecture_of, load_state, restore, save_state
+from hardtack.training.checkpoint import (
+    Progress,
+    RunState,
+    architecture_of,
+    load_state,
+    restore,
+    save_state,
+    training_lock,
+)
 from hardtack.training.freezing import freeze
 from hardtack.training.gradient_checks import FiniteCheck, explain_batch_norm_error
 from hardtack.training.later_compilation import LaterCompilation
@@ -148,8 +159,11 @@ class Trainer:
             return self._fit()
 
     def _fit(self) -> Path:
+        keep_freed_memory()
         self.runtime.join()
-        with torch.random.fork_rng([self.device.index] if self.device.type == "cuda" else []):
+        lock = training_lock(self.folder, self.recipe.name) if self.runtime.is_main else None
+        devices = [self.device.index] if self.device.type == "cuda" else []
+        with hold(lock, self.runtime.share), torch.random.fork_rng(devices):
             if (state := load_state(self.folder, plain(self.recipe))) is not None:
                 restore(self.state, state, self.device, self.folder)
             self.accelerate()

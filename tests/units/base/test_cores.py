@@ -1,28 +1,38 @@
 """Processes that share a machine divide its cores between their decoders."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from hardtack.base.cores import give_share_of_cores, share_of_cores
+from hardtack.base.cores import give_share_of_cores, share_of_cores, usable_cores
 from hardtack.data import loading
 from hardtack.engine.executors.here import worker_environment
 
 
 def test_a_worker_knows_its_share(monkeypatch):
     monkeypatch.delenv("HARDTACK_CORES", raising=False)
-    assert share_of_cores() == (os.cpu_count() or 1)
+    assert share_of_cores() == usable_cores()
     monkeypatch.setenv("HARDTACK_CORES", worker_environment({}, gpu=None, threads=3)["HARDTACK_CORES"])
     assert share_of_cores() == 3
     give_share_of_cores(os.environ, 0)
     assert share_of_cores() == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not bind processes to cores")
+def test_a_process_that_is_bound_to_fewer_cores_counts_those():
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+    code += "from hardtack.base.cores import usable_cores; print(usable_cores())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
 @pytest.mark.parametrize("word", ["", "many", "0", "-2"])
 def test_other_values_are_ignored(monkeypatch, word):
     monkeypatch.setenv("HARDTACK_CORES", word)
-    assert share_of_cores() == (os.cpu_count() or 1)
+    assert share_of_cores() == usable_cores()
 
 
 def test_decoders_are_no_more_than_the_share(monkeypatch, tmp_path):

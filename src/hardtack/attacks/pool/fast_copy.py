@@ -11,27 +11,30 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from hardtack.base.runtime import Precision, Runtime
+from hardtack.models import cpu_layers
 from hardtack.models.compiled_blocks import compile_blocks
 from hardtack.models.fast_layers import FastLayers
 
 
 class FastCopy(nn.Module):
-    """`body` in bf16, from fp32 pixels to fp32 logits."""
+    """`body` in bf16, from fp32 pixels to fp32 logits; `layers` is entered around its passes."""
 
-    def __init__(self, body: nn.Module) -> None:
+    def __init__(
+        self, body: nn.Module, layers: Callable[[], contextlib.AbstractContextManager[Any]] = FastLayers
+    ) -> None:
         super().__init__()
-        self.body = body
-        self.compiled = False
+        self.body, self.layers = body, layers
 
     def compile_blocks(self) -> None:
         """Compile the repeated blocks; the compiler has its own kernels then."""
-        self.compiled = True
+        self.layers = contextlib.nullcontext
         compile_blocks(self.body)
 
     @torch.no_grad()
@@ -49,7 +52,7 @@ class FastCopy(nn.Module):
                 module.follow(norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        with contextlib.nullcontext() if self.compiled else FastLayers():
+        with self.layers():
             return _logits(self.body(x))
 
 
@@ -62,16 +65,21 @@ class SearchModel(NamedTuple):
 
 
 _FINER: dict[Precision, Precision] = {"bf16": "tf32", "tf32": "fp32"}
+_LIKE, _SAME = 0.2, 1e-3  # how far logits may be off, in units of their spread: with rounding, in fp32
 _GAIN = 0.9  # honest networks in bf16: above 0.97; a ripple on the input, which keeps all logits: below 0.8
 
 
 def search_model(model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor) -> SearchModel:
     """What searches run on. `probe`: a few images, on which a copy must have the model's logits and gradient.
 
-    Where rounding spoils the gradient, the next finer precision is tried: bf16, then TF32, then fp32 on the model.
+    Where rounding spoils the gradient, the next finer precision is tried: bf16, then TF32, then fp32 on the model. On a
+    CPU a model that cannot be copied is searched in fp32, too: autocast would be slower.
     """
+    on_cpu = runtime.torch_device.type == "cpu"
     while precision != "fp32":
         found = _in_precision(model, runtime, precision, probe)
+        if on_cpu and not isinstance(found.model, FastCopy):
+            break
         with runtime.arithmetic("fp32"):
             exact = _gradient(model, probe)
         with runtime.arithmetic(found.arithmetic):
@@ -85,9 +93,10 @@ def search_model(model: nn.Module, runtime: Runtime, precision: Precision, probe
 
 
 def _in_precision(model: nn.Module, runtime: Runtime, precision: Precision, probe: Tensor) -> SearchModel:
-    """A fast copy, where there is a GPU and the copy has the model's logits; else the model itself."""
+    """A fast copy, where it saves time and has the model's logits; else the model itself."""
     dtype = torch.bfloat16 if precision == "bf16" else None
-    fast = fast_copy(model, runtime, dtype, probe) if runtime.torch_device.type == "cuda" else None
+    saves = {"cuda": True, "cpu": cpu_layers.saves_time(model, dtype)}.get(runtime.torch_device.type, False)
+    fast = fast_copy(model, runtime, dtype, probe) if saves else None
     if fast is None:
         return SearchModel(model, precision, precision)
     return SearchModel(fast, precision if dtype is None else "fp32", precision)
@@ -102,7 +111,8 @@ def fast_copy(model: nn.Module, runtime: Runtime, dtype: torch.dtype | None, pro
     except (RuntimeError, TypeError, AttributeError):  # it cannot be copied, or mixes types by hand
         return None
     spread = wanted.std(dim=1).mean().clamp_min(1e-6)
-    if not got.isfinite().all() or (got - wanted).abs().mean() > 0.2 * spread:
+    tolerance = _SAME if dtype is None and probe.device.type == "cpu" else _LIKE
+    if not got.isfinite().all() or (got - wanted).abs().mean() > tolerance * spread:
         return None
     return fast
 
@@ -126,13 +136,23 @@ def gradient_gain(exact: Tensor, rounded: Tensor) -> float:
 
 
 def _convert(model: nn.Module, dtype: torch.dtype | None, probe: Tensor) -> nn.Module:
-    from hardtack.attacks.pool.kernels import quicken  # imports Triton, which takes long
-
     twin = copy.deepcopy(model).eval().requires_grad_(False).to(memory_format=torch.channels_last)
     head = last_layer(twin, probe)
+    if probe.device.type == "cpu":
+        if dtype is not None:
+            _cast(twin, head, dtype)
+        cpu_layers.pack(twin)
+        return FastCopy(twin, contextlib.nullcontext if dtype is None else cpu_layers.OwnAttention)
+    from hardtack.attacks.pool.kernels import quicken  # imports Triton, which takes long
+
     quicken(twin)
-    if dtype is None:
-        return FastCopy(twin)
+    if dtype is not None:
+        _cast(twin, head, dtype)
+    return FastCopy(twin)
+
+
+def _cast(twin: nn.Module, head: nn.Module | None, dtype: torch.dtype) -> None:
+    """Everything between the normalisation and the last linear layer, which stay in fp32."""
     twin.to(dtype)
     entrance = getattr(twin, "normalise", None)
     if entrance is not None:
@@ -143,7 +163,6 @@ def _convert(model: nn.Module, dtype: torch.dtype | None, probe: Tensor) -> nn.M
     if head is not None:
         head.float()
         head.register_forward_pre_hook(lambda module, given: (given[0].float(),))
-    return FastCopy(twin)
 
 
 def last_layer(model: nn.Module, probe: Tensor) -> nn.Linear | None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 
-from hardtack.base.cores import give_share_of_cores
+from hardtack.base.cores import give_share_of_cores, usable_cores
 from hardtack.base.errors import UserError
 from hardtack.base.progress import Meter
 from hardtack.base.registry import executors
@@ -93,7 +93,7 @@ class Here(Executor):
     def _new_worker(self, number: int) -> Worker:
         self.started += 1
         gpu = self.gpus[number % len(self.gpus)] if self.gpus else None
-        return Worker(number, gpu=gpu, threads=max(1, (os.cpu_count() or 1) // self.workers))
+        return Worker(number, gpu=gpu, threads=max(1, usable_cores() // self.workers))
 
     def _listen(self, job: Job, schedule: Schedule, store: Store, meter: Meter) -> None:
         """Take in what workers have sent, or notice that one is gone."""

@@ -9,6 +9,7 @@ from hardtack.base.runtime import Precision, Runtime
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Suite
 from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages, adapted_stages, all_threats, common_gradients
+from hardtack.models import cpu_layers
 from hardtack.threats import Threat
 
 _GREY_LEVEL = 1 / 255
@@ -48,21 +49,26 @@ class AutoAttackSuite(Suite):
     def votes(self, config: EvaluationConfig) -> int:
         return EOT if config.version == "rand" else super().votes(config)
 
+    def chooses_precision(self, config: EvaluationConfig) -> bool:
+        return config.tier != "exact"
+
     def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
-        """fp32 in the exact tier and on a CPU, unless the runtime names a precision.
+        """fp32 in the exact tier, unless the runtime names a precision.
 
         On a GPU the other tiers search in bf16 where the threat is coarse enough for it (bf16 rounds a pixel by up to
-        half a grey level), else in TF32.
+        half a grey level), else in TF32; on a processor that has instructions for bf16 likewise, else in fp32.
         """
-        if config.tier == "exact":
+        if not self.chooses_precision(config):
             return "fp32"
         if runtime.precision != "fp32":
             return runtime.precision
-        if runtime.torch_device.type != "cuda":
+        device = runtime.torch_device.type
+        if device != "cuda" and not (device == "cpu" and cpu_layers.has_bf16()):
             return "fp32"
         per_pixel = {"linf": 1.0, "l2": pixels**-0.5, "l1": 1.0}
         finest = min(threat.radius * per_pixel[threat.norm] for threat in all_threats(config))
-        return "bf16" if finest >= 2 * _GREY_LEVEL else "tf32"
+        fine: Precision = "tf32" if device == "cuda" else "fp32"
+        return "bf16" if finest >= 2 * _GREY_LEVEL else fine
 
 
 def _audit(config: EvaluationConfig, threat: Threat, seed: int) -> AuditPlan | None:

@@ -124,6 +124,10 @@ class Suite:
         """How many passes of a randomised model decide one prediction: as many as the attack averages."""
         return eot_votes(config) if "attack" in self.takes else 1
 
+    def chooses_precision(self, config: EvaluationConfig) -> bool:
+        """Whether `search_precision` depends on the device, so that another machine may choose another one."""
+        return False
+
     def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
         """What attacks compute in (`pixels`: values in one image). Verdicts are always confirmed in fp32."""
         return runtime.precision
