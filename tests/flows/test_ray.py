@@ -223,6 +223,16 @@ def test_a_killed_command_goes_on_when_repeated(address, blocking):
     check_killed_and_repeated(blocking, "--on", "ray", "workers=2")
 
 
+def test_sigterm_ends_the_command_with_one_line(address, blocking):
+    command = blocking.start("run", "--on", "ray", "workers=2")
+    blocking.wait_until_the_rest_is_finished("run")
+    os.kill(command.pid, signal.SIGTERM)
+    done = command.wait(60)
+    assert done.returncode == 130, done
+    assert done.stderr.strip().endswith("hardtack: interrupted; repeat the command to resume")
+    assert "SIGTERM" not in done.stderr and "raylet" not in done.stderr, "no stack of Ray's"
+
+
 def test_nothing_in_a_run_folder_is_unpickled(address, tmp_path):
     check_hostile(tmp_path, "--on", "ray", "workers=2")
 

@@ -1,5 +1,7 @@
 """The connection to a Ray cluster, with a pretended Ray; tests/flows/test_ray.py has the real one."""
 
+import signal
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -24,6 +26,7 @@ class FakeRay:
 
     def init(self, address, **settings):
         self.addresses.append(address)
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # as Ray does
         self.begun = True
 
     def shutdown(self):
@@ -42,7 +45,9 @@ def fake(monkeypatch):
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         return made
 
-    return install
+    before = signal.getsignal(signal.SIGTERM)
+    yield install
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_a_session_of_the_script_is_not_ended(fake):
@@ -64,3 +69,25 @@ def test_settings_that_the_cluster_cannot_have_leave_no_session(fake):
     with pytest.raises(UserError, match="has 2 CPU cores"):
         RayExecutor(Runtime(device="cpu"), RaySettings(address="local", cpus=3.0))
     assert not ray.begun
+
+
+def test_sigterm_is_answered_as_ctrl_c_is_until_the_session_ends(fake):
+    fake()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    connection = Connection("local")
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    connection.close()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_handler_of_the_script_is_kept(fake, begun):
+    fake(begun=begun)
+    received = []
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    connection = Connection("local")
+    signal.raise_signal(signal.SIGTERM)
+    connection.close()
+    signal.raise_signal(signal.SIGTERM)
+    assert received == [signal.SIGTERM] * 2

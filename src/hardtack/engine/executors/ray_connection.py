@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 from typing import Any
 
@@ -12,17 +14,28 @@ from hardtack.base.errors import UserError
 class Connection:
     """The module `ray`, connected for one command.
 
-    A session that the script has begun itself is used as it is, and not ended by `close`.
+    A session that the script has begun itself is used as it is, and not ended by `close`. During a session of our own,
+    SIGTERM ends the command as Ctrl-C does, unless the script has a handler: Ray's prints the stack of its own code.
     """
 
     def __init__(self, address: str | None) -> None:
         self.is_ours = not _module().is_initialized()
+        self._handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
         self.ray = connect(address)
+        if self.is_ours:  # Ray's own library has set a handler, whatever `getsignal` says
+            is_default = self._handler is signal.SIG_DFL
+            _handle_sigterm(signal.default_int_handler if is_default else self._handler)
 
     def close(self) -> None:
         if self.is_ours:
             self.ray.shutdown()
+            _handle_sigterm(self._handler)
         self.is_ours = False
+
+
+def _handle_sigterm(handler: Any) -> None:
+    with contextlib.suppress(ValueError):  # not in the main thread, where Ray sets no handler either
+        signal.signal(signal.SIGTERM, handler)
 
 
 def connect(address: str | None) -> Any:
