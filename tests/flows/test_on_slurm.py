@@ -6,11 +6,14 @@ import time
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hostile_pieces import check_hostile
+from hostile_pieces import NET as PLAIN
+from hostile_pieces import plant
 from same_results import check_equal
+from stopped_command import AT, blocking, kill, said, wait_for
 
 from processes import hardtack
 
+__all__ = ["blocking"]  # a fixture
 pytest_plugins = ("slurm_cluster",)
 
 NET = """
@@ -45,15 +48,19 @@ def table(folder):
     return pq.read_table(next((folder / "verdicts").glob("*.parquet")))
 
 
+def check_equal_verdicts(*folders):
+    tables = [table(folder) for folder in folders]
+    for name in tables[0].column_names:
+        first, second = (each[name].to_numpy() for each in tables)
+        assert np.array_equal(first, second, equal_nan=first.dtype.kind == "f"), name
+
+
 def test_an_evaluation_has_the_same_verdicts(slurm, tmp_path, words):
     assert hardtack(*words, "output=alone", cwd=tmp_path).returncode == 0
     done = hardtack(*words, "output=cluster", "workers=2", *SLURM, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "robust accuracy" in done.stdout
-    tables = [table(tmp_path / name) for name in ("alone", "cluster")]
-    for name in tables[0].column_names:
-        first, second = (each[name].to_numpy() for each in tables)
-        assert np.array_equal(first, second, equal_nan=first.dtype.kind == "f"), name
+    check_equal_verdicts(tmp_path / "alone", tmp_path / "cluster")
     assert not list((tmp_path / "cluster").rglob("*.pkl")), "nothing is pickled"
 
 
@@ -101,8 +108,34 @@ def test_analyses_and_corrupted_copies_are_equal_to_the_bit(slurm, tmp_path):
     check_equal(tmp_path, *SLURM, "workers=2")
 
 
-def test_nothing_in_a_run_folder_is_unpickled(slurm, tmp_path):
-    check_hostile(tmp_path, *SLURM, "workers=2")
+def test_nothing_in_a_run_folder_is_unpickled(slurm, tmp_path, words):
+    """A whole piece is computed again where its report is damaged: its flags would be lost."""
+    (tmp_path / "net.py").write_text(PLAIN)
+    assert hardtack(*words, "output=alone", "audit=0", cwd=tmp_path).returncode == 0
+    plant(tmp_path / "run", tmp_path / "alone", tmp_path / "ran")
+    done = hardtack(*words, "output=run", "audit=0", *SLURM, "workers=2", cwd=tmp_path)
+    assert not (tmp_path / "ran").exists() and done.returncode == 0, done.stderr
+    named = [line for line in done.stderr.splitlines() if "00000008-00000012.json is damaged" in line]
+    assert len(named) == 1 and named[0].endswith("its rows are computed again")
+    check_equal_verdicts(tmp_path / "alone", tmp_path / "run")
+
+
+def test_a_killed_driver_watches_its_array_again_when_repeated(slurm, blocking):
+    more = ("workers=2", *SLURM)
+    first = blocking.start("run", *more)
+    behind = len(blocking.names[AT::2])  # a task has every second piece: that which waits, and those after it
+    wait_for(lambda: len(blocking.pieces("run")) == len(blocking.names) - behind)
+    wait_for((blocking.folder / "waits").exists)
+    kill(first)
+    second = blocking.start("run", *more)
+    wait_for(lambda: "of an earlier call in the queue; watching on" in said(second) or not second.running())
+    blocking.go()
+    ended = second.wait()
+    assert ended.returncode == 0, ended.stderr
+    assert "submitted" not in ended.stderr
+    assert set(blocking.computed().values()) == {1}, "every piece was computed once"
+    assert blocking.start("alone").wait().returncode == 0
+    assert blocking.verdicts("run") == blocking.verdicts("alone")
 
 
 def test_a_study_has_the_same_table(slurm, tmp_path):

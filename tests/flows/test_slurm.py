@@ -124,6 +124,11 @@ def test_what_sbatch_refuses_is_quoted(slurm, tmp_path):
         run([a_task(tmp_path, "t")], tmp_path, settings=SlurmSettings(gpus=0, partition="nowhere"))
 
 
+def test_gpus_that_no_node_has_are_refused_with_a_hint(slurm, tmp_path):
+    with pytest.raises(UserError, match=r"Invalid generic resource.*slurm.gpus=0 asks for none"):
+        run([a_task(tmp_path, "t")], tmp_path, settings=SlurmSettings())
+
+
 def test_a_killed_driver_finds_its_array_again(slurm, tmp_path):
     script, go = tmp_path / "driver.py", tmp_path / "go"
     script.write_text(DRIVER)
@@ -159,7 +164,7 @@ def test_other_tasks_for_the_same_folder_are_refused_while_jobs_run(slurm, tmp_p
 
     other = _Watch(
         [a_task(tmp_path, "new")], SlurmSettings(gpus=0), folder=tmp_path / "slurm", title="flow", is_done=is_done,
-        tell=lines.append, launch=(),
+        tell=lines.append, launch=(), prepare=lambda: pytest.fail("something was written before the refusal"),
     )  # fmt: skip
     with pytest.raises(UserError, match=f"other settings are still in the queue .*scancel {job_of(lines)}`"):
         other.step()

@@ -59,40 +59,75 @@ class SlurmExecutor(Executor):
         self.command: tuple[str, ...] = ()  # the words that repeat this command without --on
 
     def run(self, job: Job, spans: Sequence[Span], store: Store, *, quiet: bool) -> None:
-        if not spans:
+        folder = Path(store.scratch).resolve() / "slurm"
+        complete = store.spans()
+        finished = {span for span in complete if self._is_collected(job, span, store, folder)}
+        missing = {*spans, *complete} - finished
+        if not missing:
             return
         if not self.command or store.key == "":
             raise UserError("--on slurm repeats a command line on other machines, and keeps its pieces in a folder")
-        folder = Path(store.scratch).resolve() / "slurm"
-        for number, wave in enumerate(waves(job.needs, spans)):
-            self._run_wave(job, wave, store, folder / f"wave-{number}", quiet=quiet)
+        # tasks are cut from all pieces: the same command finds its array in the queue, whatever is finished by then
+        for number, wave in enumerate(waves(job.needs, sorted({*finished, *missing}))):
+            if not missing.isdisjoint(wave):
+                self._run_wave(job, wave, finished, store, folder / f"wave-{number}", quiet=quiet)
 
-    def _run_wave(self, job: Job, spans: Sequence[Span], store: Store, folder: Path, *, quiet: bool) -> None:
+    def _is_collected(self, job: Job, span: Span, store: Store, folder: Path) -> bool:
+        """Collect the report of a complete piece: an earlier driver may have ended before it read it.
+
+        A piece without a report was collected by whoever computed it. A piece whose report is damaged may have had
+        flags that are lost: it is removed.
+        """
+        reports = [path for wave in sorted(folder.glob("wave-*")) if (path := report_path(wave, span)).is_file()]
+        try:
+            for path in reports[:1]:
+                self._collect(job, span, path)
+        except UserError as error:
+            _tell(f"{error}; its rows are computed again")
+            pieces = [store.folder / f"{span}.{store.last}"] if isinstance(store, PieceStore) else []
+            for path in [*reports, *pieces]:
+                path.unlink(missing_ok=True)
+            return False
+        return True
+
+    def _run_wave(
+        self, job: Job, spans: Sequence[Span], finished: set[Span], store: Store, folder: Path, *, quiet: bool
+    ) -> None:
         count = min(self.workers, len(spans)) if isinstance(store, PieceStore) else len(spans)
         parts = [list(spans[number::count]) for number in range(count)]
         tasks = [self._task(job, number, part, folder) for number, part in enumerate(parts)]
         if self.chosen.dry_run:
             print(describe_array(tasks, self.chosen, folder=folder, title=job.title))
             raise TaskDone(0)
-        if not isinstance(store, PieceStore):
-            for span in spans:  # reports of an earlier call: units are asked again, and what is measured is recalled
-                report_path(folder, span).unlink(missing_ok=True)
-        write_tasks(folder / "tasks.json", store, parts, self.steps())
         by_task = dict(zip([task.label for task in tasks], parts, strict=True))
+
+        def prepare() -> None:
+            if not isinstance(store, PieceStore):
+                for span in spans:  # of an earlier call: units are asked again, and what is measured is recalled
+                    report_path(folder, span).unlink(missing_ok=True)
+            write_tasks(folder / "tasks.json", store, parts, self.steps())
 
         def is_done(task: Task) -> bool:
             written = set(store.spans()) if isinstance(store, PieceStore) else None
             return all(
                 report_path(folder, span).is_file() and (written is None or span in written)
                 for span in by_task[task.label]
+                if span not in finished
             )
 
         tell = _silent if quiet else _tell
         run_array(
-            tasks, self.chosen, folder=folder, is_done=is_done, tell=tell, poll_s=self.chosen.poll_s, title=job.title
-        )
+            tasks, self.chosen, folder=folder, is_done=is_done, tell=tell, poll_s=self.chosen.poll_s, title=job.title,
+            prepare=prepare,
+        )  # fmt: skip
         for span in spans:
-            self._collect(job, span, report_path(folder, span))
+            if span in finished:
+                continue
+            path = report_path(folder, span)
+            try:
+                self._collect(job, span, path)
+            except UserError as error:
+                raise UserError(f"{error}; repeat the command, and its rows are computed again") from None
             if not isinstance(store, PieceStore):  # what was measured is on disk; the store counts the pieces
                 store.write(span, PieceResult())
 
@@ -106,9 +141,10 @@ class SlurmExecutor(Executor):
     def _collect(job: Job, span: Span, path: Path) -> None:
         try:
             job.collect(span, PieceResult(report=read_report(path)))
-        except (LookupError, TypeError, AttributeError, ValueError, OSError) as error:  # a UserError is a ValueError
+        # a UserError is a ValueError; numbers in JSON may be too large to add
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, OSError) as error:
             reason = shorten(" ".join(str(error).split()))
-            raise UserError(f"{path} is damaged ({reason}); delete {path.parent} and repeat the command") from None
+            raise UserError(f"{path} is damaged ({reason})") from None
 
 
 def waves(needs: Callable[[Span], Sequence[int]], spans: Sequence[Span]) -> Iterator[list[Span]]:
@@ -120,7 +156,8 @@ def waves(needs: Callable[[Span], Sequence[int]], spans: Sequence[Span]) -> Iter
         if not ready:
             raise RuntimeError(f"the pieces {left[:3]} need each other")
         yield ready
-        left = [span for span in left if span not in ready]
+        taken = set(ready)
+        left = [span for span in left if span not in taken]
 
 
 def _tell(line: str) -> None:

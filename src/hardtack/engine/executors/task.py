@@ -28,7 +28,7 @@ from hardtack.engine.executors.executor import Executor
 from hardtack.engine.job import Job
 from hardtack.engine.packing import Step, check_versions, versions
 from hardtack.engine.pieces import Span
-from hardtack.engine.store import Store
+from hardtack.engine.store import PieceStore, Store
 
 VARIABLE = "HARDTACK_TASK"
 
@@ -109,6 +109,8 @@ class TaskPart(Executor):
     def _compute(self, job: Job, span: Span, store: Store, meter: Meter) -> None:
         inputs = next(iter(job.inputs([span])))
         result = job.run(span, inputs, notebook=store.notebook(span), meter=meter)
+        if isinstance(store, PieceStore):  # on disk the piece outlives the driver: its flags must lie beside it
+            job.collect(span, result)
         write_text(report_path(self.folder, span), json.dumps(result.report))
         store.write(span, result)  # last: its presence says that the piece is complete
 

@@ -14,6 +14,7 @@ TIMEOUT_S = 120.0
 # kept when the caller itself runs inside a Slurm job; all other SLURM_ variables describe that job, not the new one
 _KEPT = ("SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
 _NO_ANSWER = ("unable to contact", "timed out", "temporarily", "connection refused", "communication", "try again")
+_NO_GPU = " (these nodes have no such GPUs: slurm.gpus=0 asks for none, slurm.partition=NAME for other nodes)"
 # variables that are not called as their option is
 _VARIABLES = {
     "time": "SBATCH_TIMELIMIT", "array": "SBATCH_ARRAY_INX", "mem": "SBATCH_MEM_PER_NODE",
@@ -44,7 +45,7 @@ def call(words: Sequence[str], *, env: dict[str, str] | None = None) -> str:
         return done.stdout
     said = shorten(" ".join((done.stderr or done.stdout).split()), 400) or f"exit code {done.returncode}"
     kind = NoAnswerError if any(sign in said.lower() for sign in _NO_ANSWER) else UserError
-    raise kind(f"{words[0]} failed: {said}")
+    raise kind(f"{words[0]} failed: {said}{_NO_GPU if 'invalid generic resource' in said.lower() else ''}")
 
 
 def clean_environment(options: Iterable[str] = ()) -> dict[str, str]:

@@ -29,6 +29,7 @@ SETTLE_POLLS = 2  # polls for which a task must have left the queue: files take 
 def run_array(
     tasks: Sequence[Task], settings: SlurmSettings, *, folder: str | Path, title: str,
     is_done: Callable[[Task], bool], tell: Callable[[str], None], poll_s: float = 15.0, launch: Sequence[str] = (),
+    prepare: Callable[[], None] = lambda: None,
 ) -> None:  # fmt: skip
     """Return when `is_done` is true for every task; a UserError names the tasks that failed for good.
 
@@ -36,12 +37,15 @@ def run_array(
     without being done is submitted again, `settings.retries` times at most; one whose command ended with 2, hardtack's
     exit code for a mistake of the user, is not, and ends the call. `tell` gets a line whenever the numbers of tasks
     that wait, run and are done change. Ctrl-C ends the call and leaves the jobs in the queue; the same call finds them.
+    `prepare` writes what the tasks read. It is called once the queue is known to hold no other tasks of this folder.
     """
     folder = check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     lock = JobLock(folder / ".driver.lock", title=title)
     lock.acquire()
-    watch = _Watch(list(tasks), settings, folder=folder, title=title, is_done=is_done, tell=tell, launch=launch)
+    watch = _Watch(
+        list(tasks), settings, folder=folder, title=title, is_done=is_done, tell=tell, launch=launch, prepare=prepare
+    )
     try:
         while not watch.step():
             time.sleep(poll_s)
@@ -58,9 +62,10 @@ class _Watch:
     def __init__(
         self, tasks: list[Task], settings: SlurmSettings, *, folder: Path, title: str,
         is_done: Callable[[Task], bool], tell: Callable[[str], None], launch: Sequence[str],
+        prepare: Callable[[], None],
     ) -> None:  # fmt: skip
         self.tasks, self.settings, self.folder, self.title, self.launch = tasks, settings, folder, title, launch
-        self.is_done, self.tell = is_done, tell
+        self.is_done, self.tell, self.prepare = is_done, tell, prepare
         self.digest = tasks_digest(tasks, folder)
         self.done: set[int] = set()
         self.failed: dict[int, Outcome] = {}
@@ -82,6 +87,7 @@ class _Watch:
             return False
         if not self.has_begun:
             self._refuse_other_tasks(rows)
+            self.prepare()
         ended = self._sort(rows)
         missing = [position for position in self._open() if position not in self.live]
         lost = {position: self._outcome(position, ended) for position in missing if position in self.jobs}
