@@ -1,6 +1,7 @@
 """The connection to a Ray cluster, with a pretended Ray; tests/flows/test_ray.py has the real one."""
 
 import signal
+import socket
 import sys
 from types import SimpleNamespace
 
@@ -69,6 +70,38 @@ def test_settings_that_the_cluster_cannot_have_leave_no_session(fake):
     with pytest.raises(UserError, match="has 2 CPU cores"):
         RayExecutor(Runtime(device="cpu"), RaySettings(address="local", cpus=3.0))
     assert not ray.begun
+
+
+@pytest.fixture
+def left_address(tmp_path, monkeypatch):
+    """An address that `ray start` has left on this machine, and a server that answers there until it is closed."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    server = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+    yield address, server
+    server.close()
+
+
+@pytest.mark.parametrize("typed", [None, "auto"])
+def test_the_cluster_of_this_machine_is_used(fake, left_address, typed):
+    ray = fake()
+    Connection(typed).close()
+    assert ray.addresses == [left_address[0]]
+
+
+@pytest.mark.parametrize("typed", [None, "auto"])
+def test_a_cluster_that_was_killed_is_refused_at_once(fake, left_address, typed):
+    """Ray itself would try for more than five minutes."""
+    ray = fake()
+    address, server = left_address
+    server.close()
+    with pytest.raises(UserError, match=f"cluster {address}, .*does not answer; `ray stop` .*--on ray:local"):
+        Connection(typed)
+    assert ray.addresses == []
+    Connection("local").close()
+    assert ray.addresses == ["local"], "the way out that the message names"
 
 
 def test_sigterm_is_answered_as_ctrl_c_is_until_the_session_ends(fake):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+from pathlib import Path
 from typing import Any
 
 from hardtack.base.errors import UserError
@@ -64,7 +65,10 @@ def _begin_session(ray: Any, address: str | None) -> None:
             f"--on ray: {address} is the address of a Ray client, which has no disk in the cluster to serve images "
             "from; run the command on a machine of the cluster (ray start --address=HOST:6379), with --on ray"
         )
-    _check_answers(address)
+    if address in (None, "auto"):
+        address = _address_of_this_machine() or address
+    else:
+        _check_answers(address, f"no connection to the cluster {address}")
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "namespace": "hardtack"}
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -77,15 +81,30 @@ def _begin_session(ray: Any, address: str | None) -> None:
         raise UserError(f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}") from None
 
 
-def _check_answers(address: str | None) -> None:
+def _address_of_this_machine() -> str | None:
+    """The address that the last `ray start` on this machine has left in Ray's folder, as Ray itself looks for it."""
+    folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    try:
+        address = Path(folder, "ray", "ray_current_cluster").read_text().strip()
+    except OSError:
+        return None
+    _check_answers(
+        address,
+        f"the cluster {address}, for which `ray start` was typed on this machine, does not answer; `ray stop` forgets "
+        "it, and --on ray:local starts a new one for this command",
+    )
+    return address
+
+
+def _check_answers(address: str | None, message: str) -> None:
     """Ask whether anything answers at HOST:PORT: Ray itself would try for minutes."""
     host, colon, port = (address or "").rpartition(":")
-    if not colon or not port.isdecimal():  # "auto", or none
+    if not colon or not port.isdecimal():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=10.0).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
     except OSError as error:
-        raise UserError(f"--on ray: no connection to the cluster {address}: {error}") from None
+        raise UserError(f"--on ray: {message} ({error})") from None
 
 
 def free(ray: Any) -> str:
