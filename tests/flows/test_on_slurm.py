@@ -1,5 +1,6 @@
 """`--on slurm` on a real Slurm cluster of one node: equal verdicts and tables, a killed task, a changed file."""
 
+import json
 import threading
 import time
 
@@ -69,6 +70,7 @@ def test_dry_run_prints_the_script_and_submits_nothing(slurm, tmp_path, words):
     assert done.returncode == 0, done.stderr
     assert "#SBATCH" in done.stdout and "--partition=main" in done.stdout.replace(" ", "=").replace("==", "=")
     assert "net.py:build" in done.stdout and "--on" not in done.stdout
+    assert done.stdout.startswith("# the first array of this command")
     assert not list((tmp_path / "dry").rglob("tasks.json"))
 
 
@@ -136,6 +138,24 @@ def test_a_killed_driver_watches_its_array_again_when_repeated(slurm, blocking):
     assert set(blocking.computed().values()) == {1}, "every piece was computed once"
     assert blocking.start("alone").wait().returncode == 0
     assert blocking.verdicts("run") == blocking.verdicts("alone")
+
+
+def test_a_red_flag_of_a_task_is_told_though_the_driver_ended_first(tmp_path, words):
+    """All pieces are finished, so that Slurm is not asked any more."""
+    assert hardtack(*words, "output=alone", "audit=0", cwd=tmp_path).returncode == 0
+    verdicts = next((tmp_path / "alone" / "verdicts").glob("*.parquet"))
+    home = tmp_path / "run" / "verdicts" / f".{verdicts.stem}"
+    reports = home / "scratch" / "slurm" / "wave-0"
+    reports.mkdir(parents=True)
+    for start in range(0, 16, 4):
+        pq.write_table(pq.read_table(verdicts).slice(start, 4), home / f"{start:08d}-{start + 4:08d}.parquet")
+    flag = {"level": "red", "code": "of_a_task", "message": "two answers differ"}
+    report = {"flags": [flag], "process": "a task", "precision": "tf32", "seconds": {}}
+    (reports / "00000004-00000008.json").write_text(json.dumps(report))
+    done = hardtack(*words, "output=run", "audit=0", *SLURM, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "RED FLAG of_a_task: two answers differ" in done.stdout
+    assert "tf32 search" in (tmp_path / "run" / "results.jsonl").read_text()
 
 
 def test_a_study_has_the_same_table(slurm, tmp_path):

@@ -97,6 +97,7 @@ class SlurmExecutor(Executor):
         parts = [list(spans[number::count]) for number in range(count)]
         tasks = [self._task(job, number, part, folder) for number, part in enumerate(parts)]
         if self.chosen.dry_run:
+            print("# the first array of this command; whatever follows (other suites, an audit) is submitted after it")
             print(describe_array(tasks, self.chosen, folder=folder, title=job.title))
             raise TaskDone(0)
         by_task = dict(zip([task.label for task in tasks], parts, strict=True))
