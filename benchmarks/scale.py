@@ -35,7 +35,7 @@ import torch
 from hardtack.base.errors import UserError
 from hardtack.engine.executors.here import PIECES_PER_WORKER
 from hardtack.engine.pieces import Span, missing_spans
-from hardtack.engine.schedule import ATTEMPTS, Schedule
+from hardtack.engine.schedule import Schedule
 from hardtack.engine.simulate import Fleet, simulate
 from hardtack.models.facts import measure as model_facts
 from hardtack.studies.plan import H200, plan_study
@@ -171,11 +171,11 @@ def study(names: Sequence[str], scale: str) -> tuple[Task, dict[str, Any]]:
     return task, facts
 
 
-def row(task: Task, order: str, fleet: Fleet, seeds: int, *, attempts: int = ATTEMPTS) -> dict[str, Any]:
+def row(task: Task, order: str, fleet: Fleet, seeds: int) -> dict[str, Any]:
     """Medians over seeds. `stopped` counts seeds where a piece was lost so often that the job gave up."""
     done = []
     for seed in range(seeds if fleet.slow_share or fleet.failures_per_hour else 1):
-        schedule = Schedule(task.spans, expected=task.orders[order], needs=task.needs, attempts=attempts)
+        schedule = Schedule(task.spans, expected=task.orders[order], needs=task.needs)
         try:
             done.append(simulate(schedule, task.seconds, fleet, seed=seed))
         except UserError:
@@ -197,7 +197,7 @@ def row(task: Task, order: str, fleet: Fleet, seeds: int, *, attempts: int = ATT
 
 
 def rows(
-    make: Callable[[int], Task], gpus: Sequence[int], seeds: int, startup_s: float, *, attempts: int = ATTEMPTS
+    make: Callable[[int], Task], gpus: Sequence[int], seeds: int, startup_s: float
 ) -> dict[str, list[dict[str, Any]]]:
     """By fleet: every number of GPUs in every order."""
     table: dict[str, list[dict[str, Any]]] = {}
@@ -205,9 +205,7 @@ def rows(
         for count in gpus:
             task = make(count)
             fleet = Fleet(workers=count, startup_s=startup_s, kept_every_s=task.kept_every_s, **settings)  # type: ignore[arg-type]
-            table.setdefault(name, []).extend(
-                row(task, order, fleet, seeds, attempts=attempts) for order in task.orders
-            )
+            table.setdefault(name, []).extend(row(task, order, fleet, seeds) for order in task.orders)
     return table
 
 
@@ -234,13 +232,9 @@ def simulated(*, quick: bool, seeds: int) -> dict[str, Any]:
     ]
     names, scale = (["cauchy/table1"], "smoke") if quick else (list_studies(), "paper")
     task, facts = study(names, scale)
-    made = rows(lambda count: task, gpus, seeds, startup_s)
-    # the same without the limit of losses, for fleets that lose a training more often than the schedule bears
-    patient = rows(lambda count: task, gpus, seeds, startup_s, attempts=10**9)
-    stopped = {name: patient[name] for name, table in made.items() if any("stopped" in each for each in table)}
     found["study"] = {
-        "studies": len(names), "scale": scale, **facts, "checkpoint_s": CHECKPOINT_S, "attempts": ATTEMPTS,
-        "by_fleet": made, "by_fleet_without_limit_of_attempts": stopped,
+        "studies": len(names), "scale": scale, **facts, "checkpoint_s": CHECKPOINT_S,
+        "by_fleet": rows(lambda count: task, gpus, seeds, startup_s),
     }  # fmt: skip
     return found
 
@@ -249,6 +243,7 @@ def main() -> None:
     reads = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     reads.add_argument("--quick", action="store_true", help="a few seconds, to see that it works")
     reads.add_argument("--turns", type=int, default=2, help="of each measurement; the fastest counts")
+    reads.add_argument("--simulate", action="store_true", help="simulate again; what --output has measured is kept")
     reads.add_argument("--seeds", type=int, default=5)
     reads.add_argument("--output", type=Path)
     given = reads.parse_args()
@@ -260,8 +255,12 @@ def main() -> None:
         "torch": torch.__version__, "notes": NOTES,
     }  # fmt: skip
     record["simulated"] = simulated(quick=given.quick, seeds=seeds)
-    with tempfile.TemporaryDirectory(prefix="scale-") as place:
-        record["measured"] = measured(Path(place), quick=given.quick, turns=turns)
+    if given.simulate:
+        kept = json.loads(given.output.read_text()) if given.output and given.output.exists() else {}
+        record["measured"] = kept.get("measured")
+    else:
+        with tempfile.TemporaryDirectory(prefix="scale-") as place:
+            record["measured"] = measured(Path(place), quick=given.quick, turns=turns)
     if given.output:
         given.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

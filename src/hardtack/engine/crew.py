@@ -12,6 +12,7 @@ from hardtack.base.cores import usable_cores
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.engine.executors import here, ray, slurm
+from hardtack.engine.executors.ray_connection import Connection
 
 # seconds until a worker computes: a fresh process of an evaluation against one that is warm, on one H200
 # (benchmarks/results/attack_engine_vit_linf.json), and a whole short command on a CPU (benchmarks/results/scale.json)
@@ -68,11 +69,12 @@ def _here(settings: dict[str, Any], runtime: Runtime, trains: bool) -> Crew:
 
 def _ray(settings: dict[str, Any], runtime: Runtime, trains: bool) -> Crew:
     chosen: ray.RaySettings = build(ray.RaySettings, settings)
-    module = ray.connect(chosen.address)
+    connection = Connection(chosen.address)
     try:
-        resources, machines = module.cluster_resources(), len([node for node in module.nodes() if node["Alive"]])
+        resources = connection.ray.cluster_resources()
+        machines = sum(node["Alive"] for node in connection.ray.nodes())
     finally:
-        module.shutdown()
+        connection.close()
     gpus, workers = ray.actor_share(chosen, resources, on_cpu=runtime.device == "cpu")
     _, most = ray.actor_share(dataclasses.replace(chosen, workers=None), resources, on_cpu=runtime.device == "cpu")
     if workers > most and trains:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from hardtack.base.errors import UserError
 from hardtack.engine.pieces import Span
 
-ATTEMPTS = 4  # how often a piece may be lost before the job gives up
+ATTEMPTS = 4  # so many losses of one piece end the job
+_HOUR_S = 3600.0  # of work on a piece allows one loss more: a training of days outlives many machines
 
 
 class Schedule:
@@ -30,6 +32,9 @@ class Schedule:
         self._needs = {span: tuple(row for row in needs(span) if row in self._rows_left) for span in spans}
         self._waiting = order
         self._attempts = attempts
+        self.clock: Callable[[], float] = time.monotonic
+        self._began: dict[Span, float] = {}
+        self._worked: dict[Span, float] = {}  # seconds of lost workers on a piece
         self.running: set[Span] = set()
         self.losses: dict[Span, int] = {}
         self.finished = 0
@@ -48,6 +53,7 @@ class Schedule:
             if not any(row in self._rows_left for row in self._needs[span]):
                 del self._waiting[place]
                 self.running.add(span)
+                self._began[span] = self.clock()
                 return span
         if self._waiting and not self.running:
             raise RuntimeError(f"the pieces {self._waiting[:3]} need each other")
@@ -63,7 +69,8 @@ class Schedule:
         """The worker of a piece is gone: the piece is the next to be handed out, unless it was lost too often."""
         self.running.discard(span)
         self.losses[span] = self.losses.get(span, 0) + 1
-        if self.losses[span] >= self._attempts:
+        self._worked[span] = self._worked.get(span, 0.0) + self.clock() - self._began.get(span, self.clock())
+        if self.losses[span] >= self._attempts + self._worked[span] // _HOUR_S:
             raise UserError(
                 f"rows {span.start} to {span.stop - 1} were lost {self.losses[span]} times, the last time because "
                 f"{why}. Finished pieces are kept: repeat the command to continue, with fewer workers if memory is "

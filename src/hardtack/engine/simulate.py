@@ -96,6 +96,7 @@ class _Simulation:
     lost_s: float = 0.0
     ideal_s: float = 0.0
     lost_pieces: int = 0
+    now: float = 0.0
     left: dict[Span, float] = field(default_factory=dict)  # seconds that are left of pieces that were begun
     events: list[tuple[float, int]] = field(default_factory=list)  # when a worker is ready, finishes or fails
 
@@ -106,16 +107,16 @@ class _Simulation:
         for place in places:
             self._start(place, 0.0)
         idle: set[int] = set()
-        now = 0.0
+        self.schedule.clock = lambda: self.now
         while not self.schedule.done:
-            now = self.events[0][0]
+            self.now = now = self.events[0][0]
             while self.events and self.events[0][0] == now:
                 place = heapq.heappop(self.events)[1]
                 if self._end_piece(place, now):
                     idle.add(place)
             self._hand_out(idle, now)
         return Simulated(
-            workers=self.fleet.workers, wall_s=now, ideal_s=self.ideal_s, busy_s=self.busy_s, lost_s=self.lost_s,
+            workers=self.fleet.workers, wall_s=self.now, ideal_s=self.ideal_s, busy_s=self.busy_s, lost_s=self.lost_s,
             lost_pieces=self.lost_pieces,
         )  # fmt: skip
 

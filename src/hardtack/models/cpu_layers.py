@@ -1,9 +1,9 @@
 """Layers of a frozen model by the fastest kernels of a CPU; only what enters a layer has a gradient.
 
-Linear layers call oneDNN with weights that it has laid out once. On an AMD processor a small ViT is nearly twice as fast
-with it as with MKL, which torch calls for fp32, and in bf16, where there are instructions for it, three times
-(benchmarks/cpu_passes.py). Attention in bf16 is written as products of matrices: torch's own kernel is slow there on the
-way back.
+Linear layers call oneDNN with weights that it has laid out once. On an AMD processor a small ViT is nearly twice as
+fast with it as with MKL, which torch calls for fp32, and in bf16, where there are instructions for it, three times
+(benchmarks/cpu_passes.py). Attention in bf16 is written as products of matrices: torch's own kernel is slow there on
+the way back.
 """
 
 from __future__ import annotations

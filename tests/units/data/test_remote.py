@@ -251,3 +251,15 @@ def test_other_files_must_be_local(bucket) -> None:
         whole("cifar10c:s3://images/cifar/fog/3")
     with pytest.raises(UserError, match="must lie in a local folder"):
         whole("cifar10", root="s3://images")
+
+
+@pytest.mark.parametrize(("url", "package"), [("gs://b/x", "gcsfs"), ("az://b/x", "adlfs"), ("sftp://h/x", "paramiko")])
+def test_a_store_whose_package_is_missing_is_told_which_one(monkeypatch, url, package):
+    import fsspec
+
+    def missing(scheme, **named):
+        raise ImportError(f"no package for {scheme}")
+
+    monkeypatch.setattr(fsspec, "filesystem", missing)
+    with pytest.raises(UserError, match=f"pip install {package}"):
+        connection.filesystem(url)

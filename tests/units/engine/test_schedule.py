@@ -55,3 +55,15 @@ def test_a_piece_lost_too_often_stops_the_job():
     with pytest.raises(UserError, match=rf"rows 3 to 5 were lost {ATTEMPTS} times.*out of memory.*are kept"):
         for _ in range(ATTEMPTS):
             schedule.lose(schedule.take(), "out of memory")
+
+
+def test_a_piece_that_works_for_hours_may_be_lost_more_often():
+    schedule, now = Schedule([Span(0, 1)]), [0.0]
+    schedule.clock = lambda: now[0]
+    for _ in range(20):  # as a training that goes on from its last checkpoint
+        span = schedule.take()
+        now[0] += 3600
+        schedule.lose(span, "its machine was taken away")
+    with pytest.raises(UserError, match="lost 24 times"):
+        for _ in range(ATTEMPTS):
+            schedule.lose(schedule.take(), "out of memory")

@@ -29,6 +29,10 @@ class Version(NamedTuple):
         return f"{self.etag or self.modified}:{self.size}"
 
 
+# of fsspec's file systems that hardtack[remote] does not bring
+_PACKAGES = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "hf": "huggingface_hub", "sftp": "paramiko"}
+
+
 class Entry(NamedTuple):
     """One line of a listing: the name relative to the folder, whether it is a folder itself, and its version."""
 
@@ -50,7 +54,8 @@ def filesystem(url: str) -> Any:
                 # fsspec keeps one instance per thread and every listing for ever; both are ours to keep
                 made = fsspec.filesystem(key[1], skip_instance_cache=True, use_listings_cache=False)
             except ImportError as error:
-                raise UserError(f"{url} needs another package ({error}): pip install 'hardtack[remote]'") from None
+                package = _PACKAGES.get(key[1], "'hardtack[remote]'")
+                raise UserError(f"{url} needs another package ({error}): pip install {package}") from None
             _connections[key] = made
         return _connections[key]
 

@@ -24,7 +24,6 @@ from hardtack.engine.executors.executor import Executor
 from hardtack.engine.executors.here import PIECES_PER_WORKER, WorkerFault
 from hardtack.engine.executors.ray_actor import ImageServer, PieceActor, ServedImages
 from hardtack.engine.executors.ray_connection import Connection, free, lost_errors
-from hardtack.engine.executors.ray_connection import connect as connect  # for plans
 from hardtack.engine.job import Job
 from hardtack.engine.mirror import read_folders, write_files
 from hardtack.engine.packing import check_versions, pack, versions
