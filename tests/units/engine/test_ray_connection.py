@@ -85,10 +85,11 @@ def left_address(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("typed", [None, "auto"])
-def test_the_cluster_of_this_machine_is_used(fake, left_address, typed):
+def test_a_cluster_of_this_machine_that_answers_is_left_to_ray(fake, left_address, typed):
+    """Where Ray finds the address itself, it sends the token that `ray start` has made."""
     ray = fake()
     Connection(typed).close()
-    assert ray.addresses == [left_address[0]]
+    assert ray.addresses == [typed]
 
 
 @pytest.mark.parametrize("typed", [None, "auto"])

@@ -65,8 +65,8 @@ def _begin_session(ray: Any, address: str | None) -> None:
             f"--on ray: {address} is the address of a Ray client, which has no disk in the cluster to serve images "
             "from; run the command on a machine of the cluster (ray start --address=HOST:6379), with --on ray"
         )
-    if address in (None, "auto"):
-        address = _address_of_this_machine() or address
+    if address in (None, "auto"):  # passed on as it is: with an address, Ray would not send the token of this machine
+        _check_cluster_of_this_machine()
     else:
         _check_answers(address, f"no connection to the cluster {address}")
     quiet: dict[str, Any] = {"logging_level": "error", "log_to_driver": False, "namespace": "hardtack"}
@@ -81,19 +81,18 @@ def _begin_session(ray: Any, address: str | None) -> None:
         raise UserError(f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}") from None
 
 
-def _address_of_this_machine() -> str | None:
-    """The address that the last `ray start` on this machine has left in Ray's folder, as Ray itself looks for it."""
+def _check_cluster_of_this_machine() -> None:
+    """Ask whether the cluster answers whose address the last `ray start` on this machine has left in Ray's folder."""
     folder = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
     try:
         address = Path(folder, "ray", "ray_current_cluster").read_text().strip()
-    except OSError:
-        return None
+    except OSError:  # none was started, or it was stopped
+        return
     _check_answers(
         address,
         f"the cluster {address}, for which `ray start` was typed on this machine, does not answer; `ray stop` forgets "
         "it, and --on ray:local starts a new one for this command",
     )
-    return address
 
 
 def _check_answers(address: str | None, message: str) -> None:
