@@ -98,11 +98,22 @@ def test_a_cluster_that_was_killed_is_refused_at_once(fake, left_address, typed)
     ray = fake()
     address, server = left_address
     server.close()
-    with pytest.raises(UserError, match=f"cluster {address}, .*does not answer; `ray stop` .*--on ray:local"):
+    with pytest.raises(UserError, match=rf"cluster {address}, .*does not answer; `ray stop` .*--on ray:local"):
         Connection(typed)
     assert ray.addresses == []
     Connection("local").close()
     assert ray.addresses == ["local"], "the way out that the message names"
+
+
+def test_a_cluster_that_may_want_a_token_is_refused_with_the_variable(fake, left_address, monkeypatch):
+    ray = fake()
+
+    def refuse(address, **settings):
+        raise ConnectionError("Failed to connect to Ray cluster")
+
+    monkeypatch.setattr(ray, "init", refuse)
+    with pytest.raises(UserError, match=r"Failed to connect to Ray cluster; .*RAY_AUTH_MODE=token"):
+        Connection(left_address[0])
 
 
 def test_sigterm_is_answered_as_ctrl_c_is_until_the_session_ends(fake):

@@ -78,7 +78,10 @@ def _begin_session(ray: Any, address: str | None) -> None:
             ray.init(address=address, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise UserError(f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}") from None
+        hint = "" if address in (None, "local") else "; a cluster with a token needs RAY_AUTH_MODE=token"
+        raise UserError(
+            f"--on ray: no connection to the cluster {address or 'on this machine'}: {reason}{hint}"
+        ) from None
 
 
 def _check_cluster_of_this_machine() -> None:
