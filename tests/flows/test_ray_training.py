@@ -72,8 +72,9 @@ def test_a_group_trains_what_two_processes_here_train(home, address):
     assert (folder / "run/config.yaml").read_text() == (home / "pair/run/config.yaml").read_text()
 
 
-def test_ctrl_c_ends_a_training_that_waits_for_machines(home, address):
-    folder = home / "waiting"
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_end_a_training_that_waits_for_machines(home, address, sent):
+    folder = home / f"waiting-{sent.name}"
     folder.mkdir()
     driver = start("train", "../tiny.yaml", "--on", "ray", "workers=9", cwd=folder)
     until = time.monotonic() + 60
@@ -81,7 +82,7 @@ def test_ctrl_c_ends_a_training_that_waits_for_machines(home, address):
         assert driver.running() and time.monotonic() < until
         time.sleep(0.1)
     time.sleep(3)  # until Ray Train waits for its workers
-    os.kill(driver.pid, signal.SIGINT)
+    os.kill(driver.pid, sent)
     done = driver.wait(60)
     assert done.returncode == 130 and done.stderr.strip().endswith("interrupted; repeat the command to resume")
 
