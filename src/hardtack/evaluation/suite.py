@@ -20,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, get_args
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from hardtack.base.files import write_text
 from hardtack.base.limits import read_json
 from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
-from hardtack.base.runtime import Runtime
+from hardtack.base.runtime import Precision, Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import at_positions, check_pair, chunks, count, head, original_of, shape_of
 from hardtack.data.travel import served
@@ -240,12 +240,15 @@ class SuiteJob(Job):
 
     def collect(self, span: Span, result: PieceResult) -> None:
         """Keep the flags of a piece, and what another process says about its search."""
-        self._keep_flags(span, result.report["flags"])
+        report = result.report
+        if not _are_flags(report["flags"]) or report["precision"] not in get_args(Precision):
+            raise ValueError(f"its flags or its precision {report['precision']!r} make no sense")
+        self._keep_flags(span, report["flags"])
         if leads := result.files.get(self._leads_file(span)):
             assert not isinstance(leads, bytes)
             self.leads[span.start] = dict(leads)
-        if result.report["process"] != self.process:
-            self.measure.note_search(result.report["precision"], result.report["seconds"])
+        if report["process"] != self.process:
+            self.measure.note_search(report["precision"], report["seconds"])
 
     def finish(self, columns: Columns, arrays: Columns, *, is_main: bool) -> Evaluation:
         folder = self.folder if is_main else None
@@ -309,11 +312,14 @@ class SuiteJob(Job):
 def _read_flags(path: Path) -> list[Flag]:
     """The flags that a finished piece noted; the file may have been changed since."""
     flags = read_json(path)
-    if not isinstance(flags, list) or not all(
-        isinstance(flag, dict) and {"level", "code"} <= set(flag) for flag in flags
-    ):
+    if not _are_flags(flags):
         raise UserError(f"{path} is damaged; delete {path.parent.parent} and repeat the command")
     return flags
+
+
+def _are_flags(flags: Any) -> TypeGuard[list[Flag]]:
+    keys = {"level", "code", "message"}
+    return isinstance(flags, list) and all(isinstance(flag, dict) and keys <= set(flag) for flag in flags)
 
 
 def _read_leads(path: Path) -> Columns:
