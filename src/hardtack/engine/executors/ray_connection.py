@@ -13,17 +13,20 @@ from hardtack.base.errors import UserError
 
 
 class Connection:
-    """The module `ray`, connected for one command.
+    """The module `ray`, connected to the cluster at `address` or $RAY_ADDRESS, or to one on this machine.
 
-    A session that the script has begun itself is used as it is, and not ended by `close`. During a session of our own,
+    Without an address, Ray looks for a cluster that this machine is part of, and starts one where there is none. A
+    session that the script has begun itself is used as it is, and not ended by `close`. During a session of our own,
     SIGTERM ends the command as Ctrl-C does, unless the script has a handler: Ray's prints the stack of its own code.
     """
 
     def __init__(self, address: str | None) -> None:
-        self.is_ours = not _module().is_initialized()
+        self.ray = _module()
+        self.is_ours = not self.ray.is_initialized()
         self._handler = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
-        self.ray = connect(address)
-        if self.is_ours:  # Ray's own library has set a handler, whatever `getsignal` says
+        if self.is_ours:
+            _begin_session(self.ray, address or os.environ.get("RAY_ADDRESS") or None)
+            # Ray's own library has set a handler by now, whatever `getsignal` says
             is_default = self._handler is signal.SIG_DFL
             _handle_sigterm(signal.default_int_handler if is_default else self._handler)
 
@@ -37,17 +40,6 @@ class Connection:
 def _handle_sigterm(handler: Any) -> None:
     with contextlib.suppress(ValueError):  # not in the main thread, where Ray sets no handler either
         signal.signal(signal.SIGTERM, handler)
-
-
-def connect(address: str | None) -> Any:
-    """The module `ray`, connected to the cluster at `address` or $RAY_ADDRESS, or to one on this machine.
-
-    Without an address, Ray looks for a cluster that this machine is part of, and starts one where there is none.
-    """
-    ray = _module()
-    if not ray.is_initialized():
-        _begin_session(ray, address or os.environ.get("RAY_ADDRESS") or None)
-    return ray
 
 
 def _module() -> Any:
