@@ -73,8 +73,10 @@ def read_place(on: str | None, values: Mapping[str, Any]) -> tuple[Place, dict[s
         hint = did_you_mean(name, CHOICES)
         raise UserError(f"--on {on}: there is no executor '{name}'{hint}; known: {', '.join(CHOICES)}")
     for key in left:
-        if near := difflib.get_close_matches(key, SHARED, n=1, cutoff=0.8):
+        if near := difflib.get_close_matches(key, (*SHARED, *CHOICES), n=1, cutoff=0.8):
             raise UserError(f"unknown key '{key}' (did you mean '{near[0]}'?)")
+    if twice := settings.keys() & sections.get(name, {}).keys():
+        raise UserError(f"'{min(twice)}' and '{name}.{min(twice)}' are the same setting; give one of them")
     others = [section for section in sections if section != name]
     if others:
         raise UserError(f"'{others[0]}.…' is a setting of --on {others[0]}; this command runs on {name}")

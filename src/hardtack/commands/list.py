@@ -200,7 +200,8 @@ def _settings() -> Rows:
 
     chosen = {name: plain(choose(registry.analyses, name)) for name in registry.analyses.names()}
     own = {name: {key: value for key, value in settings.items() if key != "name"} for name, settings in chosen.items()}
-    known = {**flat(plain(Recipe())), **flat(own)}
+    places = {name: plain(registry.executors.get(name).make.settings()) for name in ("ray", "slurm")}
+    known = {**flat(plain(Recipe())), **flat(own), **flat(places)}
     return ("setting", "default"), [(path, _written(value)) for path, value in known.items()]
 
 
