@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -200,7 +200,8 @@ def _settings() -> Rows:
 
     chosen = {name: plain(choose(registry.analyses, name)) for name in registry.analyses.names()}
     own = {name: {key: value for key, value in settings.items() if key != "name"} for name, settings in chosen.items()}
-    places = {name: plain(registry.executors.get(name).make.settings()) for name in ("ray", "slurm")}
+    makes: dict[str, Any] = {name: registry.executors.get(name).make for name in ("ray", "slurm")}
+    places = {name: plain(make.settings()) for name, make in makes.items()}
     known = {**flat(plain(Recipe())), **flat(own), **flat(places)}
     return ("setting", "default"), [(path, _written(value)) for path, value in known.items()]
 

@@ -17,7 +17,6 @@ from hardtack.base.config import build, plain
 from hardtack.base.cores import give_share_of_cores, usable_cores
 from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError
-from hardtack.base.lock import hold
 from hardtack.base.printable import printable
 from hardtack.commands.executor_words import Place, command_elsewhere
 from hardtack.commands.words import typed
@@ -122,8 +121,8 @@ def _ray(settings: dict[str, Any], recipes: Sequence[Recipe], train: Callable[[R
     chosen: RaySettings = build(RaySettings, settings)
     for recipe in recipes:
         check_start(recipe)
-        with hold(training_lock(recipe.folder, recipe.name)):
-            run_group(Training(recipe), chosen, recipe.runtime, folder=recipe.folder, steps=travelling_code())
+        lock = training_lock(recipe.folder, recipe.name)
+        run_group(Training(recipe), chosen, recipe.runtime, folder=recipe.folder, steps=travelling_code(), lock=lock)
         say(f"trained: {recipe.folder}")
 
 

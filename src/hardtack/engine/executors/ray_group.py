@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hardtack.base.errors import UserError
+from hardtack.base.lock import JobLock, hold
 from hardtack.base.lost_process import LostProcess
 from hardtack.base.progress import Meter, told_to
 from hardtack.base.runtime import Runtime
@@ -51,13 +52,17 @@ def run_group(
     *,
     folder: Path,
     steps: Sequence[Step],
+    lock: JobLock | None = None,
     quiet: bool = False,
 ) -> int:
-    """Do the work in a group of processes on the cluster; its files are in `folder` then. Returns how many starts."""
+    """Do the work in a group of processes on the cluster; its files are in `folder` then. Returns how many starts.
+
+    `lock`: held from the moment that the folder is read.
+    """
     connection = Connection(settings.address)
     ray = connection.ray
     _quieten()
-    keeper = None
+    keeper, held = None, contextlib.ExitStack()
     try:
         resources, on_cpu = ray.cluster_resources(), runtime.device == "cpu"
         gpus, workers = actor_share(settings, resources, on_cpu=on_cpu)
@@ -66,6 +71,7 @@ def run_group(
             node_id=ray.get_runtime_context().get_node_id(), soft=False
         )
         options = {"num_cpus": 0, "scheduling_strategy": here, "max_concurrency": 4}
+        held.enter_context(hold(lock))
         folder.mkdir(parents=True, exist_ok=True)
         keeper = ray.remote(FolderKeeper).options(**options).remote(read_folders(folder, [folder]))
         config = {
@@ -90,6 +96,7 @@ def run_group(
     finally:
         if keeper is not None:
             ray.kill(keeper)
+        held.close()
         connection.close()
 
 
