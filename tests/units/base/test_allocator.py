@@ -1,5 +1,6 @@
-"""Freed memory is kept: later passes take no new pages from the system."""
+"""Freed memory stays with the process: large blocks come from the heap, and the heap does not shrink."""
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -8,37 +9,48 @@ import pytest
 
 from hardtack.base.allocator import keep_freed_memory
 
-FAULTS = """
-import resource, sys
-import torch
+# mallinfo2(3): the bytes of the heap, and how many blocks are mapped one by one
+BLOCKS = """
+import ctypes, sys
 from hardtack.base.allocator import keep_freed_memory
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "heap free fast mapped mapped_bytes a b c d e".split()]
+libc = ctypes.CDLL(None)
+libc.mallinfo2.restype, libc.malloc.restype, libc.free.argtypes = Info, ctypes.c_void_p, [ctypes.c_void_p]
 if sys.argv[1] == "keep":
     assert keep_freed_memory()
-def passes(count):
-    for _ in range(count):
-        held = [torch.ones(2**22) for _ in range(6)]  # 16 MB each: more than glibc would keep
-        del held
-passes(20)  # the heap settles
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-passes(20)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+before = libc.mallinfo2()
+blocks = [libc.malloc(8 << 20) for _ in range(20)]
+mapped = libc.mallinfo2().mapped - before.mapped
+for block in blocks:
+    libc.free(block)
+print(mapped, (libc.mallinfo2().heap - before.heap) >> 20)
 """
 
 
-def faults(word, **environment):
-    words = [sys.executable, "-c", FAULTS, word]
+def blocks(word, **environment):
+    """Of 20 blocks of 8 MB: how many are mapped one by one, and by how many MB the heap has grown in the end."""
+    words = [sys.executable, "-c", BLOCKS, word]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env={**os.environ, **environment})
-    return int(done.stdout)
+    return tuple(map(int, done.stdout.split()))
 
 
-@pytest.mark.skipif(not keep_freed_memory(), reason="another C library")
-def test_later_passes_take_no_new_pages():
-    assert faults("keep") < 100 < 10_000 < faults("")
+glibc = pytest.mark.skipif(
+    not keep_freed_memory() or not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="another C library"
+)
 
 
-@pytest.mark.skipif(not keep_freed_memory(), reason="another C library")
+@glibc
+def test_large_blocks_are_kept_when_they_are_freed():
+    assert blocks("") == (20, 0)
+    mapped, heap = blocks("keep")
+    assert mapped == 0 and heap >= 160
+
+
+@glibc
 def test_what_the_user_set_stays():
-    assert faults("keep", MALLOC_MMAP_THRESHOLD_="65536") > 10_000
+    assert blocks("keep", MALLOC_MMAP_THRESHOLD_="65536")[0] == 20
+    assert blocks("keep", MALLOC_TRIM_THRESHOLD_="65536")[1] < 160
 
 
 def test_another_c_library(monkeypatch):
