@@ -12,13 +12,14 @@ from hardtack.engine.slurm.settings import SlurmSettings
 from hardtack.engine.slurm.task import exit_path, log_path
 
 MISTAKE = 2  # hardtack's exit code for a mistake of the user: another attempt would end in the same way
+_STOPPED = ("CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")  # by Slurm, not by its own fault
 _TAIL_BYTES = 16384
 _LINE = 400
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`code` is the command's exit code; None where the task was stopped from outside. `state` is Slurm's last word."""
+    """`code` is the command's exit code, if its shell lived long enough to write it. `state` is Slurm's last word."""
 
     code: int | None
     state: str
@@ -30,9 +31,11 @@ class Outcome:
     @property
     def is_final(self) -> bool:
         """Whether the task has surely failed; else its result may still be on its way through a shared disk."""
-        return bool(self.code) or self.state in ("CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED")
+        return bool(self.code) or self.state in _STOPPED
 
     def __str__(self) -> str:
+        if self.state in _STOPPED and not self.is_mistake:  # its shell may have noted the signal before it ended
+            return self.state
         if self.code:
             return f"exit code {self.code}"
         if self.code == 0 or self.state == "COMPLETED":
