@@ -1,4 +1,4 @@
-"""How a Slurm task ended, in words: what Slurm did to it comes before the exit code that its shell could still write."""
+"""How a Slurm task ended: what Slurm did to it counts before the exit code that its shell could still write."""
 
 import pytest
 
