@@ -5,6 +5,7 @@
     x_adv = ht.attack(model, x, y, "pgd", threat="linf:8/255", steps=20)
     measured = ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255")
     finding = ht.analyze(model, (x, y), "jacobian")
+    loss = ht.objective("trades", model, threat="linf:8/255")(x, y)["loss"]
     run = ht.train("recipes/digits/trades.yaml", **{"train.epochs": 5})
 
 Each name is imported when it is used first, so that `import hardtack` is fast, and reading results and writing reports
@@ -20,7 +21,7 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "analyze": "hardtack.commands.calls",
-    "attack": "hardtack.evaluation.craft",
+    "attack": "hardtack.evaluation.attack_call",
     "evaluate": "hardtack.commands.calls",
     "evaluate_run": "hardtack.commands.calls",
     "find_blocks": "hardtack.models",
@@ -28,6 +29,7 @@ _MODULES = {
     "load_model": "hardtack.models",
     "load_run": "hardtack.evaluation.target",
     "load_weights": "hardtack.models",
+    "objective": "hardtack.objectives.call",
     "save_weights": "hardtack.models",
     "study": "hardtack.commands.calls",
     "tap": "hardtack.models",

@@ -3,7 +3,8 @@
 Every draw is a pure function of (key of the image, stream, position): the same image sees the same noise
 whatever the batch size, the order, the shard or the point of resumption, on the CPU and on the GPU. The
 generator is counter-based (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), with the
-64-bit finaliser of SplitMix as its mixing function. No global state is read or written.
+64-bit finaliser of SplitMix as its mixing function. No global state is read or written, but by `fresh_word`, for
+callers outside of evaluations and trainings.
 """
 
 from __future__ import annotations
@@ -40,6 +41,16 @@ def fold(keys: Tensor, *words: int | Tensor) -> Tensor:
 def make_keys(index: Tensor, *words: int | Tensor) -> Tensor:
     """Keys of images, from their index in the data set and any words such as seed and epoch."""
     return fold(index, *words, 0)
+
+
+def fresh_word() -> int:
+    """A word for `fold` that differs from call to call: one draw from torch's generator on the CPU."""
+    return int(torch.randint(2**32, ()))
+
+
+def fresh_keys(count: int, device: torch.device) -> Tensor:
+    """Keys of images that nobody has named, from one draw of torch's generator."""
+    return fold(torch.arange(count, device=device), fresh_word())
 
 
 def bits(keys: Tensor, shape: tuple[int, ...], stream: int = 0) -> Tensor:

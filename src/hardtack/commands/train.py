@@ -15,6 +15,7 @@ from hardtack.commands.words import Words, say, split_target
 
 if TYPE_CHECKING:
     from hardtack.training import Recipe
+    from hardtack.training.callbacks import Callback
 
 
 @verbs.register("train")
@@ -59,16 +60,23 @@ def _train_and_say(recipe: Recipe) -> Path:
     return folder
 
 
-def train(recipe: str | Path | Recipe | None = None, *, quiet: bool = False, **words: Any) -> Path:
+def train(
+    recipe: str | Path | Recipe | None = None, *, quiet: bool = False, on_step: Callback | None = None,
+    on_epoch: Callback | None = None, on_validation: Callback | None = None, **words: Any,
+) -> Path:  # fmt: skip
     """Train a recipe (a file, its name, or a Recipe) and return its run folder.
 
-    Settings are those of the command line: `train("recipes/digits/trades.yaml", **{"train.epochs": 5})`.
+    Settings are those of the command line: `train("recipes/digits/trades.yaml", **{"train.epochs": 5})`. More epochs
+    than a finished run has extend it. `on_step`, `on_epoch` and `on_validation` are called with a `TrainingEvent`
+    (training/callbacks.py), whose `stop()` ends the run after the epoch.
     """
     from hardtack.base.config import nested
     from hardtack.training import Recipe, read_recipe
+    from hardtack.training.callbacks import Callbacks
     from hardtack.training.start import train_recipe
 
     if not isinstance(recipe, Recipe):
         path = find_recipe(recipe) if recipe is not None else None
         recipe = read_recipe(path, **nested(words))
-    return train_recipe(recipe, validate=validator_of(recipe), quiet=quiet)
+    callbacks = Callbacks(on_step, on_epoch, on_validation)
+    return train_recipe(recipe, validate=validator_of(recipe), quiet=quiet, callbacks=callbacks)

@@ -1,53 +1,24 @@
-"""Adversarial images of a model: one batch (`ht.attack`), or the first images of a data set kept as arrays."""
+"""Adversarial images of the first images of a data set, kept as arrays (`hardtack attack`)."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import json
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
-
-from hardtack.attacks import preserve_state
-from hardtack.attacks.adaptive import choose_attack
-from hardtack.attacks.input_guard import CHANGES_INPUT, guard_input
 from hardtack.base.config import parse_words
 from hardtack.base.errors import UserError
 from hardtack.base.files import local_path
 from hardtack.evaluation.evaluation import Evaluation, eight_bits
 from hardtack.evaluation.job import read_job
-from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
 from hardtack.evaluation.target import load_target, note_missing_images
-from hardtack.models.dtypes import names_dtypes
 from hardtack.results import Gallery, Result, read_arrays, write_arrays
 
 FIRST = "adversarial"
-
-
-@names_dtypes
-def attack(
-    model: nn.Module, x: Tensor, y: Tensor, name: str = "pgd", *, keys: Tensor | None = None, **settings: Any
-) -> Tensor:
-    """Adversarial images for x (N×3×H×W in [0,1]): `attack(model, x, y, "pgd", threat="linf:8/255")`.
-
-    The settings are those of the attack and, for any attack by gradients, `smooth`, `nes`, `bpda`, `transfer` and `eot`
-    (attacks/adaptive.py), which say where its gradient comes from.
-    """
-    check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    with guard_input(model) as guard, preserve_state(model), torch.no_grad():
-        check_logits(model(x[:8]).float(), y[:8])
-    if guard.changed:
-        warnings.warn(CHANGES_INPUT, stacklevel=3)
-    target = {"target": settings.pop("target")} if isinstance(settings.get("target"), Tensor) else {}
-    chosen = choose_attack({"name": name, **settings})
-    chosen, _ = chosen.settle(model, x[:8].clone()) if chosen.has_gradient_source else (chosen, "")
-    return chosen(model, x, y, keys=keys, **target)
 
 
 class Crafted(NamedTuple):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks import Ascent, Mode, ascent_step, preserve_state
 from hardtack.attacks.pool.fast_copy import FastCopy, SearchModel, search_model
+from hardtack.base import randomness
 from hardtack.base.capture import Captured
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
@@ -136,7 +137,7 @@ class Adversary:
     def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
         if self.warmup.factor(epoch) == 0:
             return x.clone()
-        keys = torch.arange(len(x), device=x.device) if keys is None else keys
+        keys = randomness.fresh_keys(len(x), x.device) if keys is None else keys
         with preserve_state(self.model, mode=self.attack.mode):
             return self._search(x, y, keys, *self.sizes(keys, epoch))
 

@@ -100,8 +100,7 @@ class Free(Objective):
         return torch.cat([kept, fresh]).clamp(-radius, radius)
 
     def forward(self, x: Tensor, y: Tensor, delta: Tensor | None = None) -> dict[str, Tensor]:
-        if delta is None:
-            delta = self._perturbation(x, 0)
+        delta = self.prepare(x, y)["delta"] if delta is None else delta
         logits = self.model((x + delta).clamp(0, 1))
         loss = F.cross_entropy(logits, y, label_smoothing=self.config.label_smoothing)
         return {"loss": loss, "robust_accuracy": accuracy(logits, y)}

@@ -62,6 +62,7 @@ class CombinedAdversary:
 
     def __call__(self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf) -> Tensor:
         """The attacked batch; with `average` one batch for each attack, concatenated."""
+        keys = randomness.fresh_keys(len(x), x.device) if keys is None else keys  # the same for all attacks
         batches = [adversary(x, y, keys=keys, epoch=epoch) for adversary in self.adversaries]
         if self.combine == "average":
             return torch.cat(batches)

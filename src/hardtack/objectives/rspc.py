@@ -139,7 +139,7 @@ class RSPC(Objective):
         self, x: Tensor, y: Tensor, *, keys: Tensor | None = None, epoch: float = math.inf
     ) -> dict[str, Tensor]:
         """The keys, the weight at this time and, where the occluder has its own objective, the gradient of its mask."""
-        keys = torch.arange(len(x), device=x.device) if keys is None else keys
+        keys = randomness.fresh_keys(len(x), x.device) if keys is None else keys
         self._settle_size(x)
         rising = epoch < self.config.warmup_epochs
         share = epoch / self.config.warmup_epochs if rising else 1.0

@@ -20,6 +20,8 @@ from hardtack.training.tracking import Window
 
 STATE = "checkpoints/state.pt"
 
+_EPOCHS = "train.epochs"
+
 # Settings that earlier states do not have, and what training did then.
 _ADDED = {
     "data.skip_damaged": False, "data.test_list": None, "augment.color_jitter_with_policy": True,
@@ -40,8 +42,10 @@ class Progress:
     done: int = 0  # optimiser steps
     best: float | None = None  # validation score
     best_epoch: int = 0
-    stopped: bool = False  # before the last epoch, by train.patience
+    stopped: bool = False  # before the last epoch, by train.patience or a callback
+    asked_to_stop: bool = False  # by a callback, in this epoch
     history: list[dict[str, float]] = field(default_factory=list)  # the scores of every validation
+    extended_from: list[int] = field(default_factory=list)  # epochs of the runs that were finished before this one
 
 
 @dataclass
@@ -67,6 +71,7 @@ class RunState:
             "best_epoch": progress.best_epoch,
             "stopped": progress.stopped,
             "history": progress.history,
+            "extended_from": progress.extended_from,
             "window": self.window.sums,
             "objective": whole(dict(self.objective.state_dict())),
             "optimiser": whole(self.optimiser.state_dict()),
@@ -84,6 +89,7 @@ class RunState:
             self.average.load(average | {"model": split_like(average["model"], self.average.model)})
         for name in ("done", "best", "best_epoch", "stopped", "history"):
             setattr(self.progress, name, state[name])
+        self.progress.extended_from = list(state.get("extended_from", []))
         self.window.sums = {name: value.to(device) for name, value in state["window"].items()}
 
 
@@ -106,18 +112,30 @@ def saved_architecture(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def load_state(folder: Path, recipe: dict[str, Any]) -> dict[str, Any] | None:
-    """The saved state, or None where there is none; refuses a state of another recipe."""
+def load_state(folder: Path, recipe: dict[str, Any], *, steps_per_epoch: int) -> dict[str, Any] | None:
+    """The saved state, or None where there is none; refuses a state of another recipe.
+
+    The state of a finished run fits the same recipe with more epochs: it is extended. Every finished length is kept in
+    `extended_from`, because such a run has had the schedules of all of them.
+    """
     path = folder / STATE
     if not path.exists():
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
         before, now = flat(state["recipe"]), flat(recipe)
+        epochs, done, stopped = before.get(_EPOCHS), state.get("done", 0), state.get("stopped", False)
     except Exception as error:
         raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
     before = {**{key: value for key, value in _ADDED.items() if key in now}, **before}
     changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _MAY_CHANGE)
+    if changed == [_EPOCHS] and isinstance(epochs, int) and now[_EPOCHS] > epochs:
+        if not (stopped or done >= epochs * steps_per_epoch):
+            raise UserError(
+                f"{folder} holds a run of {epochs} epochs that is not finished; finish it with {_EPOCHS}={epochs}, "
+                f"and then extend it, or choose another folder with output=…"
+            )
+        return {**state, "stopped": False, "extended_from": [*state.get("extended_from", []), epochs]}
     if changed:
         detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""

@@ -9,6 +9,7 @@ from hardtack.base.config import plain
 from hardtack.base.trust import remember_paths
 from hardtack.data import Dataset, load_training
 from hardtack.models import Classifier, load_model
+from hardtack.training.callbacks import Callbacks
 from hardtack.training.checkpoint import saved_architecture
 from hardtack.training.recipe import Recipe
 from hardtack.training.trainer import Trainer, Validate
@@ -16,7 +17,7 @@ from hardtack.training.trainer import Trainer, Validate
 
 def train_recipe(
     recipe: Recipe, *, validate: Validate | None, quiet: bool = False, folder: Path | None = None,
-    start: Path | None = None,
+    start: Path | None = None, callbacks: Callbacks | None = None,
 ) -> Path:  # fmt: skip
     """Train a recipe and return its run folder; a run that was interrupted is resumed.
 
@@ -29,7 +30,7 @@ def train_recipe(
     if start is not None and begin.model.weights:
         begin = dataclasses.replace(begin, model=dataclasses.replace(begin.model, weights=str(start)))
     model = fresh_model(begin, data)
-    return Trainer(recipe, model, data, validate=validate, quiet=quiet, folder=folder).fit()
+    return Trainer(recipe, model, data, validate=validate, quiet=quiet, folder=folder, callbacks=callbacks).fit()
 
 
 def check_start(recipe: Recipe) -> None:

@@ -1,4 +1,4 @@
-"""The training loop. `Trainer.step` is one update; the rest decides when to log, validate, stop and save.
+"""The training loop. `Trainer.step` is one update; the rest decides when to log, validate, call, stop and save.
 
 A run folder with a saved state of the same recipe is continued from it, to the bit on the CPU. Of two calls for one
 folder the second waits, and finds what the first has saved. Otherwise the model starts from `model.weights` if given,
@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,7 @@ from hardtack.models import normalisation
 from hardtack.objectives.contract import Objective
 from hardtack.training.acceleration import channels_last, count_steps
 from hardtack.training.averaging import has_statistics, make_average, new_statistics
+from hardtack.training.callbacks import Callback, Callbacks, TrainingEvent
 from hardtack.training.checkpoint import (
     Progress,
     RunState,
@@ -61,11 +63,11 @@ class Trainer:
 
     def __init__(
         self, recipe: Recipe, model: nn.Module, data: Dataset, *, validate: Validate | None = None, quiet: bool = False,
-        folder: Path | None = None,
+        folder: Path | None = None, callbacks: Callbacks | None = None,
     ) -> None:  # fmt: skip
         self.recipe, self.runtime, self.config, self.data = recipe, recipe.runtime, recipe.train, data
         self.folder, self.quiet = folder or recipe.folder, quiet or not recipe.runtime.is_main
-        self.progress = Progress()
+        self.progress, self.callbacks, self.last_means = Progress(), callbacks or Callbacks(), dict[str, float]()
         self.validation = Validation(recipe, data, self.progress, validate, self.folder)
         check_classes(model, data)
         self.device = self.runtime.torch_device
@@ -93,7 +95,7 @@ class Trainer:
             plain(recipe), architecture_of(self.model), self.progress, self.window, self.objective, self.optimiser,
             self.average,
         )  # fmt: skip
-        self.saved_step, self.saved_at = 0, time.monotonic()
+        self.saved_step, self.saved_at, self.extends = 0, time.monotonic(), False
         self.gradient: GradientFunction = LossGradient(self.objective, self.runtime, accumulate=accumulate)
         self.augmented: Callable[..., tuple[Tensor, Tensor, Tensor]] = self._augmented
 
@@ -164,7 +166,7 @@ class Trainer:
         lock = training_lock(self.folder, self.recipe.name) if self.runtime.is_main else None
         devices = [self.device.index] if self.device.type == "cuda" else []
         with hold(lock, self.runtime.share), torch.random.fork_rng(devices):
-            if (state := load_state(self.folder, plain(self.recipe))) is not None:
+            if (state := self._saved_state()) is not None:
                 restore(self.state, state, self.device, self.folder)
             self.accelerate()
             if self.runtime.is_main:
@@ -184,6 +186,11 @@ class Trainer:
             self.runtime.wait()
         return self.folder
 
+    def _saved_state(self) -> dict[str, Any] | None:
+        state = load_state(self.folder, plain(self.recipe), steps_per_epoch=self.steps_per_epoch)
+        self.extends = state is not None and state["recipe"]["train"]["epochs"] != self.config.epochs
+        return state
+
     def accelerate(self) -> None:
         """Record, compile and distribute, as the runtime asks for; once, before the first step."""
         if self.runtime.captures:
@@ -197,6 +204,13 @@ class Trainer:
             self.recipe, self.progress, total=self.total, model=model, objective=self.objective, data=self.data
         ):
             log.note(line)
+        if self.extends:
+            before, epochs = self.progress.extended_from[-1], self.config.epochs
+            log.write("extended", step=self.progress.done, epoch=before, epochs=epochs)
+            log.note(
+                f"extends the finished run of {before} epochs to {epochs}: the learning rate goes on at its place in "
+                f"the schedule of {epochs} epochs, so this is not a run of {epochs} epochs from the start"
+            )
         if self.progress.done == 0 and (adaptation := adapted_weights(self.model)) is not None:
             log.write("start", step=0, epoch=0, adapted=adaptation.summary())
 
@@ -204,7 +218,9 @@ class Trainer:
         epoch, start = divmod(self.progress.done, self.steps_per_epoch)
         logged_at = time.monotonic()
         for batch in self._replayed(epoch, start):
-            self.window.add(self.step(batch))
+            parts = self.step(batch)
+            self.window.add(parts)
+            self._call(self.callbacks.on_step, parts)
             self.gradient = later.after_step(self.gradient, self.total - self.progress.done, batch)
             log.meter.advance(self.config.batch_size)
             ended = self.progress.done % self.steps_per_epoch == 0
@@ -212,8 +228,16 @@ class Trainer:
                 logged_at = self._log_means(log, logged_at)
             if not ended:
                 self._save_if_due(log, received)
+        self._call(self.callbacks.on_epoch, self.last_means)
         self._finish_epoch(epoch + 1, log)  # before saving: a continued run does not validate this epoch again
         self._save_if_due(log, received, ended=True)
+
+    def _call(self, callback: Callback | None, metrics: Mapping[str, Any], model: nn.Module | None = None) -> None:
+        if callback is None:
+            return
+        done, progress = self.progress.done, self.progress
+        epoch = done / self.steps_per_epoch
+        callback(TrainingEvent(done, self.total, epoch, metrics, model or self.model, self.folder, progress))
 
     def _replayed(self, epoch: int, start: int) -> Iterator[Batch]:
         """The batches of the epoch from step `start` on, each as often as the objective asks for."""
@@ -235,6 +259,7 @@ class Trainer:
         rate = round(steps * self.config.batch_size / max(now - since, 1e-9), 1)
         epoch, lr = done / self.steps_per_epoch, self.schedule.at(done - 1)[0]
         means |= self.objective.radius((done - 1) / self.steps_per_epoch)
+        self.last_means = means
         log.write("train", step=done, epoch=epoch, **means, lr=lr, images_per_s=rate)
         return now
 
@@ -245,7 +270,11 @@ class Trainer:
         if self.validation.is_due(epoch):
             self._refresh_statistics(epoch)
             # every process validates by itself: waiting for the first one would exceed the time limit of an exchange
-            self.validation.run(self._exported_model(), epoch, objective=self.objective, average=self.average, log=log)
+            model = self._exported_model()
+            scores = self.validation.run(model, epoch, objective=self.objective, average=self.average, log=log)
+            if scores:
+                self._call(self.callbacks.on_validation, scores, model)
+            self.validation.stop_early(epoch, log)
             self._save()
         self.runtime.wait()
 

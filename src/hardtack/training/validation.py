@@ -34,10 +34,19 @@ class Validation:
         self.folder, self.snapshots = folder, MaskSnapshotWriter(recipe, folder)
 
     def is_due(self, epoch: int) -> bool:
-        return epoch % self.recipe.validation.every == 0 or epoch == self.recipe.train.epochs
+        return (
+            self.progress.asked_to_stop
+            or epoch % self.recipe.validation.every == 0
+            or epoch == self.recipe.train.epochs
+        )
 
-    def run(self, model: nn.Module, epoch: int, *, objective: Objective, average: Average | None, log: RunLog) -> None:
-        """Validate `model`, the weights that the run would export now. `epoch` counts the epochs that have ended."""
+    def run(
+        self, model: nn.Module, epoch: int, *, objective: Objective, average: Average | None, log: RunLog
+    ) -> dict[str, float]:
+        """Validate `model`, the weights that the run would export now; the scores, none without a validation split.
+
+        `epoch` counts the epochs that have ended.
+        """
         progress = self.progress
         scores = self.validate(model) if self.validate is not None else {}
         if scores:
@@ -53,7 +62,7 @@ class Validation:
         self.export("last", model, epoch, {}, objective=objective, average=average)
         if self.recipe.runtime.is_main:
             self.snapshots.write(objective, epoch)
-        self._stop_early(epoch, log)
+        return scores
 
     def export(
         self, name: str, model: nn.Module, epoch: int, scores: dict[str, float],
@@ -65,11 +74,18 @@ class Validation:
         facts: dict[str, Any] = {"recipe": plain(self.recipe), "classes": self.classes, "epoch": epoch}
         kind = average.kind if average is not None and average.begun else None
         facts |= {"validation": scores, "average": kind}
+        if self.progress.extended_from:
+            facts["extended_from"] = self.progress.extended_from
         checkpoints = self.folder / "checkpoints"
         save_weights(checkpoints / f"{name}.safetensors", model, metadata=facts)
         objective.export(checkpoints, name)
 
-    def _stop_early(self, epoch: int, log: RunLog) -> None:
+    def stop_early(self, epoch: int, log: RunLog) -> None:
+        """End the run here if a callback or `train.patience` asks for it."""
+        if self.progress.asked_to_stop and epoch < self.recipe.train.epochs:
+            self.progress.stopped = True
+            log.say("stops early, as a callback asked")
+            return
         patience, best = self.recipe.train.patience, self.progress.best_epoch
         if patience is not None and epoch - best >= patience and epoch < self.recipe.train.epochs:
             self.progress.stopped = True

@@ -52,7 +52,7 @@ def test_preparing_leaves_model_and_random_state_as_they_were(mode):
     before = {key: value.clone() for key, value in model.state_dict().items()}
     flags = [module.training for module in model.modules()]
     random = torch.get_rng_state()
-    build(model, steps=2, mode=mode).prepare(images(), labels())
+    build(model, steps=2, mode=mode).prepare(images(), labels(), keys=torch.arange(len(images())))
     assert [module.training for module in model.modules()] == flags
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert [p.requires_grad for p in model.parameters()] == [True, True, True, False]

@@ -77,9 +77,20 @@ def test_measuring_the_loss_moves_nothing():
     objective = FreeConfig(threat=THREAT).build(Linear())
     with torch.no_grad():
         objective(images(), labels(), **objective.prepare(images(), labels()))
-    objective(images(), labels())["loss"].backward()
+        objective(images(), labels())
     objective.finish_step()
     assert objective.delta.numel() == 0
+
+
+def test_in_a_loop_of_ones_own_the_perturbation_moves_with_the_update():
+    objective = FreeConfig(threat=THREAT).build(Linear())
+    losses = []
+    for _ in range(2):
+        loss = objective(images(), labels())["loss"]
+        loss.backward()
+        objective.finish_step()
+        losses.append(loss.item())
+    assert losses[1] > losses[0]
 
 
 def test_other_norms_are_refused():

@@ -236,7 +236,7 @@ def test_a_state_from_before_a_setting_existed_is_continued_with_what_training_d
     for section, key in (("augment", "mix_mode"), ("augment", "erase_after_mixing"), ("objective", "clean_pass")):
         del older[section][key]
     save_state(tmp_path, {"recipe": older, "done": 3})
-    assert load_state(tmp_path, values)["done"] == 3
+    assert load_state(tmp_path, values, steps_per_epoch=5)["done"] == 3
     changed = values | {"augment": values["augment"] | {"mix_mode": "batch"}}
     with pytest.raises(UserError, match=r"augment\.mix_mode: image → batch"):
-        load_state(tmp_path, changed)
+        load_state(tmp_path, changed, steps_per_epoch=5)

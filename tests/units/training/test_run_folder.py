@@ -204,10 +204,12 @@ def test_a_state_from_before_a_setting_existed_is_continued(tmp_path, data, obje
     older["objective"].pop("fill", None)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     torch.save({"recipe": older}, tmp_path / "run" / "checkpoints" / "state.pt")
-    assert load_state(tmp_path / "run", recipe) == {"recipe": older}
+    assert load_state(tmp_path / "run", recipe, steps_per_epoch=1) == {"recipe": older}
     if objective == "rspc":
         with pytest.raises(UserError, match=r"objective\.fill: zero → mean"):
-            load_state(tmp_path / "run", {**recipe, "objective": {**recipe["objective"], "fill": "mean"}})
+            load_state(
+                tmp_path / "run", {**recipe, "objective": {**recipe["objective"], "fill": "mean"}}, steps_per_epoch=1
+            )
 
 
 def test_what_does_not_change_the_run_may_differ(tmp_path, data):
