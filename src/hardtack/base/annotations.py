@@ -24,6 +24,17 @@ class Choice:
     registry: Registry
 
 
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """Marks a field whose annotation alone says too little: its `type` and `allowed` values as people read them.
+
+    A field without a type is nothing that anybody types, and is not listed.
+    """
+
+    type: str = ""
+    allowed: str = ""
+
+
 class WrittenAsText:
     """Base of dataclasses that are written as text: `parse` reads the text, `str` writes it."""
 

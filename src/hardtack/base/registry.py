@@ -13,6 +13,7 @@ registers names in a loop is imported to learn them. A file of the user's regist
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -164,7 +165,7 @@ def read_registrations(path: Path, module: str, registry: str) -> tuple[list[Lis
     source = path.read_text(encoding="utf-8")
     if f"{registry}.register(" not in source:
         return [], True
-    tree = ast.parse(source)
+    tree = parse_file(path)
     read: list[Listed] = []
     seen: set[ast.Call] = set()
     for node in tree.body:
@@ -175,8 +176,16 @@ def read_registrations(path: Path, module: str, registry: str) -> tuple[list[Lis
             if listed is not None:
                 read.append(listed)
                 seen.add(call)  # type: ignore[arg-type]
+    if source.count(f"{registry}.register(") == len(seen):
+        return read, True
     calls = {node for node in ast.walk(tree) if isinstance(node, ast.Call) and _registers(node, registry)}
     return read, calls <= seen
+
+
+@functools.cache
+def parse_file(path: Path) -> ast.Module:
+    """The syntax tree of a source file, which is parsed once in a process."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _registers(call: ast.Call, registry: str) -> bool:

@@ -6,7 +6,7 @@ from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
 
-@verbs.register("adapt")
+@verbs.register("adapt", settings="hardtack.surrogates.settings:AdaptConfig")
 def adapt(words: Words = None) -> None:
     """Distil a surrogate and attack through it: [bold]hardtack adapt runs/x threat=linf:8/255[/bold].
 

@@ -12,7 +12,7 @@ from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import say
 
 
-@verbs.register("analyze")
+@verbs.register("analyze", settings="hardtack.evaluation.target:TargetConfig")
 def analyze(
     words: Annotated[list[str] | None, typer.Argument(metavar="[RUN] ANALYSIS... [KEY=VALUE]...")] = None,
     on: On = None,

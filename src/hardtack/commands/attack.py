@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
 
-@verbs.register("attack")
+@dataclass(frozen=True, kw_only=True)
+class AttackWords:
+    """Where `attack` differs from `evaluate`.
+
+    n       the number of images that are attacked, from the first one on
+    output  the folder that receives adversarial.npz and adversarial.png
+    """
+
+    n: int = 16
+    output: str = "adversarial"
+
+
+@verbs.register("attack", settings=("hardtack.evaluation.job:EvaluationJob", "hardtack.commands.attack:AttackWords"))
 def attack(words: Words = None) -> None:
     """Make adversarial images: [bold]hardtack attack runs/x attack=pgd threat=linf:8/255 output=adv[/bold].
 

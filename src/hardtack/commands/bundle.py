@@ -7,7 +7,7 @@ from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
 
-@verbs.register("bundle")
+@verbs.register("bundle", settings="hardtack.results.bundle:BundleConfig")
 def bundle(words: Words = None) -> None:
     """Pack a run into one file that others can verify: [bold]hardtack bundle runs/x output=x.zip[/bold].
 

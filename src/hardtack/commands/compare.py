@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -11,7 +12,14 @@ from hardtack.base.registry import verbs
 from hardtack.commands.words import say
 
 
-@verbs.register("compare")
+@dataclass(frozen=True, kw_only=True)
+class CompareWords:
+    """metric  compare only this metric (hardtack list metrics)"""
+
+    metric: str | None = None
+
+
+@verbs.register("compare", settings="hardtack.commands.compare:CompareWords")
 def compare_words(
     words: Annotated[list[str] | None, typer.Argument(metavar="RUN RUN... [metric=NAME]")] = None,
 ) -> None:

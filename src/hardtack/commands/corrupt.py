@@ -13,7 +13,7 @@ from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import Words, say
 
 
-@verbs.register("corrupt")
+@verbs.register("corrupt", settings="hardtack.data.corrupted_copy:CorruptedCopyConfig")
 def corrupt(
     source: Annotated[str, typer.Argument(metavar="IN", help="a data set: cifar10, folder:PATH, parquet:PATH, …")],
     output: Annotated[Path, typer.Argument(metavar="OUT", help="the folder to write to")],

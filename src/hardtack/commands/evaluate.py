@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
@@ -10,7 +11,16 @@ from hardtack.commands.repeated import Repeated
 from hardtack.commands.words import Words, say, split_target
 
 
-@verbs.register("evaluate")
+@dataclass(frozen=True, kw_only=True)
+class ProtocolWord:
+    """protocol  all numbers of a paper's table row in one command, with its settings (hardtack list protocols)"""
+
+    protocol: str | None = None
+
+
+@verbs.register(
+    "evaluate", settings=("hardtack.evaluation.job:EvaluationJob", "hardtack.commands.evaluate:ProtocolWord")
+)
 def evaluate(words: Words = None, on: On = None, dry_run: DryRun = False) -> None:
     """Measure a run or a model: [bold]hardtack evaluate runs/x suite=pgd,sweep threat=linf:8/255[/bold].
 

@@ -11,7 +11,7 @@ from hardtack.base.registry import verbs
 from hardtack.commands.words import Runs, say, split_folders
 
 
-@verbs.register("export")
+@verbs.register("export", settings="hardtack.results.export:ExportConfig")
 def export_words(words: Runs) -> None:
     """Export results to a spreadsheet, a paper or RobustBench: [bold]hardtack export runs/ format=latex[/bold].
 

@@ -23,7 +23,7 @@ DIGITS = {"core": "digits/standard", "robust": "digits/adversarial", "threat": "
 FITTED_ON = 5000  # training images that parts of a defence are fitted on, at most
 
 
-@verbs.register("gauntlet")
+@verbs.register("gauntlet", settings="hardtack.evaluation.gauntlet.settings:GauntletConfig")
 def gauntlet(words: Words = None) -> None:
     """Test evaluators on defences whose truth is known: [bold]hardtack gauntlet evaluators=fast,verified[/bold].
 

@@ -6,7 +6,7 @@ from hardtack.base.registry import verbs
 from hardtack.commands.words import Files, say, split_folders
 
 
-@verbs.register("import")
+@verbs.register("import", settings="hardtack.results.reported:ImportConfig")
 def import_reported_words(words: Files) -> None:
     """Read numbers that others report: [bold]hardtack import model_info/cifar10/Linf output=runs/reported[/bold].
 

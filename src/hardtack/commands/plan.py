@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,19 @@ if TYPE_CHECKING:
     from hardtack.training.plan import TrainingPlan
 
 
-@verbs.register("plan")
+@dataclass(frozen=True, kw_only=True)
+class PlanWords:
+    """What `plan` takes beside the settings of `evaluate`, and in place of them those of `train`, of a recipe.
+
+    study     a study, whose settings (scale, seeds, rows …) follow
+    protocol  all numbers of a paper's table row (hardtack list protocols)
+    """
+
+    study: str | None = None
+    protocol: str | None = None
+
+
+@verbs.register("plan", settings=("hardtack.evaluation.job:EvaluationJob", "hardtack.commands.plan:PlanWords"))
 def plan_words(words: Words = None, on: On = None) -> None:
     """Estimate the cost of an evaluation or a training run: [bold]hardtack plan runs/x suite=autoattack[/bold].
 

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import typer
 
 from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
 
-@verbs.register("selftest")
+@dataclass(frozen=True, kw_only=True)
+class SelftestWords:
+    """Where `selftest` differs from `evaluate`.
+
+    suite  whose attacks are tested (an attack that is named alone is tested alone)
+    tier   of autoattack: how much is searched, exact, verified, fast or max
+    n      the number of images that an adversarial example is planted near
+    inner  the number of random points that the planted example must be harder to find than
+    """
+
+    suite: str = "autoattack"
+    tier: Literal["exact", "verified", "fast", "max"] = "fast"
+    n: int = 16
+    inner: int = 200
+
+
+@verbs.register(
+    "selftest", settings=("hardtack.evaluation.job:EvaluationJob", "hardtack.commands.selftest:SelftestWords")
+)
 def selftest(words: Words = None) -> None:
     """Test the attacks themselves: [bold]hardtack selftest runs/x threat=linf:8/255[/bold].
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hardtack.training.callbacks import Callback
 
 
-@verbs.register("train")
+@verbs.register("train", settings="hardtack.training.recipe:Recipe")
 def train_words(words: Words = None, on: On = None, dry_run: DryRun = False) -> None:
     """Train a recipe: [bold]hardtack train recipes/digits/trades.yaml train.epochs=5[/bold].
 

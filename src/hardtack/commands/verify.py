@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import typer
 
 from hardtack.base.errors import UserError
@@ -9,7 +12,23 @@ from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
 
-@verbs.register("verify")
+@dataclass(frozen=True, kw_only=True)
+class VerifyWords:
+    """The settings of `verify`; model, data, runtime and all else that the evaluation fixed are taken from its record.
+
+    evaluation  check only the evaluation of this id
+    sample      measure so many images again, drawn at random, or `all` of them
+    bits        8: check the adversarial images rounded to 8 bits, too
+    run         the run or weights file that was measured, where the results lie in another folder or in a bundle
+    """
+
+    evaluation: str | None = None
+    sample: int | Literal["all"] | None = None
+    bits: Literal[8] | None = None
+    run: str | None = None
+
+
+@verbs.register("verify", settings="hardtack.commands.verify:VerifyWords")
 def verify(words: Words = None) -> None:
     """Check stored results: [bold]hardtack verify runs/x[/bold], or a bundle: [bold]hardtack verify x.zip[/bold].
 

@@ -1,0 +1,194 @@
+"""Every setting of hardtack as rows: what `list settings`, `describe`, `--help`, completion and the documentation show.
+
+    settings_rows()                every setting, section by section
+    find_sections("trades")        the sections of this name: an objective here
+    section_rows(section)          its settings
+
+Nothing is imported that imports torch: classes are read from their source (base/skeleton.py). What a file of the user's
+has registered is there already, and is read as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hardtack.base import registry
+from hardtack.base.registry import Registry
+from hardtack.base.setting_rows import SECTION, Setting, settings_of
+from hardtack.base.skeleton import SourceReader, Unreadable
+
+RECIPE = ("hardtack.training.recipe", "Recipe")
+EVALUATION = ("hardtack.evaluation.settings", "EvaluationConfig")
+# kinds of registered things that have settings, and how those are typed
+KINDS: Mapping[str, tuple[Registry, str]] = {
+    "objective": (registry.objectives, "objective"),
+    "attack": (registry.attacks, "attack"),
+    "suite": (registry.suites, "{name}"),
+    "analysis": (registry.analyses, "{name}"),
+    "executor": (registry.executors, "{name}"),
+}
+reader = SourceReader()
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingRow:
+    """A setting of a section. `name` is typed as it stands, such as objective.beta."""
+
+    section: str
+    name: str
+    type: str
+    default: str
+    allowed: str
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Something that has settings: a part of a recipe, a verb, or a registered thing. `kind` says which."""
+
+    kind: str
+    name: str
+
+    @property
+    def title(self) -> str:
+        """`train`, `objective trades`, `evaluate`."""
+        return f"{self.kind} {self.name}" if self.kind in KINDS else self.name
+
+
+def settings_rows() -> list[SettingRow]:
+    """Every setting: the sections of a recipe, the verbs, and all that is registered."""
+    return [row for section in all_sections() for row in section_rows(section)]
+
+
+def all_sections() -> list[Section]:
+    """Everything that has settings, in the order of the documentation."""
+    parts = [Section("recipe", item) for item in ("recipe", *_recipe_sections())]
+    verbs = [Section("verb", name) for name in registry.verbs.names()]
+    things = [Section(kind, name) for kind, (table, _) in KINDS.items() for name in table.names()]
+    return [*parts, *verbs, *things]
+
+
+def find_sections(name: str) -> list[Section]:
+    """The sections of this name; `objective:trades` is the objective only."""
+    kind, colon, own = name.partition(":")
+    named = Section(kind, own) if colon else None
+    return [section for section in all_sections() if section == named or section.name == name]
+
+
+def section_rows(section: Section) -> list[SettingRow]:
+    """The settings of a section; those of sections that others share stand once, in their own."""
+    if section.kind == "recipe":
+        rows = _recipe_rows(section.name)
+    elif section.kind == "verb":
+        rows = _verb_rows(section.name)
+    else:
+        rows = _thing_rows(section)
+    return [SettingRow(section.title, **dataclasses.asdict(row)) for row in rows]
+
+
+# ---------------------------------------------------------------- recipes
+
+
+@functools.cache
+def _recipe_sections() -> dict[str, type]:
+    """The sections of a recipe by name; the objective has those of its kind."""
+    from hardtack.base.setting_rows import section_class
+
+    recipe = reader.value(*RECIPE)
+    classes = {item.name: section_class(item.type) for item in dataclasses.fields(recipe)}
+    return {name: cls for name, cls in classes.items() if cls is not None}
+
+
+def _recipe_rows(name: str) -> Iterator[Setting]:
+    sections = _recipe_sections()
+    if name in sections:
+        yield from settings_of(sections[name], path=name)
+        return
+    yield from settings_of(reader.value(*RECIPE), closed=[*sections.values()])
+
+
+# ---------------------------------------------------------------- verbs
+
+
+def _verb_rows(verb: str) -> Iterator[Setting]:
+    """The words of a verb (the classes that `settings=` of its registration names), then its options."""
+    named = verb_presets(verb).get("settings", ())
+    rows: dict[str, Setting] = {}
+    for place in [named] if isinstance(named, str) else named:
+        module, _, name = place.partition(":")
+        rows |= {row.name: row for row in settings_of(_class(module, name), closed=[*_recipe_sections().values()])}
+    yield from rows.values()
+    yield from _options(verb)
+
+
+def verb_presets(verb: str) -> Mapping[str, Any]:
+    """What a verb's registration says beside its name."""
+    return registry.verbs.get(verb).presets
+
+
+def _options(verb: str) -> Iterator[Setting]:
+    """Options such as `--on`, with the help that typer shows."""
+    import typer.main
+
+    app = typer.Typer(add_completion=False)
+    app.command(verb)(registry.verbs.get(verb).make)
+    for parameter in typer.main.get_command(app).params:
+        if parameter.param_type_name == "option" and parameter.name != "help":
+            is_flag = getattr(parameter, "is_flag", False)
+            default = "" if parameter.default is None else str(parameter.default).lower()
+            kind, values = ("option", "") if is_flag else ("option with a value", parameter.metavar or "")
+            help = getattr(parameter, "help", None) or ""
+            yield Setting(max(parameter.opts, key=len), kind, default, values, help)
+
+
+def _class(module: str, name: str) -> type:
+    try:
+        made: type = reader.value(module, name)
+    except Unreadable:  # of a file of the user's, or of a module that is written in an unusual way
+        import importlib
+
+        made = getattr(importlib.import_module(module), name)
+    return made
+
+
+# ---------------------------------------------------------------- registered things
+
+
+def thing(kind: str, name: str) -> tuple[Any, Mapping[str, Any]]:
+    """The class or function that is registered, or its skeleton, and its presets."""
+    table = registry_of_kind(kind)
+    listed = next((entry for entry in table.listing() if entry.name == name), None)
+    if listed is not None and listed.module.startswith("hardtack."):
+        try:
+            return reader.registered(listed.module, table.name, name)
+        except Unreadable:
+            pass
+    entry = table.get(name)
+    return entry.make, entry.presets
+
+
+def registry_of_kind(kind: str) -> Registry:
+    return KINDS[kind][0]
+
+
+def _thing_rows(section: Section) -> Iterator[Setting]:
+    made, presets = thing(section.kind, section.name)
+    path = KINDS[section.kind][1].format(name=section.name)
+    if section.kind == "executor":
+        made, presets = getattr(made, "settings", None), {}
+    if not (isinstance(made, type) and dataclasses.is_dataclass(made)):
+        return
+    for row in settings_of(made, presets=presets, path=path):
+        shared = section.kind == "executor" and row.name.rpartition(".")[2] in ("workers", "per_gpu")
+        yield dataclasses.replace(row, name=row.name.rpartition(".")[2]) if shared else row
+
+
+def suite_takes(name: str) -> list[Setting]:
+    """The settings of an evaluation that a suite uses, beside its own."""
+    made, _ = thing("suite", name)
+    settings = settings_of(reader.value(*EVALUATION))
+    taken = (*made.takes, "batch_size", "chunk_size", "examples", "audit", "keep")
+    return [row for row in settings if row.name.partition(".")[0] in taken and row.type != SECTION]
