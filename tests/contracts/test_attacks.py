@@ -28,13 +28,14 @@ COUNT = 6
 # A table over every attack has no time for their usual lengths, and six by five pixels ask for small patches.
 QUICK = {
     "apgd": {"steps": 8}, "apgd_ce": {"steps": 8}, "apgd_dlr": {"steps": 8}, "apgd_t": {"steps": 5},
+    "ddn": {"steps": 8}, "deepfool": {"steps": 6}, "ead": {"steps": 10, "searches": 3, "c": 1.0},
     "cw": {"steps": 8}, "cw_search": {"steps": 6, "searches": 2}, "fmn": {"steps": 8},
     "fab": {"steps": 4}, "fab_t": {"steps": 4}, "square": {"steps": 30},
     "patch_fool": {"steps": 12, "patch_size": 2, "choose": "random", "attention_weight": 0.0},
     "occlusion": {"tries": 6, "patch_size": 2},
 }  # fmt: skip
 # Nothing random unless targets are drawn: these search from the image itself.
-WITHOUT_CHANCE = {"cw", "cw_search", "fab", "fab_t", "fgsm", "fmn"}
+WITHOUT_CHANCE = {"cw", "cw_search", "ddn", "deepfool", "ead", "fab", "fab_t", "fgsm", "fmn"}
 # Adam divides by the size of the gradient, which vanishes in the corners of the box: what is left there is noise.
 NOISE = {"cw_search": 1e-3}
 # These walk along the decision boundary: where it lies outside the ball, the image comes back as it was.

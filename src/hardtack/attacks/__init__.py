@@ -4,6 +4,9 @@ from hardtack.attacks.apgd import APGD
 from hardtack.attacks.ascent import Ascent, ascent_step
 from hardtack.attacks.carlini_wagner import CarliniWagner
 from hardtack.attacks.contract import Attack, as_attack
+from hardtack.attacks.ddn import DDN
+from hardtack.attacks.deepfool import DeepFool
+from hardtack.attacks.ead import EAD
 from hardtack.attacks.fab import FAB
 from hardtack.attacks.losses import LOSSES, get_loss
 from hardtack.attacks.minimum_norm import MinimumNorm
@@ -16,12 +19,15 @@ from hardtack.attacks.transfer import Transfer
 
 __all__ = [
     "APGD",
+    "DDN",
+    "EAD",
     "FAB",
     "LOSSES",
     "Ascent",
     "Attack",
     "AttackOutcome",
     "CarliniWagner",
+    "DeepFool",
     "MinimumNorm",
     "Mode",
     "Occlusion",

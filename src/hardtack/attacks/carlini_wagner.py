@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.contract import Attack
-from hardtack.attacks.minimum_norm import Nearest, fit_to_threat, margin_at, margin_gradient
+from hardtack.attacks.nearest import Nearest, fit_to_threat, margin_at, margin_gradient
 from hardtack.attacks.outcome import AttackOutcome, succeeds
 from hardtack.attacks.targets import TargetChoice, aim
 from hardtack.base.config import Number, check

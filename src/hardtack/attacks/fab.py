@@ -9,7 +9,6 @@ An iteration calls the model twice: for the linearisation (forward and backward)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 
 from hardtack.attacks.ascent import input_gradient
 from hardtack.attacks.contract import Attack
+from hardtack.attacks.linearised import nearest_boundary, plain_logits
 from hardtack.attacks.losses import target_loss
 from hardtack.attacks.pool.search import Cost, NewItems, State, common_entries, observe, pick, success_margin
 from hardtack.attacks.standalone import search_alone
@@ -25,7 +25,7 @@ from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.threats import Threat
-from hardtack.threats.planes import TO_PLANE, distance_to_plane
+from hardtack.threats.planes import TO_PLANE
 
 _TINY = 1e-12
 _MOST_CLASSES, _CANDIDATES = 20, 10
@@ -106,7 +106,7 @@ class FAB(Attack):
             return entries | {"point": self._move(back, x, rise, normal), "done": state["t"] >= state["steps"]}
         moved = self._move(point, x, rise, normal)
         with torch.no_grad():
-            logits = _logits(model, moved)
+            logits = plain_logits(model, moved)
         entries, back = self._evaluate(state, moved, logits, observed)
         return entries | {"point": back, "done": state["t"] + 1 >= state["steps"]}
 
@@ -139,7 +139,7 @@ class FAB(Attack):
         y, target, ahead = state["y"], state["target"].clamp(min=0), target_loss("margin")
 
         def objective(image: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-            logits = _logits(model, image)
+            logits = plain_logits(model, image)
             value = success_margin(logits, y, target, reach=True) if self.reach else ahead(logits, y, target)
             return value.sum(), (value.detach(), logits.detach())
 
@@ -148,23 +148,7 @@ class FAB(Attack):
 
     def _nearest(self, model: nn.Module, state: State) -> tuple[Tensor, Tensor, Tensor]:
         """The same for the wrong class whose linearised boundary is nearest."""
-        y, norm = state["y"], self.threat.norm
-        logits, gradient_of = _pullback(model, state["point"])
-        names = torch.arange(logits.shape[1], device=logits.device)
-        own = names == y[:, None]
-        several = self._count(logits.shape[1])
-        classes = logits.nan_to_num(0.0).masked_fill(own, -torch.inf).topk(several, dim=1).indices
-        best = torch.full_like(logits[:, 0], torch.inf)
-        rise, normal = torch.zeros_like(best), torch.zeros_like(state["point"])
-        for place in range(several):
-            wrong = names == classes[:, place, None]
-            ahead = torch.where(wrong, logits, 0).sum(dim=1) - torch.where(own, logits, 0).sum(dim=1)
-            gradient = gradient_of(wrong.to(logits.dtype) - own.to(logits.dtype))
-            distance = distance_to_plane(norm, gradient, ahead)
-            nearer = (distance < best) | (place == 0)
-            best, rise = torch.where(nearer, distance, best), torch.where(nearer, ahead, rise)
-            normal = pick(nearer, gradient, normal)
-        return logits, rise, normal
+        return nearest_boundary(model, state["point"], state["y"], norm=self.threat.norm, count=self._count)
 
     def _move(self, point: Tensor, x: Tensor, rise: Tensor, normal: Tensor) -> Tensor:
         """From a point and from the image to the plane on which `rise`, linearised at the point, vanishes."""
@@ -185,24 +169,3 @@ class FAB(Attack):
         noise = randomness.uniform(keys, shape) * 2 - 1 if linf else randomness.normal(keys, shape)
         length = self.threat.size(noise).clamp_min(_TINY).reshape(-1, *[1] * (x.dim() - 1))
         return 0.5 * self.threat.radius * noise / length
-
-
-def _logits(model: nn.Module, image: Tensor) -> Tensor:
-    logits = model(image)
-    return logits if logits.dtype == torch.float64 else logits.float()
-
-
-def _pullback(model: nn.Module, point: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The logits at a point, and the function from weights of logits (N×classes) to the gradient of their sum."""
-    if torch.compiler.is_compiling():
-        logits, pull = torch.func.vjp(lambda image: _logits(model, image), point)  # type: ignore[misc]
-        return logits, lambda weights: pull(weights)[0]
-    image = point.detach().requires_grad_()
-    logits = _logits(model, image)
-    if not logits.requires_grad:  # the model cuts the path to its input
-        return logits, lambda weights: torch.zeros_like(point)
-
-    def gradient_of(weights: Tensor) -> Tensor:
-        return torch.autograd.grad(logits, image, weights, retain_graph=True, materialize_grads=True)[0]
-
-    return logits.detach(), gradient_of

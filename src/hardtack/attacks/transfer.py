@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.contract import Attack
-from hardtack.attacks.minimum_norm import margin_at
+from hardtack.attacks.nearest import margin_at
 from hardtack.attacks.outcome import AttackOutcome, better, nothing_yet
 from hardtack.attacks.preserve_state import preserve_state
 from hardtack.attacks.targets import TargetChoice, aim

@@ -9,6 +9,7 @@ from torch import nn
 
 SHAPE = (3, 4, 5)
 PIXELS = 60
+WIDEST = {"linf": 1.0, "l2": PIXELS**0.5, "l1": float(PIXELS)}
 
 
 class Linear(nn.Module):
@@ -63,3 +64,30 @@ def best_gain(slope, x, eps, norm):
 def gain(slope, x, x_adv):
     """⟨slope, x_adv − x⟩ per image, in float64."""
     return (slope.double() * (x_adv.double() - x.double())).flatten(1).sum(dim=1)
+
+
+def classified(model, x):
+    """Labels that the model gets right, and by how much it does."""
+    with torch.no_grad():
+        logits = model(x).double()
+    top = logits.topk(2, dim=1).values
+    return logits.argmax(1), top[:, 0] - top[:, 1]
+
+
+def balanced(model, x):
+    """All classes about equally likely: boundaries so near that not even one pixel alone would leave the box."""
+    with torch.no_grad():
+        model.head.bias -= model(x).mean(0)
+    return model, x
+
+
+def exact_distance(model, x, y, norm):
+    """The smallest eps whose ball ∩ box holds a point on the boundary of two classes, by bisection in float64."""
+    slope, (_, margin) = model.slope(y), classified(model, x)
+    low, high = torch.zeros(len(x)).double(), torch.full((len(x),), WIDEST[norm]).double()
+    for _ in range(40):
+        middle = (low + high) / 2
+        gains = [best_gain(slope[i : i + 1], x[i : i + 1], middle[i].item(), norm) for i in range(len(x))]
+        crossed = torch.cat(gains) >= margin
+        low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
+    return high

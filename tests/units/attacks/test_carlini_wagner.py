@@ -8,7 +8,7 @@ import torch
 from linear_models import PIXELS, SHAPE, Linear, best_gain, images
 from torch import nn
 
-from hardtack.attacks import CarliniWagner, carlini_wagner, minimum_norm
+from hardtack.attacks import CarliniWagner, carlini_wagner, nearest
 from hardtack.base.config import choose, plain
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
@@ -112,7 +112,7 @@ def test_logits_may_all_be_negative(monkeypatch):
         label = nn.functional.one_hot(y, logits.shape[1]).bool()
         return logits.masked_fill(label, 0).amax(1) - logits.masked_fill(~label, 0).sum(1)
 
-    monkeypatch.setattr(minimum_norm, "margin", masked_by_zero)
+    monkeypatch.setattr(nearest, "margin", masked_by_zero)
     assert not attack.run(Shifted(), X, Y).fooled.any(), "the mutant this test is for"
 
 

@@ -4,46 +4,19 @@ import dataclasses
 
 import pytest
 import torch
-from linear_models import PIXELS, SHAPE, Linear, best_gain, images, labels
+from linear_models import SHAPE, WIDEST, Linear, balanced, classified, exact_distance, images, labels
 from torch import nn
 
 from hardtack.attacks import MinimumNorm
-from hardtack.attacks.minimum_norm import DUAL, Nearest
+from hardtack.attacks.nearest import Nearest
 from hardtack.base.config import choose, plain
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.threats import BALLS, Threat
+from hardtack.threats.planes import DUAL
 
 NORMS = ["linf", "l2", "l1"]
 every_norm = pytest.mark.parametrize("norm", NORMS)
-WIDEST = {"linf": 1.0, "l2": PIXELS**0.5, "l1": float(PIXELS)}
-
-
-def classified(model, x):
-    """Labels that the model gets right, and by how much it does."""
-    with torch.no_grad():
-        logits = model(x).double()
-    top = logits.topk(2, dim=1).values
-    return logits.argmax(1), top[:, 0] - top[:, 1]
-
-
-def balanced(model, x):
-    """All classes about equally likely: boundaries so near that not even one pixel alone would leave the box."""
-    with torch.no_grad():
-        model.head.bias -= model(x).mean(0)
-    return model, x
-
-
-def exact_distance(model, x, y, norm):
-    """The smallest eps whose ball ∩ box holds a point on the boundary of two classes, by bisection in float64."""
-    slope, (_, margin) = model.slope(y), classified(model, x)
-    low, high = torch.zeros(len(x)).double(), torch.full((len(x),), WIDEST[norm]).double()
-    for _ in range(40):
-        middle = (low + high) / 2
-        gains = [best_gain(slope[i : i + 1], x[i : i + 1], middle[i].item(), norm) for i in range(len(x))]
-        crossed = torch.cat(gains) >= margin
-        low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
-    return high
 
 
 def ratio(attack, model, x, y, optimum):
