@@ -1,8 +1,7 @@
-"""What a plan measures and prints: seconds, memory, durations in words, and tables in plain text."""
+"""What a plan prints: seconds, durations in words, and tables in plain text."""
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,31 +26,6 @@ def timed(work: Callable[[], Any], repeats: int) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return (time.monotonic() - began) / repeats
-
-
-class Memory:
-    """Peak memory since this object was made: of the process on a CPU, of torch's tensors on a GPU."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.before_mb = _resident_mb()
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-
-    def peak_mb(self, factor: float) -> float:
-        """On a CPU the growth is multiplied by `factor`, for batches smaller than the real ones."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) / 2**20
-        return self.before_mb + factor * (_resident_mb() - self.before_mb)
-
-
-def _resident_mb() -> float:
-    """The most memory this process has used; 0 where the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def duration(seconds: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def plan_words(words: Words = None, on: On = None) -> None:
     path, settings = split_target(words)
     own = [word for word in settings if is_of_place(word)]
     if on is None and not own:
-        say(plan(path, settings))
+        say(plan(path, settings, whole_process=True))
     else:
         say(plan_on(path, [word for word in settings if word not in own], on=on, place_words=own))
 
@@ -78,28 +79,35 @@ def _is_training(run: str | Path | None, values: Mapping[str, Any]) -> bool:
     return bool(values.keys() & {item.name for item in dataclasses.fields(Recipe)} - shared)
 
 
-def plan(run: str | Path | None, words: Iterable[str] = ()) -> Plans | TrainingPlan | StudyPlan:
-    """The cost of `evaluate` for a run folder or a model, of `train` for a recipe or its settings, or of a study."""
+def plan(
+    run: str | Path | None, words: Iterable[str] = (), *, whole_process: bool = False
+) -> Plans | TrainingPlan | StudyPlan:
+    """The cost of `evaluate` for a run folder or a model, of `train` for a recipe or its settings, or of a study.
+
+    `whole_process`: this process does nothing else, so that time and memory count from its start, as in the job itself.
+    """
     from hardtack.base.config import parse_words
+    from hardtack.base.instruments import Instruments
     from hardtack.evaluation.plan import Plans, plan_run
     from hardtack.training import read_recipe
     from hardtack.training.plan import plan_training
 
-    words = list(words)
+    words, instruments = list(words), Instruments(whole_process=whole_process)
+    training = functools.partial(plan_training, make_validator=validator_of, instruments=instruments)
     if run is not None and is_recipe(run):
-        return plan_training(read_recipe(find_recipe(run), words), make_validator=validator_of)
+        return training(read_recipe(find_recipe(run), words))
     if run is not None and is_study_row(run):
         from hardtack.studies.rows import row_recipes
 
         *_, (_, recipe) = row_recipes(str(run), words)
-        return plan_training(read_recipe(None, **recipe), make_validator=validator_of)
+        return training(read_recipe(None, **recipe))
     values = parse_words(words)
     if "study" in values:
         from hardtack.studies.plan import plan_study
 
         return plan_study(str(values.pop("study")), values)
     if run is None and _is_training(run, values):
-        return plan_training(read_recipe(None, words), make_validator=validator_of)
+        return training(read_recipe(None, words))
     if "protocol" in values:
         from hardtack.studies.protocol_run import plan_protocol
 

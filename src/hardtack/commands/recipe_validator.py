@@ -6,10 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hardtack.training import Recipe, Validate
+    from hardtack.evaluation.validation import Validator
+    from hardtack.training import Recipe
 
 
-def validator_of(recipe: Recipe) -> Validate | None:
+def validator_of(recipe: Recipe) -> Validator | None:
     """The function that measures the model after an epoch, as the recipe asks; None without a validation split."""
     from hardtack.data import load_data
     from hardtack.evaluation.validation import make_validator

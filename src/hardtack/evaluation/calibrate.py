@@ -26,7 +26,8 @@ from hardtack.attacks.pool.verdicts import VerdictTable
 from hardtack.attacks.targets import ranking
 from hardtack.base import randomness
 from hardtack.base.allocator import keep_freed_memory
-from hardtack.base.cost import Memory, device_name, timed
+from hardtack.base.cost import device_name, timed
+from hardtack.base.instruments import Instruments
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import count, head
@@ -71,20 +72,31 @@ class Calibration:
 
 
 def calibrate(
-    model: nn.Module, data: Dataset | Any, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime
+    model: nn.Module,
+    data: Dataset | Any,
+    trials: list[ThreatStages],
+    config: EvaluationConfig,
+    runtime: Runtime,
+    instruments: Instruments | None = None,
 ) -> Calibration:
     """Measure a short form of an evaluation; the model is left as it was."""
+    instruments = instruments or Instruments()
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
     model.to(device)
     try:
         with preserve_state(model), guard_input(model):
-            return _calibrate(model, data, trials, config, runtime)
+            return _calibrate(model, data, trials, config, runtime, instruments)
     finally:
         model.to(home)
 
 
 def _calibrate(
-    model: nn.Module, data: Any, trials: list[ThreatStages], config: EvaluationConfig, runtime: Runtime
+    model: nn.Module,
+    data: Any,
+    trials: list[ThreatStages],
+    config: EvaluationConfig,
+    runtime: Runtime,
+    instruments: Instruments,
 ) -> Calibration:
     end = time.monotonic() + BUDGET_S
     keep_freed_memory()  # as the evaluation does
@@ -101,7 +113,7 @@ def _calibrate(
     correct = (clean.argmax(dim=1) == y).nonzero()[:, 0]
     pool = measure.pool(inputs)
     width = min(measure.batch_size, max(count(data), 1) * (9 if measure.pooled else 1))
-    memory = Memory(runtime.torch_device)
+    instruments.begin_memory(runtime.torch_device)
     forward_s, gradient_s, width = _rates(pool, inputs, width)
     attacked = inputs.of(correct[: _affordable(0.2 * BUDGET_S, (STEPS + 1) * gradient_s, ATTACKED_IMAGES)])
     shorts: list[_ShortRun] = []
@@ -115,7 +127,7 @@ def _calibrate(
         device=device_name(runtime), precision=measure.precision, batch_size=measure.batch_size, every=pool.every,
         shape=measure.shape, classes=clean.shape[1], clean=len(correct) / len(x), clean_images=len(x),
         attacked=len(attacked.x) if trials else 0, forward_s=forward_s, gradient_s=gradient_s,
-        memory_mb=memory.peak_mb(measure.batch_size / width), survivors=tuple(short.survivors for short in shorts),
+        memory_mb=instruments.peak_mb(runtime.torch_device), survivors=tuple(short.survivors for short in shorts),
         early=tuple(short.early for short in shorts), rounds=tuple(short.rounds for short in shorts),
         suspects=tuple(short.suspects for short in shorts), steps_s=tuple(map(tuple, steps_s)),
     )  # fmt: skip
