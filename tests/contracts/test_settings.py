@@ -6,9 +6,14 @@ import importlib
 import pytest
 
 from hardtack.base import registry
-from hardtack.base.setting_rows import settings_of
+from hardtack.base.setting_rows import default_text, settings_of
 from hardtack.commands import settings_table
-from hardtack.commands.settings_table import KINDS
+from hardtack.commands.settings_table import KINDS, settings_rows
+
+SECTIONS = (
+    "recipe", "data", "augment", "model", "optimiser", "schedule", "sharpness", "penalty", "train", "validation",
+    "runtime",
+)  # fmt: skip
 
 
 def real(module, name):
@@ -39,3 +44,31 @@ def test_registered_things_are_read_as_they_are(kind):
         if dataclasses.is_dataclass(made):
             own = {key: value for key, value in presets.items() if key in entry.presets}
             assert [*settings_of(read, presets=own)] == [*settings_of(made, presets=entry.presets)], entry.name
+
+
+def test_every_setting_has_a_sentence():
+    missing = sorted({(row.section, row.name) for row in settings_rows() if not row.sentence})
+    assert not missing, (
+        f"{missing}: say what each does in a line `name   sentence` of the docstring of the class that it is a field "
+        "of (base/setting_rows.py)"
+    )
+
+
+def test_sentences_and_types_are_for_people():
+    for row in settings_rows():
+        assert len(row.sentence) < 400 and "None" not in row.sentence, f"{row.section} {row.name}: {row.sentence}"
+        unclear = [word for word in ("any", "typing", "<", "class ") if word in f"{row.type} ".split(" or ")]
+        assert not unclear and "typing" not in row.type, f"{row.section} {row.name}: its type reads {row.type!r}"
+
+
+def test_defaults_are_those_that_are_used():
+    """What is listed as default is what a configuration without settings has."""
+    from hardtack.base.config import flat, plain
+    from hardtack.training import Recipe
+
+    rows = {row.name: row.default for row in settings_rows() if row.section in SECTIONS}
+    used = {path: value for path, value in flat(plain(Recipe())).items() if not path.startswith("objective")}
+    assert {name: rows[name] for name in used if name in rows} == {
+        name: default_text(value) for name, value in used.items() if name in rows
+    }
+    assert used.keys() <= rows.keys()

@@ -176,7 +176,11 @@ class Analysis:
 
 @dataclass(frozen=True, kw_only=True)
 class OverImages(Analysis):
-    """The settings of every analysis over images: `n`, how many of the first images are used, and `batch_size`."""
+    """The settings of every analysis over images.
+
+    n            the number of images, from the first one on
+    batch_size   images in one pass of the model; null: what suits the device
+    """
 
     takes_images: ClassVar[bool] = True
     n: Annotated[int, Field(ge=1)] = 100

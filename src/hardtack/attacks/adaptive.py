@@ -29,7 +29,7 @@ from hardtack.attacks.outcome import AttackOutcome
 from hardtack.attacks.pool.search import Cost, NewItems, PlannedAttempt, State
 from hardtack.attacks.preserve_state import preserve_state
 from hardtack.attacks.transfer import Source
-from hardtack.base.annotations import WrittenAsText
+from hardtack.base.annotations import Shown, WrittenAsText
 from hardtack.base.config import Number, build, check, choose, plain
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
@@ -42,7 +42,11 @@ KEYS = ("smooth", "nes", "bpda", "transfer", "eot")
 
 @dataclass(frozen=True, kw_only=True)
 class Smoothing:
-    """`sigma`: deviation of the noise in pixel units; `samples`: passes that each backward pass becomes."""
+    """Gradients averaged over noise.
+
+    sigma     standard deviation of the noise in pixel units
+    samples   passes that each backward pass becomes
+    """
 
     sigma: Annotated[Number, Field(gt=0, allow_inf_nan=False)]
     samples: Count = 16
@@ -53,7 +57,12 @@ class Smoothing:
 
 @dataclass(frozen=True, kw_only=True)
 class Estimation:
-    """As `Smoothing`, for the estimate from values; its directions are constant on tiles of a `grid` (0: free)."""
+    """Gradients estimated from values.
+
+    sigma     distance of the points, in pixel units
+    samples   points that each estimate takes, an even number
+    grid      tiles a side on which a direction is constant; 0: every pixel has its own
+    """
 
     sigma: Annotated[Number, Field(gt=0, allow_inf_nan=False)]
     samples: Count = 64
@@ -129,13 +138,23 @@ def _is_part(module: nn.Module, model: nn.Module) -> bool:
 class GradientConfig:
     """Where an attack's gradient comes from; without any setting, from the model itself.
 
+    smooth     average the gradient over Gaussian noise of this deviation, in pixel units, or {sigma, samples}; null:
+               the gradient at the point itself
+    nes        estimate the gradient from values alone, at points this far away, or {sigma, samples, grid}; null: by
+               backpropagation
+    bpda       FILE.py:NAME, a function from the model to the substitute whose gradient is taken (BPDA); null: the model
+               itself
+    transfer   a run folder or weights file whose gradient is taken, such as the surrogate of hardtack adapt; null: the
+               model itself
+    eot        passes of a random model whose gradients are averaged
+
     `smooth` together with `bpda` or `transfer` smooths the gradient of the substitute.
     """
 
-    smooth: Any = None
-    nes: Any = None
-    bpda: Any = None
-    transfer: Any = None
+    smooth: Annotated[Any, Shown("number, mapping or null", "> 0")] = None
+    nes: Annotated[Any, Shown("number, mapping or null", "> 0")] = None
+    bpda: Annotated[Any, Shown("FILE.py:NAME or null")] = None
+    transfer: Annotated[Any, Shown("run folder, weights file or null")] = None
     eot: Count = 1
 
     def __post_init__(self) -> None:

@@ -110,10 +110,13 @@ def _timetable(plans: tuple[int, ...], norm: str, widened: bool, device: torch.d
 class APGD(Attack):
     """Auto-PGD.
 
-    `targets`: so many of the likeliest wrong classes are aimed at one after the other (0: away from the label only).
-    `widened` searches in 3 eps, 2 eps and eps in turn (the l1 form of AutoAttack). `schedule` cosine decreases the
-    step size along a cosine instead of halving it. `eot` averages so many passes of a random model. `plans` are the
-    numbers of steps that attempts may have, where they differ.
+    rho             share of steps between two checkpoints in which the loss must rise, or the step size is halved
+    momentum        weight of the new step against the one before it
+    relative_step   first step size in multiples of eps, in linf and l2; null: 2
+    schedule        halving: the step size is halved at checkpoints; cosine: it falls along a cosine
+    widened         search in 3 eps, 2 eps and eps in turn (the l1 form of AutoAttack)
+    official        repeat the published implementation where it departs from its paper
+    plans           numbers of steps that attempts may have, where they differ
     """
 
     threat: Threat

@@ -91,15 +91,16 @@ def input_gradient(objective: Callable, x: Tensor) -> tuple[Tensor, tuple[Tensor
 class Ascent(Attack):
     """Projected gradient ascent.
 
-    `step` is the step length in pixel units, `relative_step` in multiples of eps (default 2.5/steps). `keep` is the
-    returned iterate: the best one (one more forward pass; the default in an evaluation) or the last (the default in
-    training). `loss` is ce by default (TRADES: kl), or a function of your own, FILE.py:NAME. `target` makes the attack
-    targeted (see targets.py). Each of the `restarts` starts from another random point. `seed` changes everything
-    random. Against a model that is itself random, `eot` passes are averaged (expectation over transformation, Athalye
-    et al. 2018): their gradients, their losses, and the logits that decide about success. `dense` takes the l1 steps of
-    the Adversarial Robustness Toolbox,
-    under which published l1 numbers look better than they are. `start: nudged` is the XCiT thesis's: a random point
-    with 1e-5 added to every pixel.
+    step            length of a step in pixel units; null: relative_step decides
+    relative_step   length of a step in multiples of eps; null: 2.5/steps
+    start           random: a random point of the ball; clean: the image; gaussian: the image with 0.001 × Gaussian
+                    noise; nudged: a random point with 1e-5 added to every pixel (the XCiT thesis)
+    momentum        decay of the running mean of gradients along which it steps; 0: the gradient itself
+    loss            the loss that it maximises (hardtack list losses), or FILE.py:NAME of your own; null: ce, in TRADES
+                    kl
+    keep            the point it returns: the best, which costs one more forward pass, or the last; null: best in an
+                    evaluation, last in training
+    dense           take the l1 steps of the Adversarial Robustness Toolbox, which change all pixels and find less
     """
 
     threat: Threat

@@ -47,13 +47,17 @@ def from_pixels(x: Tensor) -> Tensor:
 @attacks.register("cw", help="Carlini and Wagner's l2 attack with one fixed c")
 @dataclass(frozen=True, kw_only=True)
 class CarliniWagner(Attack):
-    """Carlini and Wagner's l2 attack.
+    """Carlini and Wagner's l2 attack. The nearest success in l2 is kept, with preference for those in the ball of
+    `threat`.
 
-    `c` weighs misclassification against the distance. With more than one of `searches` it is searched for each image:
-    ten times larger while no success is found, then halfway between the last success and the last failure.
-    `confidence` is the margin in logits that a success must have. The nearest success in l2 is kept, with preference
-    for those in the ball of `threat`, which decides what counts as fooled; by default any pixel may take any value in
-    [0,1].
+    threat       the ball whose successes are preferred and which decides what counts as fooled; by default any pixel
+                 may take any value
+    steps        updates of Adam in one search
+    lr           learning rate of Adam, in units of w (pixels are about tanh w)
+    c            weight of misclassification against the distance; with several searches the first one
+    confidence   margin in logits that a success must have
+    searches     values of c that are tried for each image: ten times larger until a success, then halfway between
+                 success and failure; 1: the given c alone
     """
 
     threat: Threat = ANYWHERE

@@ -48,9 +48,9 @@ class Attack:
     mode      the mode of the model while it is attacked
     eot       passes that are averaged against a random model (expectation over transformation)
     loss      the name of the loss that it maximises, where it has one
-    steps     steps of one attempt; None where the attack has no such number
+    steps     steps of one attempt
     restarts  attempts from different starting points
-    target    how one target class is chosen: random, least_likely or runner_up (see targets.py); None: untargeted
+    target    how one target class is chosen, which is then aimed at; null: untargeted
     targets   how many of the likeliest wrong classes are aimed at one after the other; 0: untargeted
     reach     only reaching the target class counts as a success; otherwise any misclassification does
     """

@@ -37,14 +37,19 @@ _MOST_CLASSES, _CANDIDATES = 20, 10
 class FAB(Attack):
     """Fast adaptive boundary attack: eps decides only what counts as a success (and the size of random starts).
 
-    `targets`: so many of the likeliest wrong classes are aimed at one after the other. With 0 each step linearises
-    towards the `candidates` likeliest wrong classes, with a backward pass for each, and moves to the nearest boundary;
-    by default all wrong classes or, with more than 20 classes, the 10 likeliest. `steps` are iterations. `alpha_max`
-    bounds the weight of the projection of the image, `overshoot` extends both projections, `beta` pulls misclassified
-    points back. `fused` is not in the paper: it linearises at the point whose label it computes, before the pull back,
-    so that one pass per iteration is enough; its perturbations are no larger. The first restart starts at the image,
-    later ones at noise of half the ball's size. The state's `size` is that of the smallest perturbation that fooled
-    the model, inside the ball or not; inf where there was none.
+    targets      how many of the likeliest wrong classes are aimed at one after the other; 0: towards the nearest
+                 boundary
+    alpha_max    largest weight of the projection of the image against that of the iterate
+    overshoot    factor that extends both projections beyond the boundary
+    beta         where a misclassified point is pulled back to: 0 is the image, 1 the point itself
+    candidates   of targets=0: likeliest wrong classes that are linearised, each with a backward pass; null: all of
+                 them, or 10 where there are more than 20 classes
+    fused        linearise at the point whose label is computed, before it is pulled back: one pass for each step
+                 instead of two
+
+    `fused` is not in the paper; its perturbations are no larger. The first restart starts at the image, later ones at
+    noise of half the ball's size. The state's `size` is that of the smallest perturbation that fooled the model, inside
+    the ball or not; inf where there was none.
     """
 
     threat: Threat

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from pydantic import AfterValidator
 from torch import Tensor
 
+from hardtack.base.annotations import Shown
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import losses
 from hardtack.models.user_code import UserFunction
@@ -117,7 +118,7 @@ def _known(name: str) -> str:
     return name
 
 
-LossName = Annotated[str, AfterValidator(_known)]
+LossName = Annotated[str, AfterValidator(_known), Shown("attack loss", "hardtack list losses")]
 """The name of a loss, in the settings of an attack."""
 
 

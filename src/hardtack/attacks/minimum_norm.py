@@ -34,9 +34,10 @@ _TINY = 1e-30
 class MinimumNorm(Attack):
     """Fast minimum-norm attack, in the norm of `threat`; images closer than its eps count as fooled.
 
-    `relative_step` is the Euclidean length of the first step in multiples of the longest perturbation in the
-    current ball; it falls along a cosine to a hundredth. `gamma` and `final_gamma` are the first and last share
-    by which the radius changes.
+    relative_step   Euclidean length of the first step, in multiples of the longest perturbation in the current ball; it
+                    falls along a cosine to a hundredth
+    gamma           share by which the radius changes at first
+    final_gamma     share by which the radius changes at last
     """
 
     threat: Threat

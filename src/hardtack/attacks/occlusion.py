@@ -39,12 +39,18 @@ from hardtack.threats import Threat
 @attacks.register("occlusion", help="random patches covered with noise, the worst of several tries")
 @dataclass(frozen=True, kw_only=True)
 class Occlusion(Attack):
-    """Cover a `share` of the patches (0.1 unless told otherwise), or `patches` of them, and keep the worst of `tries`.
+    """Cover some of the patches at random, and keep the worst of several tries.
 
-    `patch_size` None is the model's own (models/tokens.py), else 16 pixels from 128-pixel images on, 8 from
-    64 on, 4 below. Patches at the right and lower edge may be cut off. `fill` is uniform noise on [0,1], black,
-    or the image's mean colour. A `threat` smaller than the whole box draws the cover back towards the image.
-    `broken_at` of the outcome counts the tries before the first success. `seed` moves all that is random.
+    threat       how far the cover may move a pixel; by default any pixel may take any value
+    share        share of the patches that are covered; null: 0.1, unless patches is given
+    patches      number of patches that are covered, in place of share; null: share decides
+    patch_size   side of a patch in pixels; null: the model's own (models/tokens.py), else 16 pixels from 128-pixel
+                 images on, 8 from 64 on, 4 below
+    tries        random covers of each image, of which the worst is kept
+    fill         what covers: uniform noise, black (zero), or the image's mean colour
+
+    Patches at the right and lower edge may be cut off. A `threat` smaller than the whole box draws the cover back
+    towards the image. `broken_at` of the outcome counts the tries before the first success.
     """
 
     threat: Threat = WHOLE_BOX

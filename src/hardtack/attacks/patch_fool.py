@@ -45,15 +45,23 @@ _PIXELS_SETTLE = 0.8  # … which stay as they are after this share of the steps
 @attacks.register("patch_fool", help="a few patches, chosen by attention, repainted until the model errs")
 @dataclass(frozen=True, kw_only=True)
 class PatchFool(Attack):
-    """Patch-Fool.
+    """Patch-Fool. A threat smaller than the whole box makes the attack mild.
 
-    `patches` of `patch_size` pixels (None: the model's own) are chosen by the attention they receive in
-    `block` (negative from the end; None: the fifth, or the last of fewer), by `saliency` (gradient of the loss) or
-    at `random`; `choose` None means attention, or saliency with a warning where attention cannot be read. With
-    `pixels` only that many pixels change, inside the patches or, with `patches` None, anywhere. `lr` is in
-    multiples of the range the threat leaves a pixel: by default the whole of it, 1, and 0.05 is the paper's 0.22
-    in units of ImageNet's standard deviation. It is multiplied by `decay` every `decay_every` steps. A threat
-    smaller than the whole box makes the attack mild. `seed` moves all that is random.
+    threat             how far a pixel of the patches may move; by default it may take any value
+    patches            number of patches that are repainted; null: pixels anywhere in the image (needs `pixels`)
+    patch_size         side of a patch in pixels; null: the model's own
+    pixels             most pixels that change, inside the patches or, with patches=null, anywhere; null: all of them
+    choose             what patches are chosen by: the attention they receive, saliency (gradient of the loss), or at
+                       random; null: attention, or saliency with a warning where attention cannot be read
+    block              number of the block whose attention chooses, negative from the end; null: the fifth, or the last
+                       of fewer
+    lr                 step size of Adam in multiples of the range that the threat leaves a pixel (0.05 is the paper's
+                       0.22 in units of ImageNet's standard deviation)
+    decay              factor on lr every decay_every steps
+    decay_every        steps between two such multiplications
+    attention_weight   weight of the attention that the patches draw, against the loss
+    pcgrad             sum: the attention of all blocks is one loss, two backward passes for each step; block: one for
+                       each block, as published
     """
 
     threat: Threat = parts.WHOLE_BOX

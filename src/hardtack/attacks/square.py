@@ -37,11 +37,15 @@ _TINY = 1e-12
 class Square(Attack):
     """Random search by square windows.
 
-    `steps` are proposals, one query of the model each; one more goes to the start (the papers' n_queries). `p_init` is
-    the share of the image that the first windows cover; it is halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000
-    and 8000 proposals, with `rescale` after as large a part of `steps` as those are of 10,000 (inside AutoAttack it
-    is not rescaled). `official` repeats the published implementation in never placing a window at the last row or
-    column. Only a larger margin is accepted: a success always has one, as the search ends with it.
+    steps      proposals, each a query of the model; one more query goes to the start
+    p_init     share of the image that the first windows cover
+    rescale    shrink the windows by the share of `steps` that is done; false: at fixed numbers of proposals, as inside
+               AutoAttack
+    official   never place a window at the last row or column, as the published implementation does
+
+    `p_init` is halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000 proposals, with `rescale` after as large
+    a part of `steps` as those are of 10,000. Only a larger margin is accepted: a success always has one, as the search
+    ends with it.
     """
 
     check_interval: ClassVar[int] = 5  # a query is cheap and rarely the last

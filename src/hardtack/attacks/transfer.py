@@ -12,7 +12,7 @@ import functools
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from hardtack.attacks.nearest import margin_at
 from hardtack.attacks.outcome import AttackOutcome, better, nothing_yet
 from hardtack.attacks.preserve_state import preserve_state
 from hardtack.attacks.targets import TargetChoice, aim
+from hardtack.base.annotations import AN_ATTACK, NOT_TYPED, Shown
 from hardtack.base.config import WrittenAsText, check, choose
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
@@ -79,19 +80,22 @@ class Source(WrittenAsText):
 class Transfer(Attack):
     """Craft on `source`, evaluate on the model that is attacked.
 
-    `source` is a run folder or weights file (in Python also a module), or a list of them, of which the worst image
-    is kept. `attack` is the name, the settings or the value of the attack that crafts; `threat`, `mode` and `seed`
-    are handed to it, and so is the target, which the first source chooses. `weights` are fingerprints of the
-    sources, filled in here. `broken_at` counts the sources tried, 0 being the clean image.
+    source    a run folder or weights file whose model images are crafted on, or a list of them, of which the worst
+              image is kept
+    attack    the attack that crafts: its name or its settings (hardtack list attacks)
+    weights   fingerprints of the sources, which hardtack fills in
+
+    `threat`, `mode` and `seed` are handed to the attack that crafts, and so is the target, which the first source
+    chooses. In Python a source may be a module. `broken_at` counts the sources tried, 0 being the clean image.
     """
 
     threat: Threat
-    source: Any
-    attack: Any = "pgd"
+    source: Annotated[Any, Shown("run folder, weights file or list of them")]
+    attack: Annotated[Any, AN_ATTACK] = "pgd"
     target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
-    weights: tuple[str, ...] = ()
+    weights: Annotated[tuple[str, ...], NOT_TYPED] = ()
 
     uses_logit_gradient = False
 

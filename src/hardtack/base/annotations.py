@@ -35,6 +35,12 @@ class Shown:
     allowed: str = ""
 
 
+AN_ATTACK = Shown("attack", "hardtack list attacks")
+ATTACKS = Shown("list of attacks", "hardtack list attacks")
+MODELS = Shown("list of models", "run folders, weights files, hardtack list models")
+NOT_TYPED = Shown()
+
+
 class WrittenAsText:
     """Base of dataclasses that are written as text: `parse` reads the text, `str` writes it."""
 

@@ -12,10 +12,11 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
+from hardtack.base.annotations import Shown
 from hardtack.base.errors import UserError
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -23,16 +24,20 @@ Precision = Literal["fp32", "tf32", "bf16"]
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """`device: auto` takes the GPU when there is one.
+    """Section `runtime:`: where and how precisely everything is computed.
 
-    `compile: null` records CUDA graphs on the GPU and compiles nothing, so that work starts at once; only updates of a
-    training in several processes are compiled. `true` compiles with torch.compile, which takes a minute or more;
-    `false` does neither.
+    device      auto (the GPU where there is one), cpu, cuda, cuda:N or mps
+    precision   what the network computes in; the verdicts of an evaluation are confirmed in fp32 in any case
+    compile     null: CUDA graphs on the GPU and no compiler, so that work starts at once; true: torch.compile, which
+                takes a minute or more; false: neither
+    shard       divide the weights of a model in training over the processes of torchrun (FSDP2), which otherwise each
+                hold all of them
+    seed        of all random numbers: initial weights, order of images, augmentations, attacks
 
-    `shard` splits the weights of a model in training over the processes of torchrun, which otherwise hold them whole.
+    With `compile: null` only the updates of a training in several processes are compiled.
     """
 
-    device: str = "auto"
+    device: Annotated[str, Shown("word", "auto, cpu, cuda, cuda:N, mps")] = "auto"
     precision: Precision = "fp32"
     compile: bool | None = None
     shard: bool = False

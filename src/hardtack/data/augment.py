@@ -37,25 +37,47 @@ Colour = tuple[float, float, float]
 class AugmentConfig:
     """Section `augment:` of a recipe; everything is off by default.
 
-    flip            probability of a horizontal flip
-    crop_padding    pad by this many pixels (crop_mode zero or reflect), cut out the original size at random
-    resized_crop    range of the area (share of the image) of a random crop, enlarged back; areas above 1 never fit and
-                    are drawn again, at most ten times. resized_crop_at decode: cut out of the stored photograph by the
-                    loader, and brought to data.image_size; device: cut out of the images that the loader made square
-    rotate          most degrees of a random rotation either way
-    color_jitter    strength of brightness, contrast and saturation jitter; color_jitter_hue in turns (≤ 0.5).
-                    color_jitter_with_policy false: none where there is a policy, as in timm
-    cutout          side in pixels of a square set to cutout_fill (the paper blanks to the mean: mid-grey)
-    erase           probability of random erasing; erase_mode pixel (uniform noise), normal (mean ½, deviation ¼, cut
-                    off at 0 and 1), normalised (standard normal in the model's normalised units, clamped: timm's pixel)
-                    or const (erase_fill). erase_after_mixing: erase the mixed images, as timm's prefetching loader does
-    mixup, cutmix   α of Beta(α, α), 0 is off; with both, cutmix with probability mix_switch
-    mix_mode        image: share, box and choice are drawn for each image, its partner is its neighbour; batch (timm's
-                    default): once for every mix_batch images in a row (none: all that a process has of a batch), image
-                    i with the i-th from the end
-    policy          randaugment (ops, magnitude out of bins), an AutoAugment policy, or timm's words, such as
-                    rand-m9-mstd0.5-inc1; policy_first: before the crop and the flip. policy_interpolation and
-                    policy_fill (the colour outside, timm's words only) are the policy's own where none is given
+    flip                    probability of a horizontal flip
+    crop_padding            pixels that an image is padded by before its original size is cut out at random
+    crop_mode               what pads: black (zero) or the mirrored image (reflect)
+    resized_crop            range of the area (share of the image) of a random crop that is enlarged back; areas above 1
+                            never fit and are drawn again, at most ten times; null: no such crop
+    resized_crop_ratio      range of width over height of that crop
+    resized_crop_interpolation  how it is enlarged
+    resized_crop_at         decode: cut out of the stored photograph by the loader, and brought to data.image_size;
+                            device: cut out of the images that the loader made square
+    rotate                  most degrees of a random rotation either way
+    rotate_interpolation    how rotated pixels are computed
+    color_jitter            strength of random changes of brightness, contrast and saturation
+    color_jitter_hue        largest change of the hue, in turns (at most 0.5)
+    color_jitter_with_policy  whether colours are jittered beside a policy, too; timm does not
+    cutout                  side in pixels of a square that is blanked
+    cutout_fill             the value it is blanked to (0.5: mid-grey, the mean as in the paper)
+    erase                   probability of random erasing
+    erase_mode              what replaces the pixels: uniform noise (pixel), noise of mean ½ and deviation ¼ cut off at
+                            0 and 1 (normal), standard normal noise in the model's normalised units, clamped
+                            (normalised: timm's pixel), or erase_fill (const)
+    erase_fill              the value that erase_mode=const leaves
+    erase_area              range of the erased share of the image
+    erase_ratio             range of width over height of the erased box
+    erase_after_mixing      erase the mixed images, as timm's prefetching loader does; false: erase, then mix
+    mixup                   α of Beta(α, α), from which the share of the other image is drawn; 0: no mixup
+    cutmix                  α of Beta(α, α), from which the area of the box out of the other image is drawn; 0: no
+                            cutmix
+    mix_switch              probability of cutmix where mixup is on, too
+    mix_probability         probability that an image is mixed at all
+    mix_mode                image: share, box and choice are drawn for each image, whose partner is its neighbour; batch
+                            (timm's default): once for mix_batch images in a row, image i with the i-th from the end
+    mix_batch               of mix_mode=batch: images that share one draw; null: all that a process has of a batch
+    policy                  randaugment, autoaugment_cifar10, autoaugment_imagenet, or timm's words such as
+                            rand-m9-mstd0.5-inc1; none: no policy
+    policy_first            the policy before the crop and the flip; false: after them
+    policy_interpolation    how the policy computes moved pixels; null: nearest for torchvision's policies, bicubic for
+                            timm's
+    policy_fill             colour of pixels from outside the image, for timm's words; null: mid-grey
+    randaugment_magnitude   strength of the operations of policy=randaugment, out of randaugment_bins
+    randaugment_ops         operations that each image goes through in policy=randaugment
+    randaugment_bins        number of strengths that policy=randaugment knows
     """
 
     flip: float = 0.0

@@ -49,14 +49,22 @@ _SCHEMA = pa.schema([("image", pa.struct([("bytes", pa.binary()), ("path", pa.st
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptedCopyConfig:
-    """Settings of `hardtack corrupt`.
+    """The settings of `corrupt`.
 
-    layout      npy: TYPE.npy and labels.npy as CIFAR-C has them; folder: TYPE/SEVERITY/CLASS/IMAGE as ImageNet-C has
-                them; parquet: TYPE-SEVERITY.parquet with image bytes and labels (None: npy up to 64 pixels)
-    constants   cifar or imagenet (None: cifar up to 64 pixels; images that data.image_size enlarges are corrupted at
-                their stored size, which decides, and resized afterwards)
-    jpeg        of layout=folder and parquet: the quality images are saved with, 85 as ImageNet-C's were; 0: PNG
-    n           only the first images
+    data         how the images are read (hardtack list settings data)
+    split        which part of the data
+    types        names of corruptions, or the groups common, extra, noise, all
+    severities   severities, 1 to 5
+    constants    the constants of CIFAR-C or of ImageNet-C; null: cifar up to 64 pixels; images that data.image_size
+                 enlarges are corrupted at their stored size, which decides, and resized afterwards
+    layout       npy: TYPE.npy and labels.npy as CIFAR-C has them; folder: TYPE/SEVERITY/CLASS/IMAGE as ImageNet-C has
+                 them; parquet: TYPE-SEVERITY.parquet with image bytes and labels; null: npy up to 64 pixels, else
+                 folder
+    jpeg         of folder and parquet: the quality that images are saved with, 85 as ImageNet-C's were; 0: PNG
+    frost        the folder of frost's overlay photographs; null: they are drawn
+    seed         of the random corruptions
+    n            only the first n images; null: all of them
+    runtime      where everything is computed (hardtack list settings runtime)
     """
 
     data: DataConfig = field(default_factory=DataConfig)

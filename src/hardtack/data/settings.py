@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from hardtack.base.annotations import Shown
 from hardtack.base.errors import UserError
 
 
@@ -11,9 +13,12 @@ from hardtack.base.errors import UserError
 class ExtraConfig:
     """Another set whose training images (all of them, where it has no splits) are added to the training split.
 
-    copy     image i is a changed copy of image i of the training set; those of images held out for validation are
-             left out too
-    limit    only the first n images, evenly by class where stored class by class
+    name    the data set, as data.name
+    copy    image i is a changed copy of image i of the training set; copies of images held out for validation are left
+            out
+    root    where archives and relative paths lie, as data.root
+    label   label column, where there are several
+    limit   only the first n images, evenly by class where stored class by class
     """
 
     name: str
@@ -25,7 +30,14 @@ class ExtraConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SyntheticConfig:
-    """Another set that gives `share` of every batch; its labels may be a classifier's guesses (npz:PATH)."""
+    """Another set that gives `share` of every batch.
+
+    name    the data set, as data.name; its labels may be a classifier's guesses (npz:PATH)
+    share   its share of every batch, between 0 and 1
+    root    where archives and relative paths lie, as data.root
+    label   label column, where there are several
+    limit   only the first n images, evenly by class where stored class by class
+    """
 
     name: str
     share: float = 0.5
@@ -42,31 +54,33 @@ class SyntheticConfig:
 class DataConfig:
     """Section `data:` of a recipe.
 
-    name         digits | cifar10 | cifar100 | parquet:PATH | folder:PATH | npz:PATH | timm:hfds/NAME,
-                 timm:wds/PATH, timm:tfds/NAME (`timm:` may be left out); for measuring only: cifar10c:PATH/fog/3,
-                 imagenet_c:PATH/fog/3, imagenet_a:PATH and the other official files (hardtack list datasets)
-    root         where archives and relative paths lie; none: ./data, then $HARDTACK_DATA
-    image_size   shorter side resized to this (bicubic), centre cropped; none: as stored
-    crop         share of the shorter side that the centre crop keeps, 0.875 for "resize 256, crop 224"; none: that
-                 for ImageNet-A, -R, -V2 and -Sketch, 1 for all others; evaluations take that of the run or of timm's
-                 model first (docs/evaluate.md)
-    validation   share of the training split set aside where the source has no validation split for it
-    test         share of a set without splits that is its test split; 1: all of it
-    stream       decode while training; none: when the decoded split exceeds memory_limit_mb
-    limit        only the first n images of each split, evenly by class where stored class by class
-    label        label column, where there are several (`coarse_label`)
-    test_list    of folder:PATH: a text file with the test images, one path per line relative to their folder, a label
-                 after it if they lie in no class folders; none: all of them
-    skip_damaged leave out images that cannot be read, and say how many; none are left out unless this is true
-
-    Of training alone:
-
-    repeats      times that a drawn image appears in its batch, augmented each time anew; an epoch keeps its length
-    extra        sets whose images are added to the training split
-    synthetic    a set that gives a share of every batch; an epoch stays one pass over the others
+    name              a data set: a name or KIND:PATH, such as cifar10, folder:PATH, parquet:PATH, timm:hfds/NAME
+                      (hardtack list datasets)
+    root              where archives and relative paths lie; null: ./data, then $HARDTACK_DATA
+    image_size        shorter side in pixels that images are resized to (bicubic) before the centre crop; null: as
+                      stored
+    crop              share of the shorter side that the centre crop keeps, 0.875 for "resize 256, crop 224"; null: that
+                      for ImageNet-A, -R, -V2 and -Sketch, 1 for all others; evaluations take that of the run or of
+                      timm's model first (docs/evaluate.md)
+    validation        share of the training split that is set aside where the source has no validation split for it
+    test              share of a set without splits that is its test split; 1: all of it
+    split_seed        seed that decides which images are set aside
+    workers           processes that decode images while training; 0: the training process itself
+    stream            decode while training instead of once before; null: where the decoded split exceeds
+                      memory_limit_mb
+    memory_limit_mb   size of a decoded split, in MB, up to which it is held in memory
+    limit             only the first n images of each split, evenly by class where stored class by class; null: all
+    label             label column, where there are several (coarse_label)
+    test_list         of folder:PATH: a text file with the test images, one path per line relative to their folder, a
+                      label after it if they lie in no class folders; null: all of them
+    skip_damaged      leave out images that cannot be read, and say how many; false: the first of them is an error
+    repeats           of training: times that a drawn image appears in its batch, augmented each time anew; an epoch
+                      keeps its length
+    extra             of training: sets whose images are added to the training split
+    synthetic         of training: a set that gives a share of every batch; an epoch stays one pass over the others
     """
 
-    name: str = "digits"
+    name: Annotated[str, Shown("data set", "hardtack list datasets")] = "digits"
     root: str | None = None
     image_size: int | None = None
     crop: float | None = None

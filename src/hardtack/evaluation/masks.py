@@ -36,18 +36,19 @@ _EIGHT_LEVELS = Threat.parse("linf:8/255")
 class PatchConfig:
     """The settings `patches.…` of suite=patches.
 
-    kinds       of damage, all behind the same masks: occlude (uniform noise instead of the pixels), noise (Gaussian
-                noise added to them), drop (nothing in their place), pgd (moved by gradient ascent; not by default,
-                for it costs `steps` + 2 forward and `steps` backward passes a mask)
-    share       of the patches that a mask covers (None: 0.1)
-    masks       of every image (None: 100)
-    patch_size  in pixels (None: the model's own, else the usual one: see docs/patches.md)
-    choose      random, or occluder: one mask for every image, chosen by the network in `occluder` (a file, or
-                the run that trained it), which brings its own share and patch size
-    noise       standard deviation of what noise adds (0.38: ImageNet-C's gaussian noise at its worst)
-    fill        what drop leaves: zero, black; or mean, the image's mean colour
-    threat      of pgd: how far the covered pixels may move
-    steps       of pgd
+    kinds        kinds of damage behind the same masks: occlude (uniform noise instead of the pixels), noise (Gaussian
+                 noise added to them), drop (nothing in their place), pgd (moved by gradient ascent, which costs steps +
+                 2 forward and steps backward passes a mask)
+    share        share of the patches that a mask covers; null: 0.1
+    masks        masks of every image; null: 100
+    patch_size   side of a patch in pixels; null: the model's own, else the usual one (docs/patches.md)
+    choose       random masks, or occluder: one mask for every image, chosen by a trained network, which has its own
+                 share and patch size
+    occluder     of choose=occluder: the file of that network, or the run that trained it
+    noise        of noise: standard deviation of what is added (0.38: ImageNet-C's gaussian noise at its worst)
+    fill         of drop: what is left, black (zero) or the image's mean colour
+    threat       of pgd: how far the covered pixels may move
+    steps        of pgd: steps of gradient ascent
     """
 
     kinds: Kinds = ("occlude", "noise", "drop")

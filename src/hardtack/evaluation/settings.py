@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hardtack.attacks.autoattack import Tier, Version
+from hardtack.base.annotations import AN_ATTACK, ATTACKS, NOT_TYPED, Shown
 from hardtack.base.errors import UserError
 from hardtack.base.registry import suites
 from hardtack.data.corruptions import Constants
@@ -22,40 +23,47 @@ Sweep = Annotated[tuple[str | float, ...], Field(min_length=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """`suite`: clean, pgd, autoattack, corruptions … (`hardtack list suites` says what each measures).
+    """The settings of an evaluation; each suite says which of them it takes.
 
-    threat         norm and radius (None: what the attack is made for if it has a threat of its own, else linf:8/255)
-    tier, version  of autoattack: exact, verified, fast or max; standard, plus or rand
-    attack         the attack of pgd, sweep and curve: its name, its settings, or in Python the attack itself; of
-                   autoattack and attacks: where their gradients come from (attack.smooth, attack.bpda …)
-    attacks        the attacks of suite=attacks, one after the other
-    union          further threats; the last result is then the worst case over all of them
-    sweep          radii of sweep and curve, in multiples of the threat's eps
-    types          of corruptions and perturbations: names, or common, extra, noise, all
-    severities     of corruptions, 1 to 5
-    constants      of both: cifar or imagenet (None: by the size of the images; of those that are enlarged, by the size
-                   they are stored at, at which they are then corrupted)
-    files          of both: a folder of official files (CIFAR-10-C, ImageNet-P …) instead of regenerated images
-    frost          of corruptions: the folder of frost's overlay photographs (None: they are drawn)
-    jpeg           of corruptions: store the images as JPEG of this quality before they are shown, as ImageNet-C's 85
-    confidence     of corruptions and patches: keep the probability of the true and of the predicted class for every
-                   image (false: predictions alone, which a GPU computes faster)
-    patches        of suite=patches: patches.share, patches.masks, patches.kinds … (see PatchConfig)
-    batch_size     images in one pass of the model (None: what suits the device); out of memory halves it
-    chunk_size     images whose verdicts are written together (None: what suits the suite)
-    examples       images that are kept for the report
-    audit          of suites that attack: images in the random sample of those that remain correct which is attacked
-                   again (None: a quarter, at least 16 and at most 64; 0: no audit)
-    keep           store every adversarial image that decided a verdict, for `hardtack verify`
-    suite_settings settings of suites that bring their own, typed as NAME.key=value
+    suite            what is measured (hardtack list suites); several are separated by commas
+    threat           norm and radius of the attack; null: that of an attack that has one of its own, else linf:8/255
+    tier             of autoattack: exact (as the official code), verified (the same verdicts, faster), fast, or max
+                     (more attacks)
+    version          of autoattack: standard, plus, or rand for models that are random
+    attack           of pgd, sweep and curve: the attack, its name or attack.KEY=VALUE (hardtack list attacks); of
+                     autoattack and attacks: where gradients come from (attack.smooth, attack.nes, attack.bpda,
+                     attack.transfer, attack.eot)
+    attacks          of suite=attacks: the attacks, one after the other, as [apgd_ce, {name: square, steps: 1000}]
+    union            of suites that attack: further threats; the last result is then the worst case over all of them
+    sweep            of sweep and curve: radii in multiples of the threat's eps
+    types            of corruptions and perturbations: names of corruptions, or the groups common, extra, noise, all
+    severities       of corruptions: severities, 1 to 5
+    constants        of corruptions and perturbations: the constants of CIFAR-C or of ImageNet-C; null: by the size of
+                     the images; of those that are enlarged, by the size they are stored at, at which they are then
+                     corrupted
+    files            of corruptions and perturbations: a folder of official files (CIFAR-10-C, ImageNet-P …) instead of
+                     regenerated images; null: regenerated
+    frost            of corruptions: the folder of frost's overlay photographs; null: they are drawn
+    jpeg             of corruptions: quality of a JPEG that images pass through before they are shown, 85 as in
+                     ImageNet-C; null: none
+    confidence       of corruptions and patches: keep the probability of the true and of the predicted class for every
+                     image; false: predictions alone, which a GPU computes faster
+    patches          of suite=patches: what is hidden, and how
+    batch_size       images in one pass of the model; null: what suits the device; it is halved where memory runs out
+    chunk_size       images whose verdicts are written together; null: what suits the suite
+    examples         images that are kept for the report
+    audit            of suites that attack: images in the random sample of those that remain correct which is attacked
+                     again; null: a quarter, at least 16 and at most 64; 0: no audit
+    keep             store every adversarial image that decided a verdict, for hardtack verify
+    suite_settings   settings of suites that bring their own, typed as NAME.key=value
     """
 
-    suite: str = "pgd"
+    suite: Annotated[str, Shown("suite", "hardtack list suites")] = "pgd"
     threat: Threat | None = None
     tier: Tier = "verified"
     version: Version = "standard"
-    attack: Any = field(default_factory=dict)
-    attacks: tuple[Any, ...] = ()
+    attack: Annotated[Any, AN_ATTACK] = field(default_factory=dict)
+    attacks: Annotated[tuple[Any, ...], ATTACKS] = ()
     union: tuple[Threat, ...] = ()
     sweep: Sweep = ("0", "1/4", "1/2", "3/4", "1", "3/2", "2")
     types: Types = ("common",)
@@ -71,7 +79,7 @@ class EvaluationConfig:
     examples: Annotated[int, Field(ge=0)] = 12
     audit: Annotated[int, Field(ge=0)] | None = None
     keep: bool = True
-    suite_settings: dict[str, Any] = field(default_factory=dict)
+    suite_settings: Annotated[dict[str, Any], NOT_TYPED] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_taken(self, [self.suite])

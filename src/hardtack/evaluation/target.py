@@ -46,10 +46,13 @@ _READINGS = 5  # of a checkpoint that is replaced while it is read
 class TargetConfig:
     """The settings that name a target.
 
-    checkpoint   of a run folder: best, last, …
-    model, data  in place of a run folder; data alone replaces the run's own
-    n            only the first images
-    output       the folder that receives the results (default: the run folder, or runs/MODEL)
+    checkpoint   of a run folder: which weights, best, last, or the name of another file in its checkpoints
+    model        a model in place of a run folder (hardtack list settings model)
+    data         the images, in place of a run folder's own (hardtack list settings data)
+    split        which part of the data
+    n            only the first n images; null: all of them
+    output       the folder that receives the results; null: the run folder, or runs/MODEL
+    runtime      where and how precisely everything is computed (hardtack list settings runtime)
     """
 
     checkpoint: str = "best"

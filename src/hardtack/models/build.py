@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
+from hardtack.base.annotations import Shown
 from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.models.catalog import make_body, published_classes
@@ -29,13 +30,20 @@ Channels = float | Sequence[float] | None
 class ModelConfig:
     """Section `model:` of a recipe; its short form is just the name.
 
-    `num_classes`, `image_size`, `mean` and `std` left at None are taken from the weights, the caller or the
-    architecture (0.5). `weights` is a .safetensors or .pt file, or a run folder, to start from; with `adapt` it
-    may be of a network of another size: positions and patches are resized, a head for other classes starts new.
-    `options` are knobs of the architecture: `{depth: 6, drop_path: 0.1}`.
+    name          an architecture: a name of hardtack list models, timm:NAME, or FILE.py:FUNCTION of your own
+    num_classes   outputs; null: those of the weights, of the data, or of the published head
+    image_size    side of the images in pixels; null: that of the data or of the architecture
+    pretrained    start from the published weights of timm's model of this name
+    weights       a .safetensors or .pt file, or a run folder, to start from
+    adapt         take weights of a network of another size: positions and patches are resized, a head for other classes
+                  starts new
+    mean          mean of each channel for the normalisation; null: that of the weights, or 0.5
+    std           standard deviation of each channel for the normalisation; null: that of the weights, or 0.5
+    options       the architecture's own settings, such as {depth: 6, drop_path: 0.1} (hardtack describe NAME shows
+                  them)
     """
 
-    name: str = "vit_tiny_patch4_32"
+    name: Annotated[str, Shown("model", "hardtack list models")] = "vit_tiny_patch4_32"
     num_classes: int | None = None
     image_size: int | None = None
     pretrained: bool = False

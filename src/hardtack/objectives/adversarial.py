@@ -28,6 +28,13 @@ from hardtack.objectives.statistics import TwoBatches
 @objectives.register("adversarial", help="cross-entropy on attacked images: FGSM-AT, PGD-AT")
 @dataclass(frozen=True, kw_only=True)
 class AdversarialConfig(AttackSettings, ObjectiveConfig):
+    """The settings of objective=adversarial.
+
+    clean_weight   share of the clean cross-entropy in the loss; 0: attacked images only
+    clean_pass     pass the clean batch too, without a gradient, so that batch norm sees clean images (the code of the
+                   XCiT thesis)
+    """
+
     clean_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0
     clean_pass: bool = False
 

@@ -27,12 +27,13 @@ from hardtack.objectives.statistics import SecondStatistics
 class Warmup:
     """The radius of the training attack over the first epochs: a fraction of eps that rises to 1.
 
-    clean   epochs at the start without any attack
-    epochs  over which the radius then rises, `linear` or along a quarter of a `sine`
-    hold    `epoch` keeps the radius constant during an epoch, so that the first one is clean (the XCiT recipe); `step`
-            lets it rise at every step
-    step    length of the attack's steps meanwhile: `scaled` with the radius, or `final`: full from the start (the XCiT
-            recipe)
+    epochs   epochs over which the radius rises to the whole of eps
+    shape    rise along a line or a quarter of a sine
+    hold     epoch: the radius is constant during an epoch, so that the first one is clean (the XCiT recipe); step: it
+             rises at every step
+    clean    epochs at the start without any attack
+    step     length of the attack's steps meanwhile: scaled with the radius, or final: full from the start (the XCiT
+             recipe)
     """
 
     epochs: Annotated[float, Field(ge=0)] = 0.0

@@ -24,6 +24,11 @@ from hardtack.objectives.statistics import TwoBatches
 @objectives.register("alp", help="cross-entropy on clean and attacked images + squared distance of their logits")
 @dataclass(frozen=True, kw_only=True)
 class ALPConfig(AttackSettings, ObjectiveConfig):
+    """The settings of objective=alp.
+
+    pairing  weight of the squared distance between clean and attacked logits
+    """
+
     pairing: Annotated[float, Field(ge=0)] = 0.5
 
     def build(self, model: nn.Module) -> ALP:

@@ -27,11 +27,14 @@ AttackChoice = Annotated[Any, Choice(attacks)]
 class AttackSettings:
     """The settings of the inner attack. An objective's configuration has these and `ObjectiveConfig` as its bases.
 
-    attack               one attack, or
-    attacks, combine     several attacks: the strongest for each image (max), all of them (average), or one drawn for
-                         each image (random)
-    separate_statistics  separate batch-norm statistics for clean and attacked images; the model is evaluated and saved
-                         with those of the `attacked` or of the `clean` images
+    attack                the attack on the training images: a name and its settings (attack.steps, attack.threat …)
+    attacks               several attacks in place of one
+    combine               of several attacks: the strongest for each image (max), all of them (average), or one drawn
+                          for each image (random)
+    warmup                how the radius of the attack grows over the first epochs
+    label_smoothing       share of the label that is spread over all classes
+    separate_statistics   separate batch-norm statistics for clean and attacked images; the model is evaluated and saved
+                          with those of the attacked or of the clean images; null: one set of statistics
     """
 
     attack: AttackChoice = DEFAULT_ATTACK

@@ -37,7 +37,14 @@ from hardtack.threats import Threat
 )
 @dataclass(frozen=True, kw_only=True)
 class FreeConfig(ObjectiveConfig):
-    """`relative_step`: the step of the perturbation at each replay, in multiples of eps."""
+    """The settings of objective=free.
+
+    threat            the ball that the perturbation stays in (linf)
+    replays           updates in a row on every batch, each moving weights and perturbation
+    relative_step     step of the perturbation at each replay, in multiples of eps
+    warmup            how the radius grows over the first epochs
+    label_smoothing   share of the label that is spread over all classes
+    """
 
     threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))
     replays: Annotated[int, Field(ge=1)] = 8

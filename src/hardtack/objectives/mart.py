@@ -32,6 +32,12 @@ _ALMOST_ONE = 1.0001  # the authors' constant: log(1 − p) stays finite where t
 @objectives.register("mart", help="boosted cross-entropy on attacked images + KL, weighted by doubt on the clean ones")
 @dataclass(frozen=True, kw_only=True)
 class MARTConfig(AttackSettings, ObjectiveConfig):
+    """The settings of objective=mart.
+
+    attack   the attack on the training images: a name and its settings
+    beta     weight of the divergence, which counts most where the clean image is in doubt (the paper's λ, 5)
+    """
+
     attack: AttackChoice = DEFAULT_ATTACK
     beta: Annotated[float, Field(ge=0)] = 5.0
 

@@ -43,20 +43,22 @@ _MASK, _NOISE, _PATCHES = 1, 2, 3  # what the random numbers of an image are for
 class RSPCConfig(ObjectiveConfig):
     """The settings of objective=rspc.
 
-    share               of the patches that are hidden (0.1: 20 of 196, 7 of 64, 2 of 16)
-    weight              of the alignment; it rises from 0 over the first `warmup_epochs`
-    patch_size          in pixels (None: the model's own, else the usual one: see docs/patches.md)
-    choose              learned: by an occluder that is trained with the model; random
-    damage              occlude: noise in place of the pixels; drop: `fill` in place of them
-    fill                of dropped patches. zero: black; mean: the image's mean colour
-    noise               pixel: uniform on [0,1]; normalised: uniform on [0,1] in the model's normalised units, as in the
-                        published code, which in pixels is from the mean to one standard deviation above it
-    on                  clean: cross-entropy of the clean images only; both: the mean of clean and damaged ones
-    detach_clean        no gradient from the alignment into the clean branch
-    occluder_objective  alignment: the occluder maximises the loss that the model minimises; ce: the cross-entropy of
-                        the damaged images, which costs one more forward and backward pass of them; both: the sum
-    occluder            how the occluder is updated
-    patch_augment       adds the loss of images with augmented patches, the mean of both: twice the cost
+    share                share of the patches that are hidden (0.1: 20 of 196, 7 of 64, 2 of 16)
+    weight               weight of the alignment of features
+    warmup_epochs        epochs over which that weight rises from 0
+    patch_size           side of a patch in pixels; null: the model's own, else the usual one (docs/patches.md)
+    choose               how patches are chosen: learned, by an occluder that is trained with the model, or at random
+    damage               occlude: noise in place of the pixels; drop: `fill` in place of them
+    fill                 of damage=drop: black (zero), or the image's mean colour
+    noise                pixel: uniform on [0,1]; normalised: uniform on [0,1] in the model's normalised units, as in
+                         the published code, which in pixels is from the mean to one standard deviation above it
+    on                   clean: cross-entropy of the clean images only; both: the mean of clean and damaged ones
+    detach_clean         no gradient from the alignment into the clean branch
+    occluder_objective   alignment: the occluder maximises the loss that the model minimises; ce: the cross-entropy of
+                         the damaged images, which costs one more forward and backward pass of them; both: the sum
+    occluder             how the occluder is updated
+    patch_augment        add the loss of images with augmented patches, the mean of both: twice the cost
+    label_smoothing      share of the label that is spread over all classes
     """
 
     share: Number = 0.1

@@ -23,11 +23,16 @@ _LOSS_SCALE = 2.0**16
 
 @dataclass(frozen=True, kw_only=True)
 class OccluderConfig:
-    """SGD with Nesterov momentum and a constant learning rate.
+    """How the occluder is updated: SGD with Nesterov momentum and a constant learning rate.
 
-    gradient  normalised: to norm `norm`; clipped: to at most that norm, which at true scale hardly moves the occluder;
-              scaled: multiplied by 65536, the first loss scale of mixed precision, and then clipped: as published
-    seed      of the initial weights
+    lr             learning rate of the occluder, constant
+    momentum       decay of Nesterov's momentum
+    weight_decay   decay of its weights
+    gradient       normalised: to norm `norm`; clipped: to at most that norm, which at true scale hardly moves the
+                   occluder; scaled: multiplied by 65536, the first loss scale of mixed precision, and then clipped, as
+                   published
+    norm           the norm that its gradient is brought to
+    seed           of its initial weights
     """
 
     lr: Number = 1e-4

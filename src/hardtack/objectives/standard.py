@@ -18,6 +18,11 @@ Smoothing = Annotated[float, Field(ge=0, lt=1)]
 @objectives.register("standard", help="cross-entropy on clean images")
 @dataclass(frozen=True, kw_only=True)
 class StandardConfig(ObjectiveConfig):
+    """The settings of objective=standard.
+
+    label_smoothing  share of the label that is spread over all classes
+    """
+
     label_smoothing: Smoothing = 0.0
 
     def build(self, model: nn.Module) -> Standard:

@@ -30,6 +30,12 @@ DEFAULT_ATTACK = Ascent(threat=Threat.parse("linf:8/255"), loss="kl", start="gau
 @objectives.register("trades", help="clean cross-entropy + beta × KL between clean and attacked predictions")
 @dataclass(frozen=True, kw_only=True)
 class TradesConfig(AttackSettings, ObjectiveConfig):
+    """The settings of objective=trades.
+
+    attack   the attack that maximises the divergence: a name and its settings
+    beta     weight of the divergence between clean and attacked predictions (the paper: 6)
+    """
+
     attack: AttackChoice = DEFAULT_ATTACK
     beta: Annotated[float, Field(ge=0)] = 6.0
 

@@ -53,7 +53,11 @@ _SOFTWARE = ("hardtack", "torch", "torchvision", "timm", "numpy", "safetensors",
 
 @dataclass(frozen=True, kw_only=True)
 class BundleConfig:
-    """The settings of `bundle`. `weights`: include the weights that were measured (those of the run folder)."""
+    """The settings of `bundle`.
+
+    output    the file to write; null: RUN.zip
+    weights   include the weights that were measured (those of the run folder)
+    """
 
     output: str | None = None
     weights: bool = True

@@ -16,7 +16,12 @@ from hardtack.results.runs import Run
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig(Paper):
-    """The settings of `export`. Those of `Paper` are for format=robustbench only."""
+    """The settings of `export`. Those of `Paper` are for format=robustbench only.
+
+    format   csv: one line for each result; latex: booktabs tables of comparable numbers; robustbench: its model info
+             (JSON)
+    output   the file to write, of robustbench also a folder; null: print the text
+    """
 
     format: Literal["csv", "latex", "robustbench"] = "csv"
     output: str | None = None

@@ -32,7 +32,12 @@ SUMS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImportConfig:
-    """The settings of `import`. `norm` is for files outside of RobustBench's folders, whose names state the norm."""
+    """The settings of `import`.
+
+    output   the folder that receives a run folder for each model
+    norm     the leaderboard of files that lie outside of RobustBench's folders, whose names state the norm; null: from
+             the folder
+    """
 
     output: str = "runs/reported"
     norm: Literal["linf", "l2", "corruptions"] | None = None

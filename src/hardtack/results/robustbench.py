@@ -30,7 +30,21 @@ TIERS = ("exact", "verified")  # their verdicts agree with the official implemen
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """Information for RobustBench from the user; `threat` and `checkpoint` select one of several results."""
+    """Information for RobustBench from the user; `threat` and `checkpoint` select one of several results.
+
+    name                    of robustbench: the paper's title
+    authors                 of robustbench: the paper's authors
+    link                    of robustbench: address of the paper
+    venue                   of robustbench: where and when it appeared
+    architecture            of robustbench: the network as RobustBench's tables name it; empty: hardtack's name
+    dataset                 of robustbench: the data set as RobustBench names it; empty: from the result
+    reported                of robustbench: robust accuracy that the paper claims, in per cent
+    footnote                of robustbench: a remark under the table
+    additional_data         of robustbench: whether training used further data
+    number_forward_passes   of robustbench: passes of the model for one prediction
+    threat                  of robustbench: the threat of one of several results; null: the only one
+    checkpoint              of robustbench: the checkpoint of one of several results; null: the only one
+    """
 
     name: str = ""  # the paper's title
     authors: str = ""

@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from hardtack.base.annotations import NOT_TYPED, Shown
 from hardtack.base.config import build, flat, nested
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path, write_text
@@ -77,17 +78,26 @@ class StudyOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyRequest:
-    """The words of a study: which one, at which scale, how many seeds, which rows, and settings over all of them."""
+    """The words of a study: which one, at which scale, how many seeds, which rows, and settings over all of them.
 
-    name: str
-    scale: str = "smoke"
+    scale     smoke (minutes on a CPU), short (one GPU, planned for an hour) or paper (as published)
+    seeds     how many times every row is trained, with seeds 0, 1, 2 …
+    rows      only these rows, as rows=a,b; none: all of them
+    output    the folder of all studies
+    n         test images that are measured; null: as many as the scale says
+    folders   folders of official files by the name of their set, as folders.imagenet_c=PATH
+    frost     the folder of frost's overlay photographs; null: they are drawn
+    """
+
+    name: Annotated[str, NOT_TYPED]
+    scale: Annotated[str, Shown("word", "smoke, short, paper")] = "smoke"
     seeds: int = 1
     rows: tuple[str, ...] = ()
     output: str = OUTPUT
     n: int | None = None
     folders: dict[str, str] = dataclasses.field(default_factory=dict)
     frost: str | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Annotated[dict[str, Any], NOT_TYPED] = dataclasses.field(default_factory=dict)
 
     @property
     def root(self) -> Path:

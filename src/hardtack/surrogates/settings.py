@@ -22,13 +22,15 @@ SMALL = 64  # pixels a side
 class DistillationConfig:
     """How a surrogate learns the answers of a model.
 
-    surrogate    its architecture (hardtack list models); none: a small vision transformer up to 64 pixels, above that
-                 a ResNet-18 with smooth activations. The closer to the attacked network, the better
-    match        what it learns: `logits`, or `labels` where logits say no more than the predicted class; `auto` looks
-    rounds       times that it is trained, attacked, and shown the model's answers at the images found (Papernot et
-                 al. 2017)
-    steps        of training in one round; batch_size, lr: of one step
-    images       so many of the attacked images, and of the training split where there is one, are learned from
+    surrogate    the network that learns (hardtack list models), the closer to the attacked one the better; null: a
+                 small vision transformer up to 64 pixels, above that a ResNet-18 with smooth activations
+    match        what it learns: logits, or labels where logits say no more than the predicted class; auto finds out
+    rounds       times that it is trained, attacked, and shown the model's answers at the images found (Papernot et al.
+                 2017)
+    steps        optimiser steps in one round
+    batch_size   images in one step
+    lr           learning rate of a step
+    images       images to learn from: so many of the attacked ones, and of the training split where there is one
     eot          passes of a random model that are averaged for one answer
     """
 
@@ -58,7 +60,11 @@ class DistillationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptConfig(TargetConfig, DistillationConfig):
-    """The settings of `adapt`: a target, a threat, and a surrogate. `output` is the surrogate's run folder."""
+    """The settings of `adapt`: a target, a threat, and a surrogate.
+
+    threat   norm and radius of the attack
+    output   the surrogate's run folder; null: RUN-surrogate
+    """
 
     threat: Threat = DEFAULT_THREAT
 

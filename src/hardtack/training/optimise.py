@@ -24,10 +24,20 @@ _USED_BY = {**dict.fromkeys(("betas", "eps"), ("adamw",)), **dict.fromkeys(("mom
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
-    """`decay_all: false` exempts biases, norms and what the model itself exempts from weight decay.
+    """Section `optimiser:` of a recipe.
 
-    `layer_decay` multiplies the learning rate once for every block between a parameter and the head, so that the
-    embeddings have the smallest rate; the rate of the head itself is `head_lr` times that of the schedule.
+    name           the optimiser
+    lr             the highest learning rate, which the schedule multiplies
+    weight_decay   decay of the weights (decoupled in adamw)
+    betas          of adamw: decay of the running means of the gradient and of its square
+    eps            of adamw: number added to the denominator
+    momentum       of sgd: share of the previous update that is kept
+    nesterov       of sgd: Nesterov's form of momentum
+    decay_all      decay all parameters; false: biases, norms, position tables and what the model itself exempts do not
+                   decay
+    layer_decay    factor on the learning rate for every block between a parameter and the head; 1: the same rate
+                   everywhere
+    head_lr        factor on the learning rate of the head
     """
 
     name: Literal["adamw", "sgd"] = "adamw"

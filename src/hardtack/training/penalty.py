@@ -22,7 +22,11 @@ from hardtack.models.parts import Word, chosen
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltyConfig:
-    """`of`: the parts that are penalised: a word (all, conv, qkv, mlp, attention, …), a pattern of names, or a list."""
+    """Section `penalty:` of a recipe: a penalty on weights, which makes them sparse.
+
+    l1   weight of the sum of absolute weights in the loss
+    of   the parts that are penalised: a word (all, conv, qkv, mlp, attention, …), a pattern of names, or a list
+    """
 
     l1: Annotated[float, Field(ge=0)] = 0.0
     of: Word | tuple[Word, ...] = "all"

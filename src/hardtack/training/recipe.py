@@ -31,11 +31,23 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """`batch_size` is the number of images per optimiser step over all processes and micro-steps.
+    """Section `train:` of a recipe: how long, and in what steps.
 
-    `ema` averages the weights over steps, `swa_from` over the ends of epochs from that epoch on. `patience` ends the
-    run after that many epochs without a better validation score. `freeze` names parts that are not trained (see
-    models/parts.py); `checkpoint_blocks` saves memory at the cost of time.
+    epochs               passes over the training images
+    batch_size           images in one optimiser step, over all processes and micro-steps
+    accumulate           micro-steps that an optimiser step is divided into: less memory, the same result
+    clip                 largest norm of the gradient over all parameters; null: the gradient is not clipped
+    ema                  decay of an average of the weights over steps, which is evaluated and saved; null: no such
+                         average
+    swa_from             epoch from whose end on the weights are averaged over epochs; null: no such average
+    patience             epochs without a better validation score after which the run ends; null: it never ends early
+    freeze               parts that are not trained: words such as head, conv or qkv, or patterns of names
+                         (models/parts.py)
+    checkpoint_blocks    keep only the input of each block and compute it again in the backward pass: less memory, more
+                         time
+    log_every            optimiser steps between two lines of the log
+    checkpoint_every_s   seconds between two saved states, from which a killed run resumes
+    tensorboard          write the metrics for TensorBoard as well (extra `track`)
     """
 
     epochs: Count = 10
@@ -60,7 +72,13 @@ class TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationConfig:
-    """Measures the validation split every `every` epochs; the best checkpoint is chosen by the score.
+    """Section `validation:` of a recipe. The best checkpoint is the one with the highest score.
+
+    every        epochs between two measurements of the validation split
+    attack       the attack of robust accuracy; null: PGD of ten steps in the threat that is trained against, if there
+                 is one
+    batch_size   images in one pass of the model
+    limit        only the first n images of the validation split; null: all of them
 
     The score is robust accuracy under `attack`, or clean accuracy where nothing is attacked.
     """
@@ -73,6 +91,23 @@ class ValidationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
+    """Everything that defines a training run.
+
+    name         what the run is called
+    output       the run folder; null: runs/NAME
+    data         where images come from (hardtack list settings data)
+    augment      how training images are changed (hardtack list settings augment)
+    model        the network (hardtack list settings model)
+    objective    what training minimises: a name (hardtack list objectives) and its own settings
+    optimiser    how weights follow gradients (hardtack list settings optimiser)
+    schedule     the learning rate over the run (hardtack list settings schedule)
+    sharpness    training for flat minima (hardtack list settings sharpness)
+    penalty      a penalty on weights (hardtack list settings penalty)
+    train        how long, and in what steps (hardtack list settings train)
+    validation   how the best checkpoint is chosen (hardtack list settings validation)
+    runtime      where and how precisely everything is computed (hardtack list settings runtime)
+    """
+
     name: str = "run"
     output: str | None = None
     data: DataConfig = field(default_factory=DataConfig)

@@ -25,16 +25,28 @@ _USED_BY = {
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """Factor on the learning rate over the run, in epochs.
+    """Section `schedule:` of a recipe: factor on the learning rate over the run, in epochs.
+
+    name              how the learning rate falls: cosine, timm_cosine (timm's CosineLRScheduler), onecycle (PyTorch's),
+                      step, or constant
+    warmup_epochs     epochs over which the rate rises linearly at the start
+    warmup_lr         learning rate that the warm-up starts from
+    final_lr          learning rate that cosine and timm_cosine end at
+    cooldown_epochs   epochs at the end that keep final_lr
+    cosine_epochs     length of the cosine in epochs (PyTorch's T_max), where it is not the rest of the run; null: the
+                      rest of the run
+    rise              of onecycle: share of the run in which the rate rises
+    milestones        of step: epochs at which the rate is multiplied by gamma
+    gamma             of step: the factor at each milestone
+    cycle_momentum    of onecycle: lowest and highest momentum, which falls while the rate rises; null: momentum stays
+    per_epoch         hold the rate through an epoch at what it is at its start
 
     `cosine` falls to `final_lr` (absolute) after a linear warm-up from `warmup_lr`, then stays there for
-    `cooldown_epochs`; `cosine_epochs` makes the fall longer or shorter than the rest of the run (PyTorch's T_max), so
-    that a run may end before its bottom. `timm_cosine` is timm's CosineLRScheduler as timm's train.py steps it: the
-    rate is constant during an epoch, and the cosine is counted from epoch 0 over all epochs before the cool-down, so
-    that the warm-up replaces its beginning and the rate is already below its peak when the warm-up ends. `onecycle`
-    follows PyTorch's defaults and cycles the momentum the other way; `step` multiplies by `gamma` at each milestone.
-    `per_epoch` holds the rate through an epoch at what it is at its start: with `warmup_lr: 0` the first epoch then
-    moves nothing, as where a scheduler is stepped after each epoch.
+    `cooldown_epochs`; `cosine_epochs` makes the fall longer or shorter than the rest of the run, so that a run may end
+    before its bottom. `timm_cosine` is stepped as timm's train.py does: the rate is constant during an epoch, and the
+    cosine is counted from epoch 0 over all epochs before the cool-down, so that the warm-up replaces its beginning and
+    the rate is already below its peak when the warm-up ends. With `per_epoch` and `warmup_lr: 0` the first epoch moves
+    nothing, as where a scheduler is stepped after each epoch.
     """
 
     name: Literal["cosine", "timm_cosine", "onecycle", "step", "constant"] = "cosine"

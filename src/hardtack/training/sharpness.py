@@ -28,9 +28,12 @@ MicroBatch = tuple[Tensor, Tensor, dict[str, Any]]  # x, y and what the objectiv
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessConfig:
-    """`rho` is the length of the displacement: 0.05 for `sam` by default, and 0.005 relative to each layer for `awp`.
+    """Section `sharpness:` of a recipe. Before `from_epoch` the gradient is taken once, as with `none`.
 
-    Before `from_epoch` the gradient is taken once, as with `none`.
+    name         sam: sharpness-aware minimisation; awp: adversarial weight perturbation; none: neither
+    rho          length of the displacement of the weights; null: 0.05 for sam, and 0.005 relative to each layer for awp
+    adaptive     of sam: scale the displacement by the size of each weight (ASAM)
+    from_epoch   epoch from which weights are displaced
     """
 
     name: Literal["none", "sam", "awp"] = "none"

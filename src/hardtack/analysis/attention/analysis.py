@@ -30,9 +30,9 @@ _LARGEST_GRID = 56
 class AttentionStability(Disturbed, OverImages):
     """Attention on clean and disturbed images: cosine similarity, entropy, distance, and maps.
 
-    kind   token (between all tokens, tokens of a window, or tokens of a coarser grid), class, or channel
-    query  the position in the image whose attention is drawn: down and across, as shares of its sides
-    shown  the number of images whose maps are stored
+    kind    token (between all tokens, tokens of a window, or tokens of a coarser grid), class, or channel
+    query   the position in the image whose attention is drawn: down and across, as shares of its sides
+    shown   images whose maps are stored
     """
 
     kind: Kind = "token"

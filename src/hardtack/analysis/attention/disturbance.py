@@ -13,6 +13,7 @@ from hardtack.analysis.adversary import blind_notes, make_adversary, moved
 from hardtack.analysis.analysis import AnalysisContext
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
+from hardtack.base.annotations import AN_ATTACK, Shown
 from hardtack.base.config import Number
 from hardtack.base.errors import UserError
 from hardtack.data.corruptions import constants_for, corrupt
@@ -33,16 +34,17 @@ _TAKEN_BY = {
 class Disturbed:
     """The settings of an analysis that disturbs images.
 
-    disturb     occlude: uniform noise replaces some patches; noise: Gaussian noise on the image; corrupt; attack
-    masks       the number of random disturbances of every image
-    share       of occlude: the share of the patches (None: 0.1)
-    patch_size  of occlude, in pixels (None: the model's own, else the usual one)
-    occluder    of occlude: a file or run with a trained occluder that chooses the patches instead of chance
-    sigma       of noise: its standard deviation (None: 0.1)
-    type        of corrupt (None: gaussian_noise)
-    severity    of corrupt, 1 to 5 (None: 3)
-    threat      of attack (None: linf:8/255, or what an attack that has one of its own is made for)
-    attack      of attack: its name or settings, as in evaluate (None: PGD of 20 steps)
+    disturb      occlude: uniform noise replaces some patches; noise: Gaussian noise on the image; corrupt: a
+                 corruption; attack: an attack
+    masks        random disturbances of every image
+    share        of occlude: share of the patches; null: 0.1
+    patch_size   of occlude: side of a patch in pixels; null: the model's own, else the usual one
+    occluder     of occlude: a file or run with a trained occluder that chooses the patches; null: chance
+    sigma        of noise: its standard deviation; null: 0.1
+    type         of corrupt: the corruption; null: gaussian_noise
+    severity     of corrupt: 1 to 5; null: 3
+    threat       of attack: norm and radius; null: that of an attack that has one of its own, else linf:8/255
+    attack       of attack: its name or settings, as in evaluate; null: PGD of 20 steps
     """
 
     disturb: Disturb = "occlude"
@@ -51,10 +53,10 @@ class Disturbed:
     patch_size: Annotated[int, Field(ge=1)] | None = None
     occluder: str | None = None
     sigma: Annotated[float, Field(gt=0)] | None = None
-    type: str | None = None
+    type: Annotated[str, Shown("corruption", "hardtack list corruptions")] | None = None
     severity: Annotated[int, Field(ge=1, le=5)] | None = None
     threat: Threat | None = None
-    attack: Any = None
+    attack: Annotated[Any, AN_ATTACK] = None
 
     def check_disturbance(self) -> None:
         for name, kind in _TAKEN_BY.items():

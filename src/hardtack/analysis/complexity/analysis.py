@@ -29,11 +29,16 @@ _AT_ONCE = 1 << 22  # values in a piece
 class Complexity(OverImages):
     """Rademacher complexity of norm-bounded linear classes on the images, clean and attacked, against dimension.
 
-    The weights have norm at most `bound` (Θ) in each of `norms`; `eps` is the adversary's linf radius. The vectors are
-    pixels or the model's features (`of`). Their dimension is varied `by` resize (of images: `sizes` are heights) or
-    subset (of coordinates: `sizes` are their numbers). Labels are ±1: class `positive`, or by default the first half of
-    the classes, against the rest. With up to 16 images all signs are used, else `draws` random ones. `failure` is the
-    probability with which Theorem 1 may fail.
+    norms      norms of the weights that are bounded
+    eps        the adversary's linf radius
+    bound      the largest norm of the weights (Θ)
+    of         the vectors: pixels, or the model's features
+    by         how their dimension is varied: resize (images) or subset (of coordinates); null: resize for pixels,
+               subset for features
+    sizes      heights of the resized images, or numbers of coordinates; none: a usual range
+    positive   the class whose labels are +1, all others −1; null: the first half of the classes
+    draws      random signs that are drawn; with up to 16 images all signs are used
+    failure    probability with which Theorem 1 may fail
     """
 
     norms: Annotated[tuple[Norm, ...], Field(min_length=1), SEVERAL] = ("l1", "l2", "linf")

@@ -40,10 +40,11 @@ STANDARD = 3  # multiply-adds of an ordinary step, in forward passes: one forwar
 class TrainingCost(Analysis):
     """What a training step costs, in passes, multiply-adds and seconds, against a step of ordinary training.
 
-    objective   whose steps (None: that of the run; of a model without a run, ordinary training)
-    image_size  in pixels (None: the model's own)
-    images      in a step that is counted and timed
-    repeats     of every timed step; 0: nothing is timed
+    objective    the objective whose steps are counted; null: that of the run; of a model without a run, ordinary
+                 training
+    image_size   side of the images in pixels; null: the model's own
+    images       images in a step that is counted and timed
+    repeats      repetitions of every timed step; 0: nothing is timed
     """
 
     objective: Annotated[Any, Choice(objectives)] = None

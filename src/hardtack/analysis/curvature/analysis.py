@@ -23,6 +23,7 @@ from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, Over
 from hardtack.analysis.curvature.hessian import Eigenvalues, Hessian, lanczos
 from hardtack.analysis.landscape.directions import gaussian
 from hardtack.analysis.landscape.loss import Losses
+from hardtack.base.annotations import AN_ATTACK
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
@@ -36,9 +37,15 @@ _START, _PROBE = 1, 2  # streams of random numbers
 class Curvature(OverImages):
     """Largest eigenvalues of the Hessian of the loss in the weights, its trace, and SAM's sharpness.
 
-    The `top` largest eigenvalues have a relative `tolerance` and take at most `most` Hessian-vector products. The trace
-    is estimated from `probes` products (0: no trace). Sharpness within `rho` is measured with one step and with
-    `ascent` steps. With a `threat` the loss is that under attack (`attack`: name and settings; default PGD, 10 steps).
+    n           the number of images, from the first one on
+    top         how many of the largest eigenvalues are computed
+    tolerance   their relative tolerance
+    most        most Hessian-vector products for them
+    probes      Hessian-vector products that the trace is estimated from; 0: no trace
+    rho         radius in the weights within which sharpness is measured
+    ascent      steps of the longer of its two searches; the other has one
+    threat      the loss is that under attack in this threat; null: the clean loss
+    attack      the attack, its name or settings, as in evaluate; by default PGD of 10 steps
     """
 
     n: Annotated[int, Field(ge=1)] = 200
@@ -49,7 +56,7 @@ class Curvature(OverImages):
     rho: Annotated[float, Field(gt=0)] = 0.05
     ascent: Annotated[int, Field(ge=1)] = 10
     threat: Threat | None = None
-    attack: Any = field(default_factory=dict)
+    attack: Annotated[Any, AN_ATTACK] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(self)

@@ -22,6 +22,7 @@ from hardtack.analysis.pictures import as_picture
 from hardtack.attacks import Ascent, ascent_step
 from hardtack.attacks.outcome import Step
 from hardtack.base import randomness
+from hardtack.base.annotations import MODELS
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
@@ -47,14 +48,14 @@ Channels = Annotated[tuple[Annotated[int, Field(ge=0)], ...], SEVERAL, Field(min
 class FeatureVisualization(OverImages):
     """Images that maximise the probability of a class or the activation of a unit, from noise or from images.
 
-    n         the number of images
-    start     noise (uniform; one image for each class or unit), or image: the first n images of the data
-    classes   target classes: names or numbers (None: from noise the first n; from an image another class at random)
-    block     visualize units of this block instead of classes: its name, or its number from 0
-    channels  the channels of the block (None: the first n)
-    threat    the largest distance from the start; the thesis has l2:15 for 224 pixels, which is large for 32 pixels
-    steps     steps of gradient ascent; their total length is 1.5 times the radius
-    others    further models (run folders, weights files, published names) that classify the images of classes
+    n          the number of images
+    start      noise (uniform; one image for each class or unit), or image: the first n images of the data
+    classes    target classes, names or numbers; null: from noise the first n, from an image another class at random
+    block      visualise units of this block instead of classes: its name, or its number from 0; null: classes
+    channels   the channels of the block; null: the first n
+    threat     the largest distance from the start; the thesis has l2:15 for 224 pixels, which is large for 32 pixels
+    steps      steps of gradient ascent; their total length is 1.5 times the radius
+    others     further models (run folders, weights files, published names) that classify the images of classes
     """
 
     later_settings: ClassVar[tuple[str, ...]] = ("others",)
@@ -66,7 +67,7 @@ class FeatureVisualization(OverImages):
     channels: Channels | None = None
     threat: Threat = FIFTEEN
     steps: Annotated[int, Field(ge=1)] = 100
-    others: Any = ()
+    others: Annotated[Any, MODELS] = ()
 
     def __post_init__(self) -> None:
         check(self)

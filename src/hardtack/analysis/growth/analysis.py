@@ -24,6 +24,7 @@ from hardtack.analysis.jacobian.lanczos import lanczos
 from hardtack.analysis.jacobian.products import Jacobian
 from hardtack.analysis.jacobian.selection import find_spectrum, images_at_once, require_apart
 from hardtack.base import randomness
+from hardtack.base.annotations import AN_ATTACK, Shown
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
@@ -41,16 +42,23 @@ _TINY = 1e-12
 class Growth(OverImages):
     """Growth of adversarial, random and corruption perturbations layer by layer, with the limits from the spectra.
 
-    `threat` and `attack` define the adversarial perturbation (default: PGD with 20 steps at linf:8/255; an attack on
-    patches has its own threat). The random perturbation is Gaussian and has the same l2 norm for each image, before it
-    is clipped to [0,1]. The third is the corruption `type` at `severity`. `tolerance` and `most` apply to σ_max, as for
-    `jacobian`. `substeps`: the number of smaller Euler steps with which a block is compared (0: no comparison).
+    n           the number of images, from the first one on
+    threat      norm and radius of the adversarial perturbation; null: that of an attack that has one of its own, else
+                linf:8/255
+    attack      the attack, its name or settings, as in evaluate; by default PGD of 20 steps
+    type        the corruption of the third perturbation (hardtack list corruptions)
+    severity    severity of that corruption
+    tolerance   relative tolerance of σ_max, as for jacobian
+    most        most products with the Jacobian for σ_max of an image
+    substeps    smaller Euler steps that a block is compared with; 0: no comparison
+
+    The random perturbation is Gaussian and has the same l2 norm for each image, before it is clipped to [0,1].
     """
 
     n: Annotated[int, Field(ge=1)] = 50
     threat: Threat | None = None
-    attack: Any = field(default_factory=dict)
-    type: str = "gaussian_noise"
+    attack: Annotated[Any, AN_ATTACK] = field(default_factory=dict)
+    type: Annotated[str, Shown("corruption", "hardtack list corruptions")] = "gaussian_noise"
     severity: Annotated[int, Field(ge=1, le=5)] = 3
     tolerance: Annotated[float, Field(ge=1e-6, lt=1)] = 1e-3
     most: Annotated[int, Field(ge=4)] = 100

@@ -25,6 +25,7 @@ from hardtack.analysis.jacobian.selection import (
     require_apart,
     require_small,
 )
+from hardtack.base.annotations import Shown
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
@@ -39,7 +40,9 @@ def _known(kinds: tuple[str, ...]) -> tuple[str, ...]:
     return kinds
 
 
-Kinds = Annotated[tuple[str, ...], SEVERAL, AfterValidator(_known), Field(min_length=1)]
+Kinds = Annotated[
+    tuple[str, ...], SEVERAL, AfterValidator(_known), Field(min_length=1), Shown("list of words", ", ".join(KINDS))
+]
 Stretch = Annotated[tuple[int, int], SEVERAL]
 
 
@@ -48,12 +51,18 @@ Stretch = Annotated[tuple[int, int], SEVERAL]
 class Spectra(OverImages):
     """Largest singular values of the Jacobian of every block, or of other pieces, at the features of each image.
 
-    `of` names the pieces: `block` (with its residual additions, as measured in paper 4), `residual` (block(x) − x, as
-    in its theory), `branch` (each branch alone; `attention`, `mlp` or `convolution`: only branches of that kind),
-    `stretch` (blocks `stretch=FIRST,LAST`, numbered from 0), `features` (pixels to the last block) and `network`
-    (pixels to logits). `top`: the number of singular values; `vectors` stores their vectors too. `tolerance` is
-    relative; `most` is the largest number of products with J and Jᵀ per image. `bound` adds √(‖J‖₁‖J‖∞), which takes
-    one row of the Jacobian per output of the piece, computed `rows` at a time.
+    n           the number of images, from the first one on
+    of          the pieces: block (with its residual additions), residual (block(x) − x), branch (each branch alone;
+                attention, mlp or convolution: only those of that kind), stretch, features (pixels to the last block) or
+                network (pixels to logits)
+    stretch     of of=stretch: first and last block, numbered from 0
+    top         how many of the largest singular values are computed
+    vectors     store their vectors, too
+    method      how they are computed; dense builds the whole Jacobian
+    tolerance   their relative tolerance
+    most        most products with J and Jᵀ for each image
+    bound       add the bound √(‖J‖₁‖J‖∞), which takes one row of the Jacobian for each output of the piece
+    rows        rows that are computed together for that bound
     """
 
     n: Annotated[int, Field(ge=1)] = 100

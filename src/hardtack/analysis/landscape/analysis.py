@@ -14,6 +14,7 @@ from hardtack.analysis.adversary import make_adversary, threat_of
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.landscape.directions import cosine, filter_direction, length
 from hardtack.analysis.landscape.loss import Losses, batch_norms, estimate_statistics
+from hardtack.base.annotations import AN_ATTACK
 from hardtack.base.config import check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
@@ -25,10 +26,14 @@ from hardtack.threats import Threat
 class Landscape(OverImages):
     """Loss around the trained weights, in filter-normalised random directions: a line or a surface.
 
-    `dims` is 1 or 2. The grid has `points` per side from −`reach` to +`reach`; a step of length 1 has the norm of the
-    weights. With a `threat` the loss is that under attack (`attack`: name and settings; default PGD with 10 steps). The
-    attack is computed at every point (`craft=everywhere`) or only at the trained weights (`craft=once`). `statistics`
-    of batch norm stay as `trained`, or are `estimated` at each point.
+    n            the number of images, from the first one on
+    dims         1: a line; 2: a surface
+    points       grid points on each side
+    reach        distance from the trained weights to the edge of the grid; 1 is the norm of the weights
+    threat       the loss is that under attack in this threat; null: the clean loss
+    attack       the attack, its name or settings, as in evaluate; by default PGD of 10 steps
+    craft        compute the attack at every point, or once, at the trained weights
+    statistics   of batch norm: as trained, or estimated at each point
     """
 
     n: Annotated[int, Field(ge=1)] = 200
@@ -36,7 +41,7 @@ class Landscape(OverImages):
     points: Annotated[int, Field(ge=3, le=501)] = 21
     reach: Annotated[float, Field(gt=0)] = 1.0
     threat: Threat | None = None
-    attack: Any = field(default_factory=dict)
+    attack: Annotated[Any, AN_ATTACK] = field(default_factory=dict)
     craft: Literal["everywhere", "once"] = "everywhere"
     statistics: Literal["trained", "estimated"] = "trained"
 

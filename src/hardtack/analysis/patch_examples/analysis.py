@@ -34,10 +34,17 @@ from hardtack.threats import Threat
 class PatchExamples(OverImages):
     """The probability of the true class when the same patches of an image are damaged in several ways.
 
-    kinds, share, patch_size, noise, fill, threat, steps  as `patches.…` of suite=patches
-    occluder  a file or run with a trained occluder, which chooses the patches and has its own share and patch size
-    mask      the number of the random mask; 0 is the first of suite=patches
-    shown     the number of images whose pictures are stored
+    kinds        kinds of damage, as patches.kinds of suite=patches
+    share        share of the patches that are damaged; null: 0.1
+    patch_size   side of a patch in pixels; null: the model's own, else the usual one
+    occluder     a file or run with a trained occluder, which chooses the patches and has its own share and patch size;
+                 null: chance
+    mask         number of the random mask; 0 is the first of suite=patches
+    noise        of noise: standard deviation of what is added
+    fill         of drop: black (zero) or the image's mean colour
+    threat       of pgd: how far the damaged pixels may move
+    steps        of pgd: steps of gradient ascent
+    shown        images whose pictures are stored
     """
 
     kinds: Kinds = ("pgd", "noise", "occlude")

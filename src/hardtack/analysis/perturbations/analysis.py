@@ -18,6 +18,7 @@ from hardtack.analysis.perturbations.conclusion import ITSELF, conclude
 from hardtack.analysis.perturbations.picture import picture
 from hardtack.analysis.perturbations.spectrum import mean_frequency, radial_power, rings
 from hardtack.analysis.pictures import eight_bits
+from hardtack.base.annotations import AN_ATTACK, MODELS
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.errors import UserError
 from hardtack.base.registry import analyses
@@ -33,15 +34,18 @@ THESIS = Threat.parse("linf:4/255")
 class Perturbations(OverImages):
     """Adversarial perturbations: pictures, amplitude, frequencies, what other models see in them, and transfer.
 
-    `threat` and `attack` (name and settings; default PGD with 100 steps of 1.5 ε/100) define the perturbations.
-    `others` are further models: run folders, weights files, names of published models. Each of them classifies the
-    perturbed images and the perturbation alone; with `makers=all` the attack also runs on each of them. `top` are the
-    values of k for top-k accuracy on the perturbation alone. Pictures of the first `pictures` images are stored.
+    threat     norm and radius of the perturbations; null: that of an attack that has one of its own, else linf:8/255
+    attack     the attack, its name or settings, as in evaluate; by default PGD of 100 steps of 1.5 ε/100
+    others     further models (run folders, weights files, published names) that classify perturbed images and the
+               perturbation alone
+    makers     all: the attack also runs on each of the others; itself: on this model only
+    top        values of k for top-k accuracy on the perturbation alone
+    pictures   images whose pictures are stored
     """
 
     threat: Threat | None = None
-    attack: Any = field(default_factory=dict)
-    others: Any = ()
+    attack: Annotated[Any, AN_ATTACK] = field(default_factory=dict)
+    others: Annotated[Any, MODELS] = ()
     makers: Literal["all", "itself"] = "all"
     top: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1), SEVERAL] = (1, 5)
     pictures: Annotated[int, Field(ge=0)] = 8

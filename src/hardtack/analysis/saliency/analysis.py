@@ -40,13 +40,13 @@ CHOICES = {"saliency": "saliency", "attention": "attention", "occluder": "the oc
 class Saliency(OverImages):
     """Which pixels influence the logit most, and how far attention and a trained occluder choose the same patches.
 
-    of          the class whose logit is differentiated: label, or predicted
-    smooth      the number of noisy copies over which the gradient is averaged; 0: the image alone
-    sigma       standard deviation of their noise
-    share       the share of the patches that are compared (None: 0.1)
-    patch_size  in pixels (None: the model's own, else the usual one)
-    occluder    a file or run with a trained occluder, which has its own share and patch size
-    shown       the number of images whose maps are stored
+    of           the class whose logit is differentiated: the label or the predicted one
+    smooth       noisy copies over which the gradient is averaged; 0: the image alone
+    sigma        standard deviation of their noise
+    share        share of the patches that are compared; null: 0.1
+    patch_size   side of a patch in pixels; null: the model's own, else the usual one
+    occluder     a file or run with a trained occluder, which has its own share and patch size; null: none
+    shown        images whose maps are stored
     """
 
     of: Literal["label", "predicted"] = "label"

@@ -30,9 +30,10 @@ _FINE = 1 << 16  # bins of |w| from which the range of the histograms is chosen
 @analyses.register("sparsity", papers=("arg",))
 @dataclass(frozen=True, kw_only=True)
 class Sparsity(Analysis):
-    """Share of weights below `threshold` times the largest, histograms and norms of weights, by component.
+    """Share of small weights, histograms and norms of weights, by component.
 
-    The histograms have `bins` bins over a range that contains at least 99.9 % of the weights.
+    threshold   a weight counts as small below this share of the largest one
+    bins        bins of the histograms, over a range that contains at least 99.9 % of the weights
     """
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.01

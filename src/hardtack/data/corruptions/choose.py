@@ -7,11 +7,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from hardtack.base.annotations import Shown
 from hardtack.base.config import SEVERAL
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.data.corruptions.catalogue import GROUPS, names
 
-Types = Annotated[tuple[str, ...], SEVERAL, Field(min_length=1)]
+Types = Annotated[
+    tuple[str, ...], SEVERAL, Field(min_length=1), Shown("list of corruptions or groups", "hardtack list corruptions")
+]
 Severities = Annotated[tuple[Annotated[int, Field(ge=1, le=5)], ...], SEVERAL, Field(min_length=1)]
 
 

@@ -38,8 +38,8 @@ _OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_
 class HereSettings:
     """Settings of `--on here`.
 
-    workers   processes that share the pieces (default: one for each GPU, or one)
-    per_gpu   workers that share one GPU
+    workers   processes that share the pieces; null: one for each GPU, or one
+    per_gpu   processes that share one GPU
     """
 
     workers: Annotated[int, Field(ge=1)] | None = None

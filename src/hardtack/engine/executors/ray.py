@@ -39,12 +39,13 @@ _PATIENCE_S = 20.0  # before it is said that the cluster gives no actor
 class RaySettings:
     """Settings of `--on ray`.
 
-    address      of the cluster (default: $RAY_ADDRESS, else the one that this machine is part of, else `local`);
-                 local: a new one of this machine alone, for this command
-    workers      actors (default: as many as the cluster has room for)
-    per_gpu      actors that share one GPU
-    gpus, cpus   GPUs and CPU cores of one actor (default: 1/per_gpu GPU where the cluster has any; 1 core)
-    shared_disk  whether all machines see the files of this one under the same paths
+    address       of the cluster; null: $RAY_ADDRESS, else the one that this machine is part of, else local: a new one
+                  of this machine alone, for this command
+    workers       actors; null: as many as the cluster has room for
+    per_gpu       actors that share one GPU
+    gpus          GPUs of one actor; null: 1/per_gpu where the cluster has any
+    cpus          CPU cores of one actor
+    shared_disk   whether all machines see the files of this one under the same paths
     """
 
     address: str | None = None

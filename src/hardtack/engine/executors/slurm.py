@@ -31,10 +31,10 @@ PIECES_PER_TASK = 2  # a task that is stopped loses one of them at the most
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmExecutorSettings(SlurmSettings):
-    """Settings of `--on slurm`: those of the jobs, and
+    """Settings of `--on slurm`: those of the jobs, and those of the array.
 
     workers   tasks of the array that share the pieces of one job; units of a study have a task each
-    dry_run   print the scripts and submit nothing (also `--dry-run`)
+    dry_run   print the scripts and submit nothing, as --dry-run does
     poll_s    seconds between two looks at the queue
     """
 

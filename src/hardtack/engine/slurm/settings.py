@@ -68,15 +68,19 @@ Count = Annotated[int, Field(ge=1)]
 class SlurmSettings:
     """The resources of one task, and how an array of tasks is run.
 
-    partition, account, qos, constraint   as `sbatch` takes them; none: the cluster's default
-    gpus        of one task, on each of its nodes; 0: a job without GPU
-    nodes       of one task; more than one for a training
-    cpus        cores of one task; memory_gb: main memory of one task; none: the cluster's default
-    hours       time limit of one task; Slurm counts in minutes
-    at_once     no more tasks than this run at the same time; none: as many as the cluster lets
-    setup       shell lines run before each task, for example `module load cuda`
-    options     further options of sbatch by their long names: `nice: 100`, `exclusive: true`
-    retries     how many times a task is submitted again that ended without its result
+    partition    partition of the jobs, as sbatch takes it; null: the cluster's default
+    account      account that is charged, as sbatch takes it; null: the cluster's default
+    qos          quality of service, as sbatch takes it; null: the cluster's default
+    constraint   features that nodes must have, as sbatch takes them; null: any node
+    gpus         GPUs of one task, on each of its nodes; 0: a job without GPU
+    nodes        nodes of one task; more than one for a training
+    cpus         cores of one task; null: the cluster's default
+    memory_gb    main memory of one task; null: the cluster's default
+    hours        time limit of one task; Slurm counts in minutes
+    at_once      most tasks that run at the same time; null: as many as the cluster lets
+    setup        shell lines that run before each task, for example `module load cuda`; null: none
+    options      further options of sbatch by their long names: {nice: 100, exclusive: true}
+    retries      how many times a task is submitted again that ended without its result
     """
 
     partition: Word | None = None
