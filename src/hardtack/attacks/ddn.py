@@ -32,9 +32,12 @@ _LAST_STEP = 0.01  # of the first step's length
 class DDN(Attack):
     """Decoupled direction and norm: l2, whatever the norm of `threat`, which decides what counts as fooled.
 
-    `init_norm` is the first radius, `gamma` the share by which it changes at every step. A step has length 1, which
-    falls along a cosine to a hundredth. The defaults are the paper's, which also reports 300 and 1000 `steps`; its
-    rounding to 256 grey levels is left out.
+    steps       steps in all; the paper also reports 300 and 1000
+    gamma       share by which the radius changes at every step
+    init_norm   the first radius
+
+    A step has length 1, which falls along a cosine to a hundredth. The defaults are the paper's; its rounding to 256
+    grey levels is left out.
     """
 
     threat: Threat

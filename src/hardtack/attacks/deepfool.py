@@ -37,10 +37,13 @@ _CHECK_EVERY = 5  # steps on a GPU between two looks at which images are finishe
 class DeepFool(Attack):
     """DeepFool in the norm of `threat`; images closer than its eps count as fooled.
 
-    `steps`: at most so many. `candidates`: so many of the classes that are likeliest at the clean image are linearised,
-    the label's among them, with a backward pass for each other one. `overshoot` extends the sum of all steps. The
-    defaults are the paper's; the fixed 1e-4 that its code adds to every step is left out. With a target class its
-    boundary alone is linearised. An image leaves the batch when it is misclassified.
+    steps        most steps; an image leaves the batch when it is misclassified
+    candidates   how many of the classes that are likeliest at the clean image are linearised, the label's among them,
+                 with a backward pass for each other one
+    overshoot    share by which the sum of all steps is extended beyond the boundary
+
+    The defaults are the paper's; the fixed 1e-4 that its code adds to every step is left out. With a target class its
+    boundary alone is linearised.
     """
 
     threat: Threat

@@ -29,11 +29,17 @@ from hardtack.threats import BALLS, Threat
 class EAD(Attack):
     """Elastic-net attack: l1 and l2 together, whatever the norm of `threat`, which decides what counts as fooled.
 
-    `beta` weighs the l1 norm. `c` is the first weight of misclassification, `searches` how often it is searched for
-    each image: ten times larger while no success is found, then halfway between the last success and the last failure.
-    `lr` is the first step length; it falls with the square root of the steps that are left. `confidence` is the margin
-    in logits that a success must have. `rule`: the success with the smallest elastic-net distance is kept (en), or with
-    the smallest l1 norm, with preference for those in the ball of `threat`. The defaults are the paper's.
+    steps        steps in one search
+    searches     values of c that are tried for each image: ten times larger while no success is found, then halfway
+                 between the last success and the last failure
+    beta         weight of the l1 norm
+    c            first weight of misclassification against the distance
+    lr           first step length, which falls with the square root of the steps that are left
+    confidence   margin in logits that a success must have
+    rule         the success that is kept: with the smallest elastic-net distance (en) or the smallest l1 norm, with
+                 preference for those in the ball of threat
+
+    The defaults are the paper's.
     """
 
     threat: Threat
