@@ -31,6 +31,8 @@ QUICK = {
     "ddn": {"steps": 8}, "deepfool": {"steps": 6}, "ead": {"steps": 10, "searches": 3, "c": 1.0},
     "cw": {"steps": 8}, "cw_search": {"steps": 6, "searches": 2}, "fmn": {"steps": 8},
     "fab": {"steps": 4}, "fab_t": {"steps": 4}, "square": {"steps": 30},
+    "boundary": {"steps": 120}, "hopskipjump": {"steps": 6, "samples": 40},
+    "nes": {"steps": 12, "samples": 20, "sigma": 0.05}, "spsa": {"steps": 12, "samples": 20},
     "patch_fool": {"steps": 12, "patch_size": 2, "choose": "random", "attention_weight": 0.0},
     "occlusion": {"tries": 6, "patch_size": 2},
 }  # fmt: skip

@@ -143,6 +143,10 @@ class Attack:
         mine = self.settings()
         return dataclasses.replace(self, **{name: value for name, value in short.items() if name in mine})  # type: ignore[type-var]
 
+    def batch_cost(self, classes: int, shape: tuple[int, ...]) -> Cost | None:
+        """Passes of one image C×H×W by a batch attack, at most; None: `plan` runs it on a small model to count them."""
+        return None
+
     # ------------------------------------------------------------ what the pool needs
 
     uses_logit_gradient: ClassVar[bool] = True

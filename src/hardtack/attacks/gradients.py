@@ -81,7 +81,7 @@ class Smoothed(GradientSource):
 
     def pullback(self, x: Tensor, weights: Tensor) -> Tensor:
         total = torch.zeros_like(x)
-        for noise in _groups(antithetic_noise(x, self.seed, self.samples), x):
+        for noise in in_stacks(antithetic_noise(x, self.seed, self.samples), x):
             points = (x + self.sigma * noise).clamp(0, 1)
             total += gradient_at(self.model, points.flatten(0, 1), weights.repeat(len(noise), 1)).view_as(noise).sum(0)
         return total / self.samples
@@ -101,16 +101,8 @@ class Estimated(GradientSource):
         self.passes = (samples, 0)
 
     def pullback(self, x: Tensor, weights: Tensor) -> Tensor:
-        total, squares, moved = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x)
-        for noise in _groups(directions(x, self.seed, self.samples // 2, grid=self.grid), x):
-            ahead, behind = (x + self.sigma * noise).clamp(0, 1), (x - self.sigma * noise).clamp(0, 1)
-            values = [self.model(points.flatten(0, 1)).unflatten(0, noise.shape[:2]) for points in (ahead, behind)]
-            rise = ((values[0] - values[1]) * weights).sum(dim=-1) / (2 * self.sigma)
-            total += (noise * rise.to(x.dtype).reshape(*rise.shape, *[1] * (x.dim() - 1))).sum(dim=0)
-            squares += (noise**2).sum(dim=0)
-            moved += (noise * (ahead - behind)).sum(dim=0) / (2 * self.sigma)
-        # a pixel at 0 or 1 moves half as far as the others, because every query stays in [0,1]
-        return total / (self.samples // 2) * (squares / moved.clamp_min(1e-12)).clamp(max=100.0)
+        noises = directions(x, self.seed, self.samples // 2, grid=self.grid)
+        return difference_gradient(self.model, x, noises, self.sigma, weights=weights)
 
 
 class Through(GradientSource):
@@ -225,7 +217,29 @@ def antithetic_noise(x: Tensor, seed: int, count: int) -> Iterator[Tensor]:
             yield -noise
 
 
-def _groups(noises: Iterator[Tensor], x: Tensor) -> Iterator[Tensor]:
+def difference_gradient(
+    values: Callable[[Tensor], Tensor], x: Tensor, noises: Iterator[Tensor], sigma: float, *, weights: Tensor
+) -> Tensor:
+    """The gradient of (weights · values) at `x`, from differences of values along the directions `noises`.
+
+    `values` maps images M×3×H×W to M×K and is called for pairs of opposite points, all of them in [0,1]; `weights` are
+    N×K. With directions whose pixels are independent, of mean 0 and deviation 1, the estimate is unbiased on a linear
+    function as long as no point is cut off at 0 or 1.
+    """
+    total, squares, moved, count = torch.zeros_like(x), torch.zeros_like(x), torch.zeros_like(x), 0
+    for noise in in_stacks(noises, x):
+        ahead, behind = (x + sigma * noise).clamp(0, 1), (x - sigma * noise).clamp(0, 1)
+        both = [values(points.flatten(0, 1)).unflatten(0, noise.shape[:2]) for points in (ahead, behind)]
+        rise = ((both[0] - both[1]) * weights).sum(dim=-1) / (2 * sigma)
+        total += (noise * rise.to(x.dtype).reshape(*rise.shape, *[1] * (x.dim() - 1))).sum(dim=0)
+        squares += (noise**2).sum(dim=0)
+        moved += (noise * (ahead - behind)).sum(dim=0) / (2 * sigma)
+        count += len(noise)
+    # a pixel at 0 or 1 moves half as far as the others, because every query stays in [0,1]
+    return total / count * (squares / moved.clamp_min(1e-12)).clamp(max=100.0)
+
+
+def in_stacks(noises: Iterator[Tensor], x: Tensor) -> Iterator[Tensor]:
     """The tensors in stacks that one pass may take: small images fill the device only together."""
     size = max(1, _VALUES_OF_A_PASS // max(1, x.numel()))
     while group := list(itertools.islice(noises, size)):

@@ -96,8 +96,11 @@ def _sum(costs: Iterable[Cost]) -> Cost:
 
 
 def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
-    """A batch attack; its passes are counted on a small linear model."""
+    """A batch attack; its passes are counted on a small linear model where it does not state them itself."""
     attack, pixels = stage.attack, torch.Size(shape).numel()
+    attempts = f"{attack.restarts} × {attack.steps or '?'} steps"
+    if (stated := attack.batch_cost(classes, shape)) is not None:
+        return StagePlan(name=stage.name, attempts=attempts, most=stated, least=stated, only=_only(stage))
     model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, pixels, classes))
     for parameter in model.parameters():
         parameter.data = torch.arange(parameter.numel()).sin().reshape(parameter.shape)
@@ -108,7 +111,6 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
         cost, cost_known = Cost(spent[0] - 1, spent[1]), True
     except Exception:  # the attack does not run on the linear model: its cost is not known
         cost, cost_known = Cost(), False
-    attempts = f"{attack.restarts} × {attack.steps or '?'} steps"
     return StagePlan(
         name=stage.name, attempts=attempts, most=cost, least=cost, only=_only(stage), cost_known=cost_known
     )
