@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ import torch
 from torch import nn
 
 import hardtack
-from hardtack.analysis.analysis import Analysis, AnalysisContext, Arrays, Conclusion, Data, RowWork, choose_images
+from hardtack.analysis.analysis import (
+    Analysis,
+    AnalysisContext,
+    Arrays,
+    Conclusion,
+    Data,
+    OverImages,
+    RowWork,
+    choose_images,
+)
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.input_guard import CHANGES_INPUT, InputGuard, guard_input
 from hardtack.base.config import choose, plain
@@ -27,7 +37,9 @@ from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
 from hardtack.base.registry import analyses
 from hardtack.base.runtime import Runtime
-from hardtack.data.spans import check_pair, head
+from hardtack.data import Dataset
+from hardtack.data.given import take
+from hardtack.data.spans import head
 from hardtack.data.travel import served
 from hardtack.engine import (
     Executor,
@@ -45,7 +57,8 @@ from hardtack.engine import (
 from hardtack.evaluation.identity import contents
 from hardtack.evaluation.provenance import Provenance, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, flag
-from hardtack.models.dtypes import names_dtypes
+from hardtack.models.dtypes import takes_model
+from hardtack.models.given import check_kept, takes_one_channel
 from hardtack.results import (
     ANALYSIS,
     Finding,
@@ -60,10 +73,10 @@ from hardtack.results import (
 from hardtack.results.agreement import check_evaluation
 
 
-@names_dtypes
+@takes_model
 def analyze(
     model: nn.Module,
-    data: Data | None = None,
+    data: Any = None,
     name: str | Analysis = "sparsity",
     *,
     runtime: Runtime | None = None,
@@ -78,14 +91,15 @@ def analyze(
     With `folder` (a run) pieces, arrays and results are kept there, and a killed analysis goes on when it is repeated;
     under torchrun its pieces are shared out between the processes. `executor`: where the pieces are computed.
     """
-    if not isinstance(model, nn.Module):
-        raise UserError(f"analyze takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
-    if data is not None:
-        check_pair(data)
     analysis = choose(analyses, {"name": name, **settings} if isinstance(name, str) else name)
     if not isinstance(analysis, Analysis):
         kind = type(analysis).__name__
         raise UserError(f"{kind} is no analysis: derive it from hardtack.analysis.Analysis (or OverImages for images)")
+    check_kept(model, folder)
+    if data is not None:
+        most = max(analysis.n, _CHECKED) if isinstance(analysis, OverImages) else None
+        most = None if isinstance(data, Dataset | tuple) else most  # of others no more are read than are used
+        data = take(data, n=most, takes_grey=partial(takes_one_channel, model))
     runtime, provenance = runtime or Runtime(), provenance or Provenance()
     home = next(iter(model.parameters()), torch.empty(0)).device
     model.to(runtime.torch_device)
@@ -157,6 +171,9 @@ class AnalysisJob(Job):
         return _keep(self.id, self.analysis, about, arrays, conclusion, self.provenance, folder)
 
 
+_CHECKED = 4  # images on which the model's answers are checked, whatever the analysis uses
+
+
 def _check_weights(model: nn.Module) -> None:
     """Refuse weights that are NaN or infinite: every number about the model would be wrong."""
     wrong = [name for name, value in model.named_parameters() if not bool(value.isfinite().all())]
@@ -176,7 +193,7 @@ def _check_images(context: AnalysisContext) -> None:
 
 def _check_answers(context: AnalysisContext) -> list[Flag]:
     """Refuse NaN or infinite logits; flag logits that change between two passes or with the batch."""
-    x, _ = head(context.data, context.device, first=4)
+    x, _ = head(context.data, context.device, first=_CHECKED)
     with torch.no_grad():
         logits = context.model(x).float()
     if not logits.isfinite().all():

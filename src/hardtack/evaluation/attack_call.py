@@ -28,9 +28,12 @@ from hardtack.base.config import build
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.base.runtime import Runtime
+from hardtack.data.given import unit_images
+from hardtack.data.given.arrays import as_labels
 from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
-from hardtack.models.dtypes import names_dtypes
+from hardtack.models.dtypes import takes_model
+from hardtack.models.given import takes_one_channel
 from hardtack.threats import Threat
 
 AUTOATTACK = "autoattack"
@@ -68,13 +71,15 @@ def attack(
     model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = ..., *, threat: Sequence[OneThreat],
     keys: Tensor | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
 ) -> list[Attacked]: ...  # fmt: skip
-@names_dtypes
+@takes_model
 def attack(
     model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = "pgd", *,
     threat: OneThreat | Sequence[OneThreat] | None = None, keys: Tensor | None = None, seed: int | None = None,
     details: bool = False, **settings: Any,
 ) -> Any:  # fmt: skip
-    """Adversarial images for x (N×3×H×W in [0,1]) with labels y.
+    """Adversarial images for x (N×3×H×W in [0,1]) with labels y, as float32 tensors of that shape.
+
+    Other arrays of images are taken as `evaluate` takes them: NumPy's, channels last, whole numbers 0 … 255, grey.
 
     `attack`: a registered name (`hardtack list attacks`), "autoattack" (with `tier` and `version`), a dict of a name
     and settings, a class, or an attack made in Python. The settings are those of the attack and, for any attack by
@@ -84,7 +89,7 @@ def attack(
     of them succeed, the size of each change and the predictions. `seed` and `keys` (one int64 for each image) fix what
     is random; without them every call draws anew from torch's generator.
     """
-    check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
+    x, y = _batch(model, x, y)
     if isinstance(attack, Mapping):
         settings = {**attack, **settings}
         threat, seed = settings.pop("threat", None) if threat is None else threat, settings.pop("seed", seed)
@@ -99,6 +104,19 @@ def attack(
     drawn = None if seed is not None or keys is not None else randomness.fresh_word()
     found = [_one(model, x, y, attack, each, keys, seed, drawn, details, dict(settings)) for each in threats]
     return found if several else found[0]
+
+
+def _batch(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """The images and labels as tensors on one device; arrays go to that of the model."""
+    labels, _ = as_labels(y)
+    images = unit_images(x, count=len(labels))
+    if not isinstance(x, Tensor):
+        images = images.to(next(model.parameters(), images).device)
+    labels = labels.to(images.device)
+    if images.shape[1] == 1 and len(images) and not takes_one_channel(model, images[:1]):
+        images = images.expand(-1, 3, -1, -1).contiguous()
+    check_inputs(images, labels, num_classes=getattr(model, "num_classes", None))
+    return images, labels
 
 
 def _one(

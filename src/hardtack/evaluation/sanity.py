@@ -26,12 +26,12 @@ def flag(level: str, code: str, message: str) -> Flag:
 
 
 def check_inputs(x: Tensor, y: Tensor, *, num_classes: int | None = None) -> None:
-    """Refuse anything but images N×3×H×W in [0,1] with one valid label each."""
+    """Refuse anything but images N×3×H×W in [0,1] with one valid label each; a grey image has one channel."""
     if not isinstance(x, Tensor) or not isinstance(y, Tensor):
         raise UserError(f"images and labels must be tensors, found {type(x).__name__} and {type(y).__name__}")
     if x.ndim == 4 and len(x) == 0:
         raise UserError("there are no images to evaluate")
-    if x.ndim != 4 or x.shape[1] != 3 or x.dtype != torch.float32:
+    if x.ndim != 4 or x.shape[1] not in (1, 3) or x.dtype != torch.float32:
         raise UserError(f"images must be float32 N×3×H×W, found {x.dtype} {tuple(x.shape)}")
     if len(x) != len(y) or y.dtype != torch.int64 or y.ndim != 1:
         raise UserError(f"labels must be int64 of length {len(x)}, found {y.dtype} {tuple(y.shape)}")

@@ -19,6 +19,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard, get_args
 
@@ -36,7 +37,8 @@ from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
 from hardtack.base.runtime import Precision, Runtime
 from hardtack.data import Dataset
-from hardtack.data.spans import at_positions, check_pair, chunks, count, head, original_of, shape_of
+from hardtack.data.given import take
+from hardtack.data.spans import at_positions, chunks, count, head, original_of, shape_of
 from hardtack.data.travel import served
 from hardtack.engine import (
     Executor,
@@ -64,15 +66,17 @@ from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
 from hardtack.evaluation.suites import SuiteContext, make_suite
 from hardtack.evaluation.summary import summarise
 from hardtack.evaluation.threat_stages import AuditPlan
-from hardtack.models.dtypes import names_dtypes
+from hardtack.models.dtypes import takes_model
+from hardtack.models.given import check_kept, takes_one_channel
 from hardtack.results import Result, adversarial_folder
 
 
-@names_dtypes
+@takes_model
 def evaluate(
     model: nn.Module,
-    data: Dataset | tuple[Tensor, Tensor],
+    data: Any,
     *,
+    n: int | None = None,
     config: EvaluationConfig | None = None,
     runtime: Runtime | None = None,
     folder: str | Path | None = None,
@@ -82,7 +86,10 @@ def evaluate(
     executor: Executor | None = None,
     **settings: Any,
 ) -> Evaluation:
-    """Evaluate a model on a data set or on a pair (x, y) of tensors; settings are EvaluationConfig's.
+    """Evaluate a model on data; settings are EvaluationConfig's.
+
+    `data` is a pair (x, y) of tensors or arrays, a DataLoader, a data set of torch, of Hugging Face or of `load_data`,
+    or the name of one (docs/python.md says what their shapes and types mean); `n`: only its first images.
 
     With `folder` (a run) pieces, verdicts, examples and results are kept there. A killed evaluation goes on when the
     call is repeated, and under torchrun the processes share the pieces. Without a folder every process measures
@@ -90,10 +97,8 @@ def evaluate(
     (evaluation/consistency.py), for numbers that nobody reports, such as those of every epoch. `executor`: where the
     pieces are computed (default: in this process, or shared by the processes of torchrun).
     """
-    if not isinstance(model, nn.Module):
-        raise UserError(f"evaluate takes a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
-    check_pair(data)
-    model, data = class_subset(model, data)
+    check_kept(model, folder)
+    model, data = class_subset(model, take(data, n=n, takes_grey=partial(takes_one_channel, model)))
     config = config or build(EvaluationConfig, gather_suite_settings(settings))
     runtime = runtime or Runtime()
     home = next(iter(model.parameters()), torch.empty(0)).device
@@ -130,6 +135,11 @@ class SuiteJob(Job):
         suite = make_suite(config)
         self.trials = suite.threat_stages(config, runtime.seed)
         self.views = suite.views(config, SuiteContext(model, shape_of(data), runtime.seed, original_of(data)))
+        if self.views and shape_of(data)[0] == 1:
+            raise UserError(
+                f"suite={config.suite} shows images of three channels, and this model takes grey ones: give it a first "
+                "layer that turns three channels into one, and colour images"
+            )
         self.identity = identify(
             model, data, config, suite=suite, trials=self.trials, views=self.views, runtime=runtime,
             provenance=provenance, kept=folder is not None,
@@ -193,7 +203,7 @@ class SuiteJob(Job):
             if self.views
             else Measure(self.model, self.trials, self.config, self.runtime, like=x)
         )
-        self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None))
+        self.flags = self.measure.first_checks(x, y, classes=getattr(self.data, "num_classes", None) or None)
         self._check_sample()
         if isinstance(self.measure, ViewMeasure):  # fp32 decides what a model with a red flag predicts
             red = any(item["level"] == "red" for item in self.flags)

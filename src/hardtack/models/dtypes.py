@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
@@ -10,22 +11,27 @@ import torch
 from torch import nn
 
 from hardtack.base.errors import UserError
+from hardtack.models.given import as_module
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _MISMATCH = ("dtype", "scalar type", "Input type")  # words of torch's errors about them
 
 
-def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
-    """A job whose first argument is a model: where types do not match, its error says which, and what to do."""
+def takes_model(job: Callable[P, R]) -> Callable[P, R]:
+    """A job whose first argument is a model: a function becomes a module, and what is no model is refused.
+
+    Where types do not match, the error says which, and what to do.
+    """
 
     @functools.wraps(job)
-    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_values(args[0] if args else kwargs.get("model"))
+    def guarded(model: Any, *args: Any, **kwargs: Any) -> R:
+        model = as_module(model, job.__name__)
+        check_values(model)
         try:
-            return job(*args, **kwargs)
+            return typing.cast(Callable[..., R], job)(model, *args, **kwargs)
         except RuntimeError as error:
-            odd = _odd_dtypes(args[0] if args else kwargs.get("model"))
+            odd = _odd_dtypes(model)
             if not odd or not any(word in str(error) for word in _MISMATCH):
                 raise
             raise UserError(
@@ -33,12 +39,12 @@ def names_dtypes(job: Callable[P, R]) -> Callable[P, R]:
                 "module that converts the images"
             ) from error
 
-    return guarded
+    return typing.cast(Callable[P, R], guarded)
 
 
-def check_values(model: Any) -> None:
+def check_values(model: nn.Module) -> None:
     """Refuse a model whose weights have shapes but no values, as torch.device("meta") makes them."""
-    tensors = [*model.named_parameters(), *model.named_buffers()] if isinstance(model, nn.Module) else []
+    tensors = [*model.named_parameters(), *model.named_buffers()]
     empty = [name for name, value in tensors if value.is_meta]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
@@ -48,7 +54,6 @@ def check_values(model: Any) -> None:
         )
 
 
-def _odd_dtypes(model: Any) -> str:
-    weights = model.parameters() if isinstance(model, nn.Module) else ()
-    dtypes = {weight.dtype for weight in weights if weight.is_floating_point()} - {torch.float32}
+def _odd_dtypes(model: nn.Module) -> str:
+    dtypes = {weight.dtype for weight in model.parameters() if weight.is_floating_point()} - {torch.float32}
     return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

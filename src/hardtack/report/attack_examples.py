@@ -102,7 +102,8 @@ def to_uint8(x: np.ndarray) -> np.ndarray:
 
 
 def data_uri(pixels: np.ndarray) -> str:
-    """An H×W×3 uint8 picture as a data: address."""
+    """An H×W×3 or grey H×W×1 uint8 picture as a data: address."""
+    pixels = pixels[..., 0] if pixels.shape[2:] == (1,) else pixels
     exact = max(pixels.shape[:2]) <= EXACT_SIDE
     buffer = io.BytesIO()
     image = Image.fromarray(pixels)

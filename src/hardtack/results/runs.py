@@ -150,10 +150,12 @@ def _read_gallery(path: Path, results: list[Result]) -> Gallery:
         raise UserError(f"{path} lacks {', '.join(missing)}")
     x, x_adv = arrays["x"], arrays["x_adv"]
     count = len(x)
-    if x.ndim != 4 or x.shape[-1] != 3 or x.shape != x_adv.shape or x.dtype != np.uint8:
+    if x.ndim != 4 or x.shape[-1] not in (1, 3) or x.shape != x_adv.shape or x.dtype != np.uint8:
         raise UserError(f"{path}: x and x_adv must both be k×H×W×3, found {x.shape} and {x_adv.shape}")
     if any(arrays[name].shape != (count,) for name in GALLERY_ARRAYS[2:]):
         raise UserError(f"{path}: index, label, predictions and size must have one entry per image")
+    if x.shape[-1] == 1:  # of a model that takes grey images
+        arrays |= {"x": x.repeat(3, axis=-1), "x_adv": x_adv.repeat(3, axis=-1)}
     names = arrays.get("classes", arrays.get("class_names"))
     about = next((result for result in results if result.evaluation == path.stem and result.attack), None)
     return Gallery(

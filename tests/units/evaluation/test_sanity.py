@@ -98,22 +98,22 @@ def nan_image():
 @pytest.mark.parametrize(
     "x, y, told",
     [
-        (images() * 255, labels(), r"\[0,1\].*undo any normalisation"),
-        (images() - 0.5, labels(), r"\[0,1\]"),
+        (images() * 255, labels(), r"\[0,1\].*divide values of 0 … 255 by 255"),
+        (images() - 0.5, labels(), r"\[0,1\].*undo any normalisation"),
         (images().clamp(max=0.5) + 0.5001, labels(), r"\[0,1\]"),
         (nan_image(), labels(), r"\[0,1\], found \[nan"),
         (images()[:0], labels()[:0], "no images"),
-        (images()[:, :1], labels(), "N×3×H×W"),
-        (images()[0], labels()[:3], "N×3×H×W"),
-        ((images() * 255).byte(), labels(), "uint8"),
+        (images()[:, :2], labels(), "no axis of 1 or 3 channels"),
+        (images()[0], labels()[:1], r"x\[None\]"),
+        (images().round().byte(), labels(), "only 0 and 1"),
         (images(), labels() + 4, r"0 … 3, found 4 … "),
         (images(), labels() - 5, "found -5"),
-        (images(), labels().float(), "int64"),
-        (images(), torch.eye(4)[labels()], "int64"),
+        (images(), labels() + 0.5, "whole numbers"),
+        (images(), torch.eye(4)[labels()], "argmax"),
         (images(), labels()[:11], "one label for each image"),
         (images(20)[:10], labels(12), "one label for each image"),
         (images(14), labels(12), "one label for each image"),
-        (images().numpy(), labels().numpy(), "pair"),
+        (images(14).numpy(), labels(12).numpy(), "one label for each image"),
     ],
 )
 def test_invalid_inputs_are_refused(model, tmp_path, x, y, told):
@@ -164,9 +164,20 @@ def test_outputs_that_are_not_logits_are_refused(function, told):
         measure(ht.wrap(Returns(function), num_classes=4), (images(), labels()))
 
 
-@pytest.mark.parametrize("data", [None, "digits", [images(), labels()], (images(),), {"x": 1}])
-def test_data_of_another_shape_is_refused(model, data):
-    with pytest.raises(UserError, match="pair"):
+@pytest.mark.parametrize(
+    "data, told",
+    [
+        (None, "pair"),
+        ("digit", "no dataset 'digit'"),
+        ((images(),), "pair"),
+        (images(), "pair"),
+        ({"train": 1, "test": 2}, r"data\['test'\]"),
+        (3, "found int"),
+        ([images()], "images without labels"),
+    ],
+)
+def test_data_of_another_shape_is_refused(model, data, told):
+    with pytest.raises(UserError, match=told):
         measure(model, data)
 
 

@@ -158,6 +158,7 @@ def _pictures(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_Mak
 
 def _cell(maker: _Maker, i: int, classes: Sequence[str], grey: bool) -> dict[str, Any]:
     pixels = _upright(maker.of("pictures")[i])
+    pixels = pixels.repeat(3, axis=-1) if pixels.shape[-1] == 1 else pixels
     predicted, reversed = (_bare(classes, answer) for answer in maker.of("answer_alone")[i, maker.place])
     shown = np.round(pixels @ GREY).astype(np.uint8) if grey else pixels
     return picture(shown, f"seen: {predicted}", f"reversed: {reversed}")
@@ -294,7 +295,8 @@ def _amplitudes(place: int, analysed: Sequence[AnalysedRun], makers: Sequence[_M
 def _counted(entry: _Maker, channel: slice) -> dict[str, Any]:
     counts = entry.of("amplitude_counts")[:, channel].sum(axis=(0, 1)).astype(float)
     edges = np.linspace(-1, 1, len(counts) + 1)
-    return {"run": entry.run, "name": entry.name, "edges": edges, "density": counts / counts.sum() / np.diff(edges)}
+    density = counts / max(counts.sum(), 1) / np.diff(edges)  # nothing was counted where no image was perturbed
+    return {"run": entry.run, "name": entry.name, "edges": edges, "density": density}
 
 
 def _sizes(entry: _Maker) -> list[str]:

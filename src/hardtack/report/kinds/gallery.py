@@ -120,6 +120,7 @@ def _small(pixels: np.ndarray) -> np.ndarray:
         return pixels
     scale = LARGEST / max(height, width)
     size = max(1, round(width * scale)), max(1, round(height * scale))
+    pixels = pixels.repeat(3, axis=2) if pixels.shape[2:] == (1,) else pixels  # grey
     return np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS))
 
 
