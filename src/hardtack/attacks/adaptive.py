@@ -282,6 +282,10 @@ class AdaptiveAttack(Attack):
         return self.attack.allows(x_adv, x, model)
 
     @property
+    def whole_batches(self) -> bool:
+        return self.attack.whole_batches
+
+    @property
     def name(self) -> str:
         return self.attack.name
 

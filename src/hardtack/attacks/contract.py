@@ -147,6 +147,14 @@ class Attack:
         """Passes of one image C×H×W by a batch attack, at most; None: `plan` runs it on a small model to count them."""
         return None
 
+    @property
+    def whole_batches(self) -> bool:
+        """Whether an image's result depends on the others of its batch, for example by random numbers for all of them.
+
+        Measuring a sample again then means measuring all images again.
+        """
+        return False
+
     # ------------------------------------------------------------ what the pool needs
 
     uses_logit_gradient: ClassVar[bool] = True
@@ -267,6 +275,11 @@ class ForeignAttack(Attack):
             kind = type(self.given).__name__
             raise UserError(f"{kind} must return images of the type and shape it was given, {wanted}, found {found}")
         return nothing_yet(x)._replace(x_adv=x_adv.detach())
+
+    @property
+    def whole_batches(self) -> bool:
+        """Random numbers that come without keys are those of the batch."""
+        return "keys" not in inspect.signature(self.given).parameters
 
     @property
     def name(self) -> str:

@@ -35,7 +35,10 @@ _FORMAT = 1
 _MOST_BYTES = 2**24
 _SECRET_BYTES = 32
 # software that decides what is decoded, computed or read
-_PACKAGES = ("torch", "torchvision", "timm", "numpy", "pillow", "pyarrow", "safetensors")
+_PACKAGES = (
+    "torch", "torchvision", "timm", "numpy", "pillow", "pyarrow", "safetensors",
+    "foolbox", "torchattacks", "adversarial-robustness-toolbox", "autoattack",
+)  # fmt: skip
 _VARIABLES = ("HOME", "PYTHONPATH", "RANK", "LOCAL_RANK", "WORLD_SIZE")
 _DRIVER = "/dev/nvidiactl"
 

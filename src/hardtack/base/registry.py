@@ -49,11 +49,16 @@ class Listed:
 
 
 class Registry:
-    """`name` is the variable that decorators use (`attacks`), `kind` the noun for messages (`attack`)."""
+    """`name` is the variable that decorators use (`attacks`), `kind` the noun for messages (`attack`).
 
-    def __init__(self, name: str, kind: str, *packages: str) -> None:
+    `others`: a registry of other packages; a name such as `foolbox:LinfPGD` is looked up by its entry `foolbox`.
+    """
+
+    def __init__(self, name: str, kind: str, *packages: str, others: Registry | None = None) -> None:
         self.name, self.kind, self._packages = name, kind, packages
+        self.others = others
         self._entries: dict[str, Entry] = {}
+        self._elsewhere: dict[str, Entry] = {}  # of other packages, as they are named
         self._listed: dict[str, Listed] | None = None
         self._unread: list[str] = []  # modules whose names are known only after an import
 
@@ -83,6 +88,8 @@ class Registry:
 
     def get(self, name: str) -> Entry:
         """The entry of this name; its module is imported if it has not been yet."""
+        if self.others is not None and isinstance(name, str) and ":" in name:
+            return self._of_another_package(name, self.others)
         if name not in self:
             hint = did_you_mean(name, self.names()) or f"; known: {_listed(self.names())}"
             raise UserError(f"there is no {self.kind} '{name}'{hint}")
@@ -90,11 +97,18 @@ class Registry:
             importlib.import_module(self._scan()[name].module)
         return self._entries[name]
 
+    def _of_another_package(self, name: str, others: Registry) -> Entry:
+        if name not in self._elsewhere:
+            package = others.get(name.partition(":")[0]).make()
+            self._elsewhere[name] = entry = package.entry(name)
+            _REGISTRY_OF[entry.make] = self
+        return self._elsewhere[name]
+
     def name_of(self, value: Any) -> str | None:
         """The name a value would be chosen by: of its class's entries the one with most presets, all of them met."""
         fitting = [
             entry
-            for entry in self._entries.values()
+            for entry in (*self._entries.values(), *self._elsewhere.values())
             if entry.make is type(value) and all(getattr(value, key) == item for key, item in entry.presets.items())
         ]
         return max(fitting, key=lambda entry: len(entry.presets)).name if fitting else None
@@ -213,7 +227,8 @@ def _read_call(call: ast.expr, node: ast.ClassDef | ast.FunctionDef, module: str
 datasets = Registry("datasets", "dataset", "hardtack.data")
 corruptions = Registry("corruptions", "corruption", "hardtack.data.corruptions")
 models = Registry("models", "model", "hardtack.models.zoo")
-attacks = Registry("attacks", "attack", "hardtack.attacks")
+packages = Registry("packages", "package of attacks", "hardtack.attacks.packages")
+attacks = Registry("attacks", "attack", "hardtack.attacks", others=packages)
 losses = Registry("losses", "attack loss", "hardtack.attacks")
 objectives = Registry("objectives", "objective", "hardtack.objectives")
 analyses = Registry("analyses", "analysis", "hardtack.analysis")

@@ -36,6 +36,9 @@ _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+ -]*"
 _WORDS = re.compile(rf"(?:{_NAME}(?:\s*,\s*{_NAME})*)?")
 _THREAT = re.compile(r"[A-Za-z][A-Za-z0-9_]*:[0-9.e+-]+(?:/[0-9.e+-]+)?")
 _TIMM = re.compile(rf"timm:{_NAME}")
+# an attack of another package, of which only the public attacks can be named; the keys that may name one
+_OTHERS_ATTACK = re.compile(rf"(?:foolbox|torchattacks|art|autoattack):{_NAME}")
+_ATTACK_KEYS = ("attack.name", "attacks", "attacks.name", "attack.attack", "attack.attack.name")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?(?:/[0-9.]+)?")
 
@@ -95,13 +98,18 @@ def _check_text(key: str, text: str, values: Mapping[str, Any], folder: Path, ch
         _check_data(key, text, values, folder, chosen)
     elif last in PATH_KEYS:
         _check_path(key, text, folder)
-    elif not is_plain(text):
+    elif not is_plain_setting(key, text):
         raise _refusal(key, text, folder)
 
 
 def is_plain(text: str) -> bool:
     """Whether a setting is a name of ours or of timm's, a threat or a number, and so names no code, file or URL."""
     return not text.endswith(".py") and any(form.fullmatch(text) for form in (_WORDS, _THREAT, _TIMM, _NUMBER))
+
+
+def is_plain_setting(key: str, text: str) -> bool:
+    """`is_plain`, or an attack of another package (foolbox:LinfPGD) where an attack is named."""
+    return is_plain(text) or (_full_key(key) in _ATTACK_KEYS and _OTHERS_ATTACK.fullmatch(text) is not None)
 
 
 def _check_data(key: str, text: str, values: Mapping[str, Any], folder: Path, chosen: set[str]) -> None:

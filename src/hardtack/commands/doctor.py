@@ -36,9 +36,12 @@ REQUIRED = {
 }  # fmt: skip
 OPTIONAL = {
     "tensorboard": "track", "av": "video", "datasets": "hub", "webdataset": "hub", "ray": "ray", "fsspec": "remote",
-    "s3fs": "remote", "aiohttp": "remote",
+    "s3fs": "remote", "aiohttp": "remote", "wandb": "track", "mlflow-skinny": "track", "duckdb": "query",
+    "onnx": "export",
+    "onnxscript": "export", "onnxruntime": "export", "pandas": "frames", "foolbox": "peers", "mkdocs-material": "docs",
 }  # fmt: skip
-MODULES = {"pyyaml": "yaml", "pillow": "PIL"}  # where the module has another name
+# where the module has another name
+MODULES = {"pyyaml": "yaml", "pillow": "PIL", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}
 COLOURS = {"ok": "green", "note": "yellow", "broken": "red"}
 
 

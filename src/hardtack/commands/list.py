@@ -170,6 +170,12 @@ def rows_of(kind: str, words: list[str]) -> Rows:
     return header, kept
 
 
+def _attacks() -> Rows:
+    """The built-in attacks, then those of other packages as `foolbox:NAME`."""
+    header, rows = _entries(registry.attacks)()
+    return header, [*rows, *((f"{entry.name}:NAME", entry.help) for entry in registry.packages.listing())]
+
+
 def _protocols() -> Rows:
     from hardtack.studies import list_protocols
 
@@ -211,7 +217,7 @@ def _written(value: object) -> str:
 
 
 LISTS: dict[str, Callable[[], Rows]] = {
-    "attacks": _entries(registry.attacks),
+    "attacks": _attacks,
     "losses": _entries(registry.losses),
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),

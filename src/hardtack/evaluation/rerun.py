@@ -17,6 +17,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suite import evaluate
+from hardtack.evaluation.suites import make_suite
 from hardtack.evaluation.target import Target
 
 Columns = Mapping[str, np.ndarray]
@@ -47,14 +48,18 @@ def measure_again(
     rows = np.random.default_rng().permutation(rows)
     if "robust" in columns:
         rows = np.concatenate([rows[columns["robust"][rows]], rows[~columns["robust"][rows]]])
-    rows = np.sort(rows[:sample])
+    of_batches = _of_batches(config, runtime.seed)
+    rows = np.sort(rows if of_batches else rows[:sample])
     if not len(rows):
         return "no image could be measured again", [], set()
     data = target.data.subset([place[int(columns["index"][row])] for row in rows])
     # an audit looks at a sample of all images: with fewer images it would be another one
     audit = 0 if config.keep else config.audit
     again = evaluate(
-        target.model, data, config=dataclasses.replace(config, keep=False, examples=0, chunk_size=None, audit=audit),
+        target.model, data,
+        config=dataclasses.replace(
+            config, keep=False, examples=0, chunk_size=config.chunk_size if of_batches else None, audit=audit
+        ),
         runtime=runtime, quiet=True,
     )  # fmt: skip
     wrong = _differences(again.verdicts, columns, rows, kept=config.keep)
@@ -63,7 +68,14 @@ def measure_again(
     line = f"measured again: {len(rows)} images"
     if "robust" in columns:
         line += f", {int(columns['robust'][rows].sum())} of which count as robust"
+    line += f" (all, because {of_batches} draws random numbers for whole batches)" if of_batches else ""
     return line, wrong, {number for number, down in zip(numbers, broken, strict=True) if down}
+
+
+def _of_batches(config: EvaluationConfig, seed: int) -> str:
+    """The attacks whose result for an image depends on the others of its batch, by name."""
+    stages = [stage for trial in make_suite(config).threat_stages(config, seed) for stage in trial.stages]
+    return ", ".join(dict.fromkeys(stage.name for stage in stages if stage.attack.whole_batches))
 
 
 def _differences(again: Columns, columns: Columns, rows: np.ndarray, *, kept: bool) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.config import flat
-from hardtack.base.trust import PATH_KEYS, is_plain
+from hardtack.base.trust import PATH_KEYS, is_plain_setting
 from hardtack.data.files_read import files_read
 from hardtack.evaluation.job import read_job
 from hardtack.evaluation.target import TargetConfig, results_folder, run_folder
@@ -68,4 +68,4 @@ def _texts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _is_plain(key: str, text: str) -> bool:
-    return key in _KNOWN or (key.rpartition(".")[2] not in PATH_KEYS and is_plain(text))
+    return key in _KNOWN or (key.rpartition(".")[2] not in PATH_KEYS and is_plain_setting(key, text))
