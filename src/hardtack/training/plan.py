@@ -144,6 +144,13 @@ class TrainingPlan:
         return self.start_s + parts
 
     @property
+    def range_s(self) -> tuple[float, float]:
+        """The least and the most, by what the model will withstand in its validations."""
+        checked, other_s = self.validation, self.total_s - self.validation.seconds
+        low, high = (checked.setup_s + checked.count * each for each in (checked.least_s, checked.most_s))
+        return other_s + low, other_s + high
+
+    @property
     def tried_steps(self) -> int:
         return sum(timed.tried for timed in self.rehearsed.timed)
 

@@ -122,7 +122,7 @@ class Rehearsal:
         first = [self._steps(1, width) for _ in range(FIRST_STEPS if self.on_gpu else 2)]
         each, size = [first[-1]], 1 if not self.on_gpu else max(1, round(WINDOW_S / max(first[-1], 1e-6)))
         spent = 0.0
-        while len(each) <= WINDOWS and spent + size * each[-1] < budget_s:
+        while len(each) <= WINDOWS and spent + size * each[-1] < budget_s and self._tried < phase.steps:
             seconds = self._steps(size, width)
             spent += seconds
             each.append(seconds / size)
