@@ -1,35 +1,52 @@
 # Everything runs in .venv, made on first use; a second call is quick.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test mutants lint bench clean
+.PHONY: demo test mutants lint package bench clean
 
+# what running hardtack needs
 .venv/ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing hardtack into .venv (about two minutes the first time)"
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]' 2>&1 | grep -v '^WARNING' || true
-	@$(BIN)/python -c 'import hardtack, torch, torchvision, timm, pytest'
+	@$(PIP) install --quiet --editable .
+	@$(BIN)/python -c 'import hardtack, torch, torchvision, timm'
 	@touch .venv/ready
+
+# and what its tests, lint, site and packages need
+.venv/dev-ready: .venv/ready
+	@echo "installing what the tests need into .venv (about two minutes the first time)"
+	@$(PIP) install --quiet --editable '.[dev]'
+	@$(BIN)/python -c 'import pytest, xdist, mypy, build'
+	@touch .venv/dev-ready
 
 demo: .venv/ready
 	@$(BIN)/hardtack demo
 
 # two processes of one thread each: most tests are too small to share a thread's work
-test: .venv/ready
+test: .venv/dev-ready
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # plants small faults in a copy of the source, one at a time; every one must fail the tests named for it
-mutants: .venv/ready
+mutants: .venv/dev-ready
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/run.py
 
-lint: .venv/ready
+lint: .venv/dev-ready
 	@$(BIN)/ruff check src tests benchmarks examples
 	@$(BIN)/ruff format --check src tests benchmarks examples
 	@$(BIN)/mypy
 
+# what PyPI takes, in dist/; then installed into an empty environment, where the demo runs (five minutes)
+package: .venv/dev-ready
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . >/dev/null
+	@$(BIN)/twine check --strict dist/*
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m slow tests/flows/test_clean_install.py
+	@ls -lh dist
+
 # every benchmark that this machine can run; results lie in build/benchmarks
-bench: .venv/ready
+bench: .venv/dev-ready
 	@$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf .venv build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

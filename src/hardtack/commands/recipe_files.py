@@ -10,10 +10,10 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def recipe_folder() -> Path:
-    """`recipes/` of a checkout, or the copy inside an installed package."""
-    for folder in (PACKAGE.parents[1] / "recipes", PACKAGE / "recipe_files"):
+    """The folder in the package. In a checkout it is a link to `recipes/`, which is taken where links are not kept."""
+    for folder in (PACKAGE / "recipe_files", PACKAGE.parents[1] / "recipes"):
         if folder.is_dir():
-            return folder
+            return folder.resolve()
     raise UserError("this installation has no recipes; give the path of a YAML file")
 
 

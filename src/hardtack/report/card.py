@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hardtack import __version__
 from hardtack.base.files import write_text
 from hardtack.report import wording
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.markdown import code, inline
 from hardtack.report.page import templates
 from hardtack.report.tables import protocol_view, table_view
-from hardtack.report.view import flattened, version
+from hardtack.report.view import flattened
 from hardtack.results import (
     ANALYSIS,
     PROTOCOL,
@@ -60,7 +61,7 @@ def render_card(run: Run) -> str:
         training=list(_training(run)),
         commands=_commands(run),
         facts=_facts(run.results),
-        version=version(),
+        version=__version__,
         generated=wording.day(datetime.now(UTC).isoformat()),
     )
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
 
+from hardtack import __version__
 from hardtack.base.files import write_text
 from hardtack.report import palette, wording
 from hardtack.report.page import render_page
 from hardtack.report.study_page import count_badges
 from hardtack.report.study_view import VERDICTS
-from hardtack.report.view import version
 
 SUPPLEMENTS = "Experiments that the papers only name"
 SMOKE = "smoke"  # a scale whose verdicts say nothing about the paper: they are shown, and not counted
@@ -50,7 +50,7 @@ def write_study_index(entries: Sequence[IndexEntry], output: str | Path) -> Path
     values = {
         "title": "All studies",
         "generated": wording.day(datetime.now(UTC).isoformat()),
-        "version": version(),
+        "version": __version__,
         "summary": _summary(entries),
         "counts": count_badges(_total(entries)),
         "verdicts": list(VERDICTS),

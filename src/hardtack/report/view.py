@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from hardtack import __version__
 from hardtack.report import attack_examples, charts, kinds, mask_snapshots, palette, wording
 from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
@@ -42,7 +42,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "title": _title(runs),
         "subtitle": _subtitle(runs),
         "generated": wording.day(datetime.now(UTC).isoformat()),
-        "version": version(),
+        "version": __version__,
         "coloured": len(palette.COLOURS),
         "who_is_coloured": palette.who_is_coloured(runs),
         "solid": palette.SOLID,
@@ -99,14 +99,6 @@ def _parts(values: Mapping[str, Any]) -> list[Part]:
 def kinds_in(sections: Sequence[Mapping[str, Any]]) -> list[str]:
     """The kinds of the charts in these sections."""
     return sorted({chart["kind"] for section in sections for chart in section["charts"]})
-
-
-def version() -> str:
-    """The installed hardtack's version; empty when it runs from a bare checkout."""
-    try:
-        return metadata.version("hardtack")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _title(runs: Sequence[Run]) -> str:

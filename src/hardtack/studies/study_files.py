@@ -15,10 +15,10 @@ PRESETS = "_scales"
 
 
 def study_folder() -> Path:
-    """`studies/` of a checkout, or the copy inside an installed package."""
-    for folder in (PACKAGE.parents[1] / "studies", PACKAGE / "study_files"):
+    """The folder in the package. In a checkout it is a link to `studies/`, which is taken where links are not kept."""
+    for folder in (PACKAGE / "study_files", PACKAGE.parents[1] / "studies"):
         if folder.is_dir():
-            return folder
+            return folder.resolve()
     raise UserError("this installation has no studies; give the path of a YAML file")
 
 
