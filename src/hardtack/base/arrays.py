@@ -58,10 +58,11 @@ def _read_columns(path: str | Path) -> Columns:
         packed = sum(file.metadata.row_group(place).total_byte_size for place in range(file.metadata.num_row_groups))
         check_unpacked(path, packed)
         table = file.read()
-    return {name: _to_numpy(table.column(name)) for name in table.column_names}
+    return {name: to_numpy(table.column(name)) for name in table.column_names}
 
 
-def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
+def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    """A column as an array, without pandas, which Arrow's own `to_numpy` imports where it is installed."""
     if pa.types.is_primitive(column.type) and not column.null_count:
         return np.concatenate([_numbers(chunk) for chunk in column.chunks] or [column.to_numpy()])
     if not pa.types.is_dictionary(column.type):
@@ -74,7 +75,7 @@ def _to_numpy(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _numbers(chunk: pa.Array) -> np.ndarray:
-    """A chunk without missing values. Arrow's own `to_numpy` imports pandas where it is installed."""
+    """A chunk without missing values."""
     values, end = chunk.buffers()[1], chunk.offset + len(chunk)
     if values is None or pa.types.is_boolean(chunk.type):
         packed = np.frombuffer(values or b"", dtype=np.uint8)

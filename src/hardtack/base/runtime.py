@@ -20,6 +20,7 @@ from hardtack.base.annotations import Shown
 from hardtack.base.errors import UserError
 
 Precision = Literal["fp32", "tf32", "bf16"]
+SearchPrecision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +90,15 @@ class Runtime:
         return self.shard and self.world_size > 1
 
     @contextlib.contextmanager
-    def arithmetic(self, precision: Precision | None = None, *, autocast: bool = True) -> Iterator[None]:
+    def arithmetic(self, precision: SearchPrecision | None = None, *, autocast: bool = True) -> Iterator[None]:
         """Compute in this precision inside the block; the process's own settings return afterwards.
 
         fp32 means true fp32, convolutions included (cuDNN would otherwise use TF32 silently). Backward passes
         take `autocast=False`: their types were settled by the forward pass.
         """
         chosen = precision or self.precision
-        half = torch.autocast(self.torch_device.type, torch.bfloat16, enabled=autocast and chosen == "bf16")
+        dtype = torch.float16 if chosen == "fp16" else torch.bfloat16
+        half = torch.autocast(self.torch_device.type, dtype, enabled=autocast and chosen in ("fp16", "bf16"))
         with _tf32(chosen != "fp32"), half:
             yield
 

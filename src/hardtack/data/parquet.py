@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from hardtack.base.arrays import to_numpy
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.limits import ROWS, parse_json, shorten
 from hardtack.base.registry import datasets
@@ -149,7 +150,7 @@ def _labels(files: Sequence[Place], column: str) -> Any:
     for file, labels in zip(files, for_each_file(lambda file: _read_labels(file, column), files), strict=True):
         if labels.null_count:
             raise UserError(f"{file}: {labels.null_count} labels in '{column}' are missing")
-        parts.append(labels.to_numpy())
+        parts.append(to_numpy(labels))
     return integer_labels(np.concatenate(parts), f"{files[0]}:{column}")
 
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.input_guard import CHANGES_INPUT, is_changed
 from hardtack.base.randomness import make_keys, permutation, uniform
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.evaluation.sanity import Flag, flag
 
 TOLERANCE = 1e-3  # of the largest logit; honest models differ by 1e-5 between batch sizes
@@ -67,7 +67,7 @@ class Consistency:
         runtime: Runtime,
         *,
         batch_size: int,
-        precision: Precision = "fp32",
+        precision: SearchPrecision = "fp32",
         attacks: bool = True,
         random_expected: bool = False,
     ) -> None:
@@ -189,7 +189,7 @@ class Consistency:
         return int((difference > _OTHER_PRECISION * first.std(dim=1).mean().clamp_min(1e-6)).sum())
 
     def _logits(
-        self, x: Tensor, *, gradients: bool = False, model: nn.Module | None = None, precision: Precision = "fp32"
+        self, x: Tensor, *, gradients: bool = False, model: nn.Module | None = None, precision: SearchPrecision = "fp32"
     ) -> Tensor:
         """Logits as fp32, in batches of at most `batch_size`, which is halved where memory does not suffice."""
         try:
@@ -202,7 +202,7 @@ class Consistency:
             return self._logits(x, gradients=gradients, model=model, precision=precision)
         return torch.cat(parts)
 
-    def _forward(self, x: Tensor, gradients: bool, model: nn.Module | None, precision: Precision) -> Tensor:
+    def _forward(self, x: Tensor, gradients: bool, model: nn.Module | None, precision: SearchPrecision) -> Tensor:
         """The model gets a copy of the images, in case that it changes them."""
         with self.runtime.arithmetic(precision), torch.set_grad_enabled(gradients):
             given = x.detach().clone()

@@ -20,7 +20,7 @@ from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.verdicts import VerdictTable
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.progress import Meter
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.engine import Notebook
 from hardtack.evaluation.consistency import Consistency
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, fallbacks, flag, look_first
@@ -48,14 +48,14 @@ class Measure:
         runtime: Runtime,
         *,
         like: Tensor,
-        on_the_model: Precision | None = None,
+        on_the_model: SearchPrecision | None = None,
     ) -> None:
         self.model, self.config, self.runtime, self.on_the_model = model, config, runtime, on_the_model
         self.trials, self._notes = _settled(trials, model, like)
         self.shape = tuple(like.shape[1:])
         self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
         self.verifier = Verifier(model, runtime, votes=votes(config), batch_size=self.batch_size)
-        self.precision: Precision = on_the_model or search_precision(config, runtime, like[0].numel())
+        self.precision: SearchPrecision = on_the_model or search_precision(config, runtime, like[0].numel())
         self.consistency = Consistency(
             model, runtime, batch_size=self.batch_size, precision=self.precision, attacks=bool(trials),
             random_expected=self.verifier.votes > 1,
@@ -157,7 +157,7 @@ class Measure:
         flags += [flag("yellow", "no_attention", note) for note in self._notes]
         return flags + fallbacks(clean.shape[1], stages)
 
-    def note_search(self, precision: Precision, seconds: Mapping[str, float]) -> None:
+    def note_search(self, precision: SearchPrecision, seconds: Mapping[str, float]) -> None:
         """What another process says about a piece that it measured."""
         self.precision = precision
         for name, value in seconds.items():

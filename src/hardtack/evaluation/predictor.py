@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from hardtack.attacks.pool.fast_copy import fast_copy
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.capture import Captured
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.evaluation.views import likeliest, not_finite
 
 SAFETY = 2.0  # no accepted lead may be smaller than this multiple of the largest error measured, at the end
@@ -53,7 +53,7 @@ def coarse_copies(model: nn.Module, runtime: Runtime, probe: Tensor) -> Iterator
     fp16 rounds eight times finer than bf16, at the same speed, but its range is small: bf16 is for models that exceed
     it. TF32 rounds as fp16 does, in every product of matrices, but keeps what is between them in fp32.
     """
-    kinds: list[tuple[str, torch.dtype | None, Precision, float]] = [
+    kinds: list[tuple[str, torch.dtype | None, SearchPrecision, float]] = [
         ("fp16", torch.float16, "fp32", 0.1), ("bf16", torch.bfloat16, "fp32", 0.1), ("tf32", None, "tf32", 0.3),
     ]  # fmt: skip
     for name, dtype, arithmetic, share in kinds:
@@ -62,7 +62,7 @@ def coarse_copies(model: nn.Module, runtime: Runtime, probe: Tensor) -> Iterator
             yield CoarseCopy(name, functools.partial(_call, twin, runtime, arithmetic), share)
 
 
-def _call(model: nn.Module, runtime: Runtime, arithmetic: Precision, x: Tensor) -> Tensor:
+def _call(model: nn.Module, runtime: Runtime, arithmetic: SearchPrecision, x: Tensor) -> Tensor:
     with runtime.arithmetic(arithmetic):
         return model(x).float()
 

@@ -35,7 +35,7 @@ from hardtack.base.files import write_text
 from hardtack.base.limits import read_json
 from hardtack.base.printable import printable
 from hardtack.base.progress import Meter
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.data import Dataset
 from hardtack.data.given import take
 from hardtack.data.spans import at_positions, chunks, count, head, original_of, shape_of
@@ -251,7 +251,7 @@ class SuiteJob(Job):
     def collect(self, span: Span, result: PieceResult) -> None:
         """Keep the flags of a piece, and what another process says about its search."""
         report = result.report
-        if not _are_flags(report["flags"]) or report["precision"] not in get_args(Precision):
+        if not _are_flags(report["flags"]) or report["precision"] not in get_args(SearchPrecision):
             raise ValueError(f"its flags or its precision {report['precision']!r} make no sense")
         self._keep_flags(span, report["flags"])
         if leads := result.files.get(self._leads_file(span)):

@@ -15,15 +15,16 @@ from torch import nn
 from hardtack.base.annotations import Shown
 from hardtack.base.config import Number
 from hardtack.base.errors import UserError
-from hardtack.models.catalog import make_body, published_classes
+from hardtack.models.catalog import is_usual, make_body, published_classes
 from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.dtypes import check_values
 from hardtack.models.files import find_weights, read_metadata, read_shapes
 from hardtack.models.from_file import named_place, place_of
-from hardtack.models.stored_architecture import limited_size
+from hardtack.models.stored_architecture import check_numbers, limited_size
 from hardtack.models.weights import adapt_state, load_weights
 
 Channels = float | Sequence[float] | None
+_FEW_CLASSES = 10_000  # a head for so many adds at most some millions of parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +169,23 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
 def _check_size(asked: ModelConfig, written: dict[str, Any], file: Path) -> None:
     """Refuse a description that would build a network far larger than the file; nothing is allocated."""
     classes, size = written.get("num_classes") or 10, written.get("image_size")
+    numbers = _usual_parameters(asked, classes, size)
+    if numbers is not None:  # to build on the meta device imports torch's compiler, which takes seconds
+        check_numbers(numbers, read_shapes(file), file)
+        return
     unbuilt = contextlib.suppress(RuntimeError, NotImplementedError, TypeError)  # impossible on the meta device
     with unbuilt, _seeded(0), limited_size(read_shapes(file), file):
         make_body(asked.name, num_classes=classes, image_size=size, trained=True, options=asked.options)
+
+
+def _usual_parameters(asked: ModelConfig, classes: int, size: int | None) -> int | None:
+    """The parameters of a built-in network at its usual size with its usual settings; None for any other."""
+    from hardtack.models import facts
+
+    known = facts.known().get(asked.name)
+    if known is None or size not in (None, known.image_size) or classes > _FEW_CLASSES:
+        return None
+    return known.parameters if is_usual(asked.name, asked.options) else None
 
 
 def _named_code(name: str, file: Path) -> str:

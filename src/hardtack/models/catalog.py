@@ -125,10 +125,13 @@ def _own_body(name: str, num_classes: int, image_size: int | None, options: dict
     return Body(module=module, options=settings, image_size=size, source="hardtack")
 
 
+_CHEAP = 256  # pixels: a pass of one image up to this side takes less time than the imports of one without numbers
+
+
 def _require_fit(module: nn.Module, make: Callable[[], nn.Module], image_size: int) -> None:
-    """Whether a network that was not built for a size takes it: one pass without numbers says so."""
+    """Whether a network that was not built for a size takes it: one pass says so, without numbers for large images."""
     parameter = next(module.parameters(), None)
-    if parameter is None or not parameter.is_meta:
+    if image_size > _CHEAP and not (parameter is not None and parameter.is_meta):
         with torch.device("meta"):
             module = make()
     try:
@@ -137,6 +140,13 @@ def _require_fit(module: nn.Module, make: Callable[[], nn.Module], image_size: i
         raise
     except Exception as error:
         raise UserError(f"it cannot take {image_size}×{image_size} images ({_reason(error)})") from error
+
+
+def is_usual(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether these are all the settings of a registered network, as its name alone gives them."""
+    usual = _settings(_entry(name), {})
+    usual.pop("image_size", None)
+    return bool(config.plain(usual) == config.plain(dict(options)))
 
 
 def _published(name: str) -> Published:

@@ -83,16 +83,13 @@ def _called(kind: type) -> str:
 def limited_size(shapes: Sequence[Sequence[int]], file: Path) -> Iterator[None]:
     """Inside, a network is built on the meta device; one far larger than the file's tensors is refused at once."""
     count = numbers = 0
-    most_count = 4 * len(shapes) + SPARE_PARAMETERS
-    most_numbers = 4 * sum(math.prod(shape) for shape in shapes) + SPARE_NUMBERS
+    most_count, most_numbers = 4 * len(shapes) + SPARE_PARAMETERS, _most_numbers(shapes)
 
     def check(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal count, numbers
         count, numbers = count + 1, numbers + (0 if parameter is None else parameter.numel())
         if count > most_count or numbers > most_numbers:
-            raise UserError(
-                f"{file} describes a network far larger than the {len(shapes)} tensors in it; it was not built"
-            )
+            raise _too_large(shapes, file)
 
     hook = register_module_parameter_registration_hook(check)
     try:
@@ -100,3 +97,17 @@ def limited_size(shapes: Sequence[Sequence[int]], file: Path) -> Iterator[None]:
             yield
     finally:
         hook.remove()
+
+
+def check_numbers(numbers: int, shapes: Sequence[Sequence[int]], file: Path) -> None:
+    """The same limit for a network whose number of parameters is known."""
+    if numbers > _most_numbers(shapes):
+        raise _too_large(shapes, file)
+
+
+def _most_numbers(shapes: Sequence[Sequence[int]]) -> int:
+    return 4 * sum(math.prod(shape) for shape in shapes) + SPARE_NUMBERS
+
+
+def _too_large(shapes: Sequence[Sequence[int]], file: Path) -> UserError:
+    return UserError(f"{file} describes a network far larger than the {len(shapes)} tensors in it; it was not built")

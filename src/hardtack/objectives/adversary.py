@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from hardtack.attacks import Ascent, Mode, ascent_step, preserve_state
-from hardtack.attacks.pool.fast_copy import FastCopy, SearchModel, search_model
+from hardtack.attacks.pool.fast_copy import FastCopy, SearchModel, training_model
 from hardtack.base import randomness
 from hardtack.base.capture import Captured
 from hardtack.base.errors import UserError
@@ -163,9 +163,7 @@ class _FollowingSearch:
         model = self.adversary.model
         own = SearchModel(model, self.runtime.precision, self.runtime.precision)
         # separate statistics replace the model's at every pass: a copy of the layers would keep the wrong ones
-        found = own if isinstance(model, SecondStatistics) else search_model(model, self.runtime, own.precision, probe)
-        if not isinstance(found.model, FastCopy) or found.precision != own.precision:
-            found = own
+        found = own if isinstance(model, SecondStatistics) else training_model(model, self.runtime, probe)
         if not _follows(found.model, model):
             found = own
         if self.compiles and isinstance(found.model, FastCopy):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks.pool.fast_copy import FastCopy, gradient_gain, search_model
+from hardtack.attacks.pool.fast_copy import FastCopy, gradient_gain, search_model, training_model
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites import search_precision
 from hardtack.models import cpu_layers
@@ -117,6 +117,42 @@ def test_a_cpu_searches_in_bf16_where_it_has_instructions_for_it(monkeypatch, th
     monkeypatch.setattr(cpu_layers, "has_bf16", lambda: has)
     config = EvaluationConfig(suite="autoattack", threat=Threat.parse(threat), tier=tier)
     assert search_precision(config, ht.Runtime(device="cpu", precision=named), 3 * 32 * 32) == wanted
+
+
+@pytest.mark.parametrize(
+    ("threat", "wanted"),
+    [("linf:8/255", "bf16"), ("linf:1/255", "fp16"), ("linf:0.25/255", "fp16"), ("linf:0.2/255", "tf32"),
+     ("l2:0.5", "bf16"), ("l2:0.3", "fp16"), ("l1:12", "bf16")],
+)  # fmt: skip
+def test_a_gpu_searches_as_coarsely_as_the_threat_is(monkeypatch, threat, wanted):
+    runtime = ht.Runtime(device="cpu")
+    monkeypatch.setattr(ht.Runtime, "torch_device", torch.device("cuda"))
+    config = EvaluationConfig(suite="autoattack", threat=Threat.parse(threat), tier="verified")
+    assert search_precision(config, runtime, 3 * 32 * 32) == wanted
+
+
+class Coarse(nn.Module):
+    """Has another slope in bf16, as rounding gives it to weights that are not trained yet."""
+
+    def __init__(self, body):
+        super().__init__()
+        self.body = body
+
+    def forward(self, x):
+        logits = self.body(x)
+        rounds = torch.is_autocast_enabled("cpu") or x.dtype == torch.bfloat16
+        return logits - 300 * logits.detach().argsort(dim=1) * x.float().mean(dim=(1, 2, 3))[:, None] * rounds
+
+
+def test_training_takes_a_copy_that_rounds_as_autocast_does(vit, monkeypatch):
+    monkeypatch.setitem(cpu_layers._FEWEST, "bf16", 0)
+    bf16, x = ht.Runtime(device="cpu", precision="bf16"), images(8)
+    assert isinstance(training_model(vit, bf16, x).model, FastCopy)
+    coarse = Coarse(vit)
+    assert search_model(coarse, bf16, "bf16", x).precision == "fp32"  # verdicts want more
+    assert isinstance(training_model(coarse, bf16, x).model, FastCopy)
+    for own in (Lazy(vit), Ripple(vit)):  # autocast keeps the ripple, the copy does not
+        assert training_model(own, bf16, x) == (own, "bf16", "bf16")
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

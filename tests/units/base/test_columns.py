@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hardtack.base.arrays import _to_arrow, _to_numpy, read_columns, write_columns
+from hardtack.base.arrays import _to_arrow, to_numpy, read_columns, write_columns
 from processes import environment
 
 COLUMNS = [
@@ -58,6 +58,6 @@ KINDS = (
 def test_a_column_is_read_as_arrow_reads_it(part):
     for parts in ([part], [part, part], [part[1:], part[:1]], [part[5:9]], []):
         column = pa.chunked_array(parts, part.type)
-        mine, expected = _to_numpy(column), column.to_numpy()
+        mine, expected = to_numpy(column), column.to_numpy()
         assert mine.dtype == expected.dtype
         np.testing.assert_array_equal(mine, expected)

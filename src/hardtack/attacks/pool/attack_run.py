@@ -124,10 +124,13 @@ class AttackRun:
             step=torch.as_tensor(record.found_at_step, device=device).long(),
         )  # fmt: skip
         table.zero_gradient[trial, rows] |= record.zero_gradient
-        table.not_finite[trial, rows] |= record.not_finite
+        overflows = pool.coarse == "fp16"  # the copy's numbers then, not the model's: a finer stage looks again
+        if not overflows:
+            table.not_finite[trial, rows] |= record.not_finite
         table.unverified[trial, rows] |= record.unverified & ~broken
         clean = -success_margin(inputs.clean, inputs.y, inputs.y, reach=False)
         left = (-record.margin / clean).nan_to_num(1.0, 1.0, 1.0)
+        left = torch.where(record.not_finite, 0.0, left) if overflows else left
         table.margin_left[trial, rows] = torch.minimum(table.margin_left[trial, rows], left)
         if cost.backwards:  # a search without gradients says nothing about them
             table.add_climb(trial, rows, record.top_loss > record.first_loss)

@@ -32,7 +32,7 @@ from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.slots import Slots
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 
 _AHEAD = 8  # a graph of wider passes costs less than as many narrow ones
 
@@ -53,8 +53,8 @@ class Pool:
     runtime: Runtime
     batch_size: int
     verifier: Verifier
-    precision: Precision | None = None  # to run the model under: a fast copy in bf16 needs no autocast
-    coarse: Precision = "fp32"  # what the search computes in
+    precision: SearchPrecision | None = None  # to run the model under: a fast copy in bf16 needs no autocast
+    coarse: SearchPrecision = "fp32"  # what the search computes in
     compile_after_s: float | None = None  # compile the model's blocks if a stage will take longer; None: never
     every: int = 5  # passes of an item between two checks
     ahead: int | None = None  # passes of an item that are made at once, at most; None: as the device likes it
@@ -88,12 +88,12 @@ class Pool:
                 self.halve()
         return record
 
-    def finer(self, model: nn.Module, probe: Tensor, wanted: Precision | None = None) -> Pool:
-        """A pool with less rounding: TF32 instead of bf16, which is eight times as fine; itself if it is in fp32."""
+    def finer(self, model: nn.Module, probe: Tensor, wanted: SearchPrecision | None = None) -> Pool:
+        """A pool with less rounding: TF32 instead of bf16 or fp16; itself if it is in fp32."""
         if self.coarse == "fp32":
             return self
         if wanted is None:
-            wanted = "tf32" if self.coarse == "bf16" and self.runtime.torch_device.type == "cuda" else "fp32"
+            wanted = "tf32" if self.coarse in ("bf16", "fp16") and self.runtime.torch_device.type == "cuda" else "fp32"
         copy, precision, coarse = search_model(model, self.runtime, wanted, probe)
         return dataclasses.replace(
             self, model=copy, precision=precision, coarse=coarse, compile_after_s=None, spent=Cost(), slot_passes=0

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from hardtack.attacks.contract import Attack
 from hardtack.attacks.pool.search import NewItems, State
 from hardtack.base.capture import record
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 
 _GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
 _WARM_CALLS = 1
@@ -27,7 +27,7 @@ class Slots:
         attack: Attack,
         model: nn.Module,
         runtime: Runtime,
-        precision: Precision | None,
+        precision: SearchPrecision | None,
         *,
         most: int,
         interval: int,

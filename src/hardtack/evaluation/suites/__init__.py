@@ -6,7 +6,7 @@ from typing import Any
 
 from hardtack.base.config import choose
 from hardtack.base.registry import suites
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Measurement, Suite, SuiteContext
 
@@ -25,6 +25,6 @@ def votes(config: EvaluationConfig) -> int:
     return make_suite(config).votes(config)
 
 
-def search_precision(config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
+def search_precision(config: EvaluationConfig, runtime: Runtime, pixels: int) -> SearchPrecision:
     """What the attacks of an evaluation compute in."""
     return make_suite(config).search_precision(config, runtime, pixels)

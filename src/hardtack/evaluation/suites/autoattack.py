@@ -5,7 +5,7 @@ from __future__ import annotations
 from hardtack.attacks.adaptive import KEYS
 from hardtack.attacks.autoattack import EOT, audit_stages, autoattack, full_stages
 from hardtack.base.registry import suites
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Suite
 from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages, adapted_stages, all_threats, common_gradients
@@ -52,11 +52,12 @@ class AutoAttackSuite(Suite):
     def chooses_precision(self, config: EvaluationConfig) -> bool:
         return config.tier != "exact"
 
-    def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
+    def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> SearchPrecision:
         """fp32 in the exact tier, unless the runtime names a precision.
 
-        On a GPU the other tiers search in bf16 where the threat is coarse enough for it (bf16 rounds a pixel by up to
-        half a grey level), else in TF32; on a processor that has instructions for bf16 likewise, else in fp32.
+        The other tiers search as coarsely as the threat is: bf16 rounds a pixel by up to half a grey level, fp16 by an
+        eighth of that. On a GPU finer threats than that are searched in TF32, which keeps pixels as they are; on a
+        processor with instructions for bf16 all finer ones are searched in fp32.
         """
         if not self.chooses_precision(config):
             return "fp32"
@@ -67,8 +68,11 @@ class AutoAttackSuite(Suite):
             return "fp32"
         per_pixel = {"linf": 1.0, "l2": pixels**-0.5, "l1": 1.0}
         finest = min(threat.radius * per_pixel[threat.norm] for threat in all_threats(config))
-        fine: Precision = "tf32" if device == "cuda" else "fp32"
-        return "bf16" if finest >= 2 * _GREY_LEVEL else fine
+        if finest >= 2 * _GREY_LEVEL:
+            return "bf16"
+        if device == "cpu":
+            return "fp32"
+        return "fp16" if finest >= _GREY_LEVEL / 4 else "tf32"
 
 
 def _audit(config: EvaluationConfig, threat: Threat, seed: int) -> AuditPlan | None:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import nn
 
-from hardtack.base.runtime import Precision, Runtime
+from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.data.original import Original
 from hardtack.evaluation.sanity import Flag
 from hardtack.evaluation.scores import accuracy
@@ -128,7 +128,7 @@ class Suite:
         """Whether `search_precision` depends on the device, so that another machine may choose another one."""
         return False
 
-    def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> Precision:
+    def search_precision(self, config: EvaluationConfig, runtime: Runtime, pixels: int) -> SearchPrecision:
         """What attacks compute in (`pixels`: values in one image). Verdicts are always confirmed in fp32."""
         return runtime.precision
 
