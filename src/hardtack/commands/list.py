@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.markup import escape
@@ -17,7 +18,9 @@ from hardtack.base.config import first_comment
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.progress import Meter
 from hardtack.commands.recipe_files import list_recipes, recipe_folder
-from hardtack.commands.words import page
+from hardtack.commands.settings_table import words_of_kind
+from hardtack.commands.settings_text import chosen_settings, print_settings
+from hardtack.commands.words import page, say
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
 FACTS = Path(__file__).resolve().parents[1] / "models" / "facts.json"
@@ -30,14 +33,28 @@ def list_names(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[WORD]...", help="show only rows with all these words")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print a list of objects for other programs")] = False,
 ) -> None:
     """List names: models, attacks, datasets, objectives, suites, analyses, protocols, executors, recipes, studies,
-    settings.
+    settings. [bold]hardtack describe NAME[/bold] says more of one.
 
     Models can be selected by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32.
     image_size=64 gives the GFLOPs and tokens of the models that take that size.
+    Settings of a verb, of a section of a recipe or of anything that is registered: [bold]hardtack list settings
+    trades[/bold], [bold]list settings evaluate threat[/bold], [bold]list settings attack:pgd[/bold].
     """
+    if kind == "settings":
+        blocks = chosen_settings(words or [])
+        if as_json:
+            _print_json([asdict(row) for _, rows in blocks for row in rows])
+        else:
+            print_settings(blocks)
+        return
     header, rows = rows_of(kind, words or [])
+    if as_json:
+        keys = [name or "about" for name in header]
+        _print_json([dict(zip(keys, row, strict=True)) for row in rows])
+        return
     paper = page()
     needed = sum(2 + max(len(row[at]) for row in [header, *rows]) for at in range(len(header))) - 2
     kept = [at for at, name in enumerate(header) if needed <= paper.width or name not in WIDE_ONLY]
@@ -48,6 +65,10 @@ def list_names(
     paper.print(table, highlight=False)
     if len(kept) < len(header):
         paper.print(f"[dim]a window of {needed} columns also shows {', '.join(WIDE_ONLY)}[/dim]")
+
+
+def _print_json(rows: list[dict[str, str]]) -> None:
+    say(json.dumps(rows, indent=1, ensure_ascii=False))
 
 
 # ---------------------------------------------------------------- models
@@ -161,7 +182,7 @@ def rows_of(kind: str, words: list[str]) -> Rows:
     if kind == "models":
         return _models(words)
     if kind not in LISTS:
-        known = ["models", *LISTS]
+        known = ["models", *LISTS, "settings"]
         raise UserError(f"cannot list '{kind}'{did_you_mean(kind, known) or '; known: ' + ', '.join(known)}")
     header, rows = LISTS[kind]()
     kept = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
@@ -182,6 +203,11 @@ def _protocols() -> Rows:
     return ("name", ""), list(list_protocols().items())
 
 
+def _charts() -> Rows:
+    """The kinds of charts that a page draws."""
+    return ("name", ""), [(entry.name, words_of_kind(entry)) for entry in registry.kinds.listing()]
+
+
 def _executors() -> Rows:
     """Those that `--on` takes; the others serve hardtack itself."""
     from hardtack.commands.executor_words import INTERNAL
@@ -200,34 +226,20 @@ def _studies() -> Rows:
     return ("name", ""), [(name, first_comment(study_folder() / f"{name}.yaml")) for name in list_studies()]
 
 
-def _settings() -> Rows:
-    from hardtack.base.config import choose, flat, plain
-    from hardtack.training import Recipe
-
-    chosen = {name: plain(choose(registry.analyses, name)) for name in registry.analyses.names()}
-    own = {name: {key: value for key, value in settings.items() if key != "name"} for name, settings in chosen.items()}
-    makes: dict[str, Any] = {name: registry.executors.get(name).make for name in ("ray", "slurm")}
-    places = {name: plain(make.settings()) for name, make in makes.items()}
-    known = {**flat(plain(Recipe())), **flat(own), **flat(places)}
-    return ("setting", "default"), [(path, _written(value)) for path, value in known.items()]
-
-
-def _written(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 LISTS: dict[str, Callable[[], Rows]] = {
     "attacks": _attacks,
     "losses": _entries(registry.losses),
+    "corruptions": _entries(registry.corruptions),
     "datasets": _entries(registry.datasets),
     "objectives": _entries(registry.objectives),
     "suites": _entries(registry.suites),
     "analyses": _entries(registry.analyses),
+    "metrics": _entries(registry.metrics),
+    "charts": _charts,
     "mechanisms": _entries(registry.mechanisms),
     "evaluators": _entries(registry.evaluators),
     "protocols": _protocols,
     "executors": _executors,
     "recipes": _recipes,
     "studies": _studies,
-    "settings": _settings,
 }

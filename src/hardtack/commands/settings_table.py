@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hardtack.base import registry
-from hardtack.base.registry import Registry
+from hardtack.base.registry import Listed, Registry
 from hardtack.base.setting_rows import SECTION, Setting, settings_of
 from hardtack.base.skeleton import SourceReader, Unreadable
 
@@ -54,7 +54,9 @@ class Section:
 
     @property
     def title(self) -> str:
-        """`train`, `objective trades`, `evaluate`."""
+        """`train` of a recipe, `hardtack train`, `objective trades`."""
+        if self.kind == "verb":
+            return f"hardtack {self.name}"
         return f"{self.kind} {self.name}" if self.kind in KINDS else self.name
 
 
@@ -177,6 +179,8 @@ def registry_of_kind(kind: str) -> Registry:
 def _thing_rows(section: Section) -> Iterator[Setting]:
     made, presets = thing(section.kind, section.name)
     path = KINDS[section.kind][1].format(name=section.name)
+    if section.kind == "suite":
+        yield from suite_takes(section.name)
     if section.kind == "executor":
         made, presets = getattr(made, "settings", None), {}
     if not (isinstance(made, type) and dataclasses.is_dataclass(made)):
@@ -189,6 +193,15 @@ def _thing_rows(section: Section) -> Iterator[Setting]:
 def suite_takes(name: str) -> list[Setting]:
     """The settings of an evaluation that a suite uses, beside its own."""
     made, _ = thing("suite", name)
+    shared = reader.value(EVALUATION[0], "_SHARED")
+    taken = {*made.takes, *shared} - {"suite", "suite_settings", *(() if made.attacks else ("audit", "keep"))}
     settings = settings_of(reader.value(*EVALUATION))
-    taken = (*made.takes, "batch_size", "chunk_size", "examples", "audit", "keep")
     return [row for row in settings if row.name.partition(".")[0] in taken and row.type != SECTION]
+
+
+def words_of_kind(entry: Listed) -> str:
+    """What a kind of chart draws, in words: `bars with intervals`."""
+    try:
+        return str(reader.registered(entry.module, "kinds", entry.name)[1].get("words", entry.help))
+    except Unreadable:  # of a file of the user's
+        return str(registry.kinds.get(entry.name).presets.get("words", entry.help))

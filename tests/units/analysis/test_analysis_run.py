@@ -232,11 +232,6 @@ def test_scores_that_are_not_finite_are_left_out_with_a_note(toy, tmp_path, monk
     assert "lost is not a finite number" in finding.notes[0]
 
 
-def test_settings_of_analyses_are_listed(capsys):
-    assert main(["list", "settings", "sparsity"]) == 0
-    assert "sparsity.threshold" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "words, said",
     [
