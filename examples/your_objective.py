@@ -31,9 +31,11 @@ class Focal(Objective):
 
 if __name__ == "__main__":
     run = ht.train(
-        None,
         quiet=True,
-        **{"data.limit": 200, "model": "vit_digits", "objective": {"name": "focal", "gamma": 3}},
-        **{"train.epochs": 2, "train.batch_size": 50, "train.log_every": 1, "output": tempfile.mkdtemp()},
+        data={"limit": 200},
+        model="vit_digits",
+        objective={"name": "focal", "gamma": 3},
+        train={"epochs": 2, "batch_size": 50, "log_every": 1},
+        output=tempfile.mkdtemp(),
     )
     print((run / "metrics.jsonl").read_text().splitlines()[-1])

@@ -45,5 +45,7 @@ def shifted_accuracy(result, columns):
 if __name__ == "__main__":
     model = ht.load_model("vit_digits", seed=0)
     print(
-        ht.evaluate(model, ht.load_data("digits", "test").first(64), suite="shifts", shifts={"pixels": 2}, quiet=True)
+        ht.evaluate(
+            model, ht.load_data("digits", "test").first(64), suite="shifts", settings={"shifts.pixels": 2}, quiet=True
+        )
     )

@@ -6,7 +6,7 @@
     measured = ht.evaluate(model, (x, y), suite="pgd", threat="linf:8/255")
     finding = ht.analyze(model, (x, y), "jacobian")
     loss = ht.objective("trades", model, threat="linf:8/255")(x, y)["loss"]
-    run = ht.train("recipes/digits/trades.yaml", **{"train.epochs": 5})
+    run = ht.train("digits/trades", train={"epochs": 5})
 
 Each name is imported when it is used first, so that `import hardtack` is fast, and reading results and writing reports
 needs no torch.
@@ -15,7 +15,28 @@ needs no torch.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what _MODULES says, for type checkers and editors
+    from hardtack.base.errors import UserError as UserError
+    from hardtack.base.runtime import Runtime as Runtime
+    from hardtack.commands.calls import analyze as analyze
+    from hardtack.commands.calls import evaluate as evaluate
+    from hardtack.commands.calls import evaluate_run as evaluate_run
+    from hardtack.commands.calls import study as study
+    from hardtack.commands.train import train as train
+    from hardtack.data import load_data as load_data
+    from hardtack.evaluation.attack_call import attack as attack
+    from hardtack.evaluation.target import load_run as load_run
+    from hardtack.models import find_blocks as find_blocks
+    from hardtack.models import load_model as load_model
+    from hardtack.models import load_weights as load_weights
+    from hardtack.models import save_weights as save_weights
+    from hardtack.models import tap as tap
+    from hardtack.models import wrap as wrap
+    from hardtack.objectives.call import objective as objective
+    from hardtack.report import write_report as write_report
+    from hardtack.threats import Threat as Threat
 
 __version__ = "0.1.0"
 
@@ -44,10 +65,15 @@ _MODULES = {
 __all__ = ["__version__", *_MODULES]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'hardtack' has no attribute '{name}'")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+if not TYPE_CHECKING:  # a type checker that saw it would accept any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            from hardtack.base.errors import did_you_mean
+
+            near = "" if name.startswith("_") else did_you_mean(name, _MODULES)
+            raise AttributeError(f"module 'hardtack' has no attribute '{name}'{near}")
+        return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,11 @@ from hardtack.commands.recipe_validator import validator_of
 from hardtack.commands.words import Words, say, split_target
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from hardtack.training import Recipe
     from hardtack.training.callbacks import Callback
+    from hardtack.training.keywords import RecipeSettings
 
 
 @verbs.register("train", settings="hardtack.training.recipe:Recipe")
@@ -62,13 +65,15 @@ def _train_and_say(recipe: Recipe) -> Path:
 
 def train(
     recipe: str | Path | Recipe | None = None, *, quiet: bool = False, on_step: Callback | None = None,
-    on_epoch: Callback | None = None, on_validation: Callback | None = None, **words: Any,
+    on_epoch: Callback | None = None, on_validation: Callback | None = None,
+    settings: Mapping[str, Any] | None = None, **sections: Unpack[RecipeSettings],
 ) -> Path:  # fmt: skip
     """Train a recipe (a file, its name, or a Recipe) and return its run folder.
 
-    Settings are those of the command line: `train("recipes/digits/trades.yaml", **{"train.epochs": 5})`. More epochs
-    than a finished run has extend it. `on_step`, `on_epoch` and `on_validation` are called with a `TrainingEvent`
-    (training/callbacks.py), whose `stop()` ends the run after the epoch.
+    The keywords are the sections of a recipe, `train("digits/trades", train={"epochs": 5}, model="timm:resnet18")`;
+    `settings` has those of the command line, `{"train.epochs": 5}`. More epochs than a finished run has extend it.
+    `on_step`, `on_epoch` and `on_validation` are called with a `TrainingEvent` (training/callbacks.py), whose `stop()`
+    ends the run after the epoch.
     """
     from hardtack.base.config import nested
     from hardtack.training import Recipe, read_recipe
@@ -77,6 +82,6 @@ def train(
 
     if not isinstance(recipe, Recipe):
         path = find_recipe(recipe) if recipe is not None else None
-        recipe = read_recipe(path, **nested(words))
+        recipe = read_recipe(path, **nested({**sections, **(settings or {})}))
     callbacks = Callbacks(on_step, on_epoch, on_validation)
     return train_recipe(recipe, validate=validator_of(recipe), quiet=quiet, callbacks=callbacks)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
 import torch
@@ -29,16 +29,15 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.base.runtime import Runtime
 from hardtack.data.given import unit_images
-from hardtack.data.given.arrays import as_labels
+from hardtack.data.given.arrays import Array, as_labels
+from hardtack.evaluation.keywords import AnyAttack, AnyThreat
 from hardtack.evaluation.sanity import check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
 from hardtack.models.dtypes import takes_model
-from hardtack.models.given import takes_one_channel
+from hardtack.models.given import AnyModel, takes_one_channel
 from hardtack.threats import Threat
 
 AUTOATTACK = "autoattack"
-OneThreat = str | Threat
-AnyAttack = str | Mapping[str, Any] | type | Attack | Callable[..., Tensor]
 
 
 class Attacked(NamedTuple):
@@ -53,28 +52,28 @@ class Attacked(NamedTuple):
 
 @overload
 def attack(
-    model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = ..., *, threat: OneThreat | None = ...,
+    model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: AnyThreat | None = ...,
     keys: Tensor | None = ..., seed: int | None = ..., details: Literal[False] = ..., **settings: Any,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def attack(
-    model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = ..., *, threat: OneThreat | None = ...,
+    model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: AnyThreat | None = ...,
     keys: Tensor | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
 ) -> Attacked: ...  # fmt: skip
 @overload
 def attack(
-    model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = ..., *, threat: Sequence[OneThreat],
+    model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: Sequence[AnyThreat],
     keys: Tensor | None = ..., seed: int | None = ..., details: Literal[False] = ..., **settings: Any,
 ) -> list[Tensor]: ...  # fmt: skip
 @overload
 def attack(
-    model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = ..., *, threat: Sequence[OneThreat],
+    model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: Sequence[AnyThreat],
     keys: Tensor | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
 ) -> list[Attacked]: ...  # fmt: skip
 @takes_model
 def attack(
-    model: nn.Module, x: Tensor, y: Tensor, attack: AnyAttack = "pgd", *,
-    threat: OneThreat | Sequence[OneThreat] | None = None, keys: Tensor | None = None, seed: int | None = None,
+    model: Any, x: Any, y: Any, attack: AnyAttack = "pgd", *,
+    threat: AnyThreat | Sequence[AnyThreat] | None = None, keys: Tensor | None = None, seed: int | None = None,
     details: bool = False, **settings: Any,
 ) -> Any:  # fmt: skip
     """Adversarial images for x (N×3×H×W in [0,1]) with labels y, as float32 tensors of that shape.

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from hardtack.base.errors import UserError
 from hardtack.models.classifier import evaluating
 
+AnyModel = nn.Module | Callable[[Tensor], Any]
+"""A model as a user gives it: a module or a function, from images N×C×H×W in [0,1] to logits."""
+
 
 class FunctionModel(nn.Module):
     """A function from [0,1] pixels to logits as a module.

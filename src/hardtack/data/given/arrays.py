@@ -11,6 +11,7 @@ Nothing is guessed from values: an array that has two readings is refused, and t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,9 @@ from hardtack.base.errors import UserError
 _TOLERANCE = 1e-6
 _CHANNELS = (1, 3)
 NORMALISED = "undo any normalisation and put it inside the model: ht.wrap(module, mean=…, std=…)"
+
+Array = Tensor | np.ndarray[Any, Any] | Sequence[Any]
+"""Images or labels as a user gives them."""
 
 
 class Pixels(NamedTuple):
