@@ -37,10 +37,14 @@ _TINY = 1e-30
 class Boundary(Attack):
     """Boundary attack: l2, whatever the norm of `threat`, which decides what counts as fooled.
 
-    `steps`: at most so many. `spherical_step` and `source_step` are the first step lengths along the sphere and towards
-    the image, as shares of the distance; `adaptation` is the factor by which they change, and an image whose source
-    step falls below `converged` is finished and leaves the batch. The defaults are foolbox's. `tries`: random images
-    that are tried until one is misclassified, to start from; with a target class it must belong to that.
+    steps            most steps of the walk, each with two queries
+    spherical_step   length of the first step along the sphere around the image, as a share of the distance
+    source_step      length of the first step towards the image, as a share of the distance
+    adaptation       factor by which these lengths change when too few or too many steps succeed
+    converged        an image whose source step falls below it is finished and leaves the batch
+    tries            random images that are tried until one is misclassified, to start from
+
+    The defaults are foolbox's. With a target class the start must belong to it.
     """
 
     threat: Threat

@@ -38,10 +38,14 @@ _TINY = 1e-30
 class HopSkipJump(Attack):
     """HopSkipJump in l2, or in linf if that is the norm of `threat`.
 
-    `steps` are iterations. Iteration t estimates the gradient from `samples` · √t queries, at most `max_samples`.
-    `gamma` sets how precisely the boundary is searched. The defaults are the paper's; it stops at 1000 to 25,000
-    queries. `tries`: random images that are tried until one is misclassified, to start from. With a target class the
-    start must belong to it, which random images seldom do; where none is found the image stays as it is.
+    steps         iterations: a gradient estimate, a step along it, and bisection back to the boundary
+    samples       queries of the first estimate; that of iteration t takes √t times as many
+    max_samples   most queries of an estimate
+    gamma         how precisely the boundary is searched; larger is coarser
+    tries         random images that are tried until one is misclassified, to start from
+
+    The defaults are the paper's; it stops at 1000 to 25,000 queries. With a target class the start must belong to it,
+    which random images seldom do; where none is found the image stays as it is.
     """
 
     threat: Threat

@@ -34,10 +34,15 @@ _SHORTEST = 1 / 200  # of the first step's length
 class NES(Attack):
     """Natural evolution strategies.
 
-    `samples` queries estimate the gradient of a step, half as many random directions in both senses; `sigma` is their
-    deviation in pixel units. One more query looks at the iterate. `relative_step` is the length of the first step in
-    multiples of eps: it is halved when the loss has fallen within five steps, down to a two-hundredth. `loss` is the
-    cross-entropy or the margin. sigma, samples, momentum and step are the paper's (a step of 0.01 at eps = 0.05); its
+    steps           steps of the ascent
+    samples         queries that estimate the gradient of a step: half as many random directions, in both senses
+    sigma           deviation of these directions in pixel units
+    momentum        share of the last direction that the next step keeps
+    relative_step   length of the first step in multiples of eps; it is halved when the loss has fallen within five
+                    steps, down to a two-hundredth
+    loss            what is climbed: cross-entropy or the margin
+
+    One more query in each step looks at the iterate. The defaults are the paper's (a step of 0.01 at eps = 0.05); its
     searches end at a number of queries, which is here (samples + 1) · steps.
     """
 

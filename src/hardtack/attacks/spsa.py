@@ -32,10 +32,14 @@ _DECAY, _SQUARE_DECAY, _CALM = 0.9, 0.999, 1e-8  # Adam's
 class SPSA(Attack):
     """Simultaneous perturbation stochastic approximation.
 
-    `samples` queries estimate the gradient of a step, half as many random directions in both senses; every pixel moves
-    by `delta`. One more query looks at the iterate. `lr` is Adam's step in pixel units. `loss` is the margin or the
-    cross-entropy. delta, lr, the margin and 100 steps are the paper's; it takes up to 8192 samples a step, and
-    CleverHans, whose default this is, 128.
+    steps     steps of Adam
+    samples   queries that estimate the gradient of a step: half as many random directions, in both senses
+    delta     how far every pixel moves in these queries
+    lr        Adam's step in pixel units
+    loss      what is climbed: the margin or cross-entropy
+
+    One more query in each step looks at the iterate. delta, lr, the margin and 100 steps are the paper's; it takes up
+    to 8192 samples a step, and CleverHans, whose default this is, 128.
     """
 
     threat: Threat

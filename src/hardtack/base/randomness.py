@@ -74,6 +74,20 @@ def normal(keys: Tensor, shape: tuple[int, ...] = (), stream: int = 0) -> Tensor
     return torch.sqrt(-2 * torch.log(radius)) * torch.cos(angle)
 
 
+def normal_pairs(keys: Tensor, shape: tuple[int, ...] = (), stream: int = 0) -> Tensor:
+    """N×shape float32, standard normal: both numbers of Box and Muller's pairs, in half the time of `normal`.
+
+    40 bits decide the radius: the tails end at 7.5 standard deviations instead of 5.9.
+    """
+    count = math.prod(shape)
+    word = bits(keys, (-(-count // 2),), stream)
+    radius = (_shift(word, 24).to(torch.float32) + 0.5) * 2.0**-40
+    radius = torch.sqrt(-2 * torch.log(radius))
+    angle = (word & 0xFFFFFF).to(torch.float32) * (2 * math.pi * 2.0**-24)
+    both = torch.cat([radius * torch.cos(angle), radius * torch.sin(angle)], dim=1)
+    return both[:, :count].reshape(len(keys), *shape)
+
+
 def integers(keys: Tensor, high: int | Tensor, shape: tuple[int, ...] = (), stream: int = 0) -> Tensor:
     """N×shape int64 on 0 … high−1; `high` may differ by image (a tensor that broadcasts)."""
     return (uniform(keys, shape, stream) * high).to(torch.int64)

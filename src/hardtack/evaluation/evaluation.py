@@ -61,7 +61,15 @@ class Evaluation:
 
     @property
     def curve(self) -> list[tuple[str, float]]:
-        return [(result.threat or "", result.value) for result in self.results if result.metric == "robust_accuracy"]
+        return self._by_threat("robust_accuracy")
+
+    @property
+    def certified(self) -> list[tuple[str, float]]:
+        """Certified accuracy of the smoothed model at every radius of suite=smoothing."""
+        return self._by_threat("certified_accuracy")
+
+    def _by_threat(self, metric: str) -> list[tuple[str, float]]:
+        return [(result.threat or "", result.value) for result in self.results if result.metric == metric]
 
     @property
     def flags(self) -> tuple[Flag, ...]:

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -31,12 +31,14 @@ from hardtack.evaluation.predictor import SAFETY, Answer, Predictor, make_predic
 from hardtack.evaluation.sanity import Flag, check_inputs, check_logits, look_first
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.threat_stages import default_batch
-from hardtack.evaluation.views import View, ViewColumns, clean_columns
+from hardtack.evaluation.views import Shown, View, ViewColumns, clean_columns
 
 _BATCHES = 4  # in a piece on a GPU: what is done once for each piece then takes little of its time …
 _PIECE_BYTES = 2**27  # … where so many images are this small: views need several times their memory
 COARSE_ON = ("cuda",)  # devices; on a CPU fp32 is the fastest
-_SAMPLE = 512  # images on which the rounding of a coarse copy is measured first
+_SAMPLE = 512  # images on which the rounding of a coarse copy is measured first …
+_SAMPLE_ALONE = 2**14  # … where a lead that must be computed again costs all the passes of its image
+_PASSES = {"cpu": 2**16, "cuda": 2**23}  # in a piece where images are shown alone: seconds of work
 
 
 class ViewMeasure:
@@ -59,7 +61,7 @@ class ViewMeasure:
         self._tried = False
 
     def chunk_size(self, most: int) -> int:
-        return view_piece_rows(self.shape, self.batch_size, self.runtime, most=most)
+        return view_piece_rows(self.shape, self.batch_size, self.runtime, most=most, views=self.views)
 
     def __call__(
         self, x: Tensor, y: Tensor, index: Tensor, *, wanted: int, notebook: Notebook | None, meter: Meter
@@ -83,10 +85,14 @@ class ViewMeasure:
         predicted: dict[int, tuple[list[Answer], list[Tensor]]] = {}
         for number, view in enumerate(self.views):
             if predictor is not None and view.places:
-                shown = view.shown(self.verifier, x, y, index)
+                shown = self._noted(number, x, y, index, meter)
                 pairs = [(predictor.predict(part.images, view.places, view.name), part.rows) for part in shown]
                 predicted[number] = [answer for answer, _ in pairs], [rows for _, rows in pairs]
-            columns.append({} if number in predicted else view.columns(self.verifier, x, y, index))
+                columns.append({})
+            elif view.alone:
+                columns.append(view.columns_of(self.verifier, self._noted(number, x, y, index, meter), y))
+            else:
+                columns.append(view.columns(self.verifier, x, y, index))
             watch.mark(view.kind)
             meter.note(view.name, (number + 1) / len(self.views))
         if predictor is not None:
@@ -105,13 +111,23 @@ class ViewMeasure:
             self.seconds[kind] = self.seconds.get(kind, 0.0) + seconds
         return {name: value for part in columns for name, value in part.items()}
 
+    def _noted(self, number: int, x: Tensor, y: Tensor, index: Tensor, meter: Meter) -> Iterator[Shown]:
+        """What a view shows; the meter is told how much of it has been shown."""
+        view, done = self.views[number], 0
+        total = max(1, view.cost.forwards * len(x))
+        for part in view.shown(self.verifier, x, y, index):
+            yield part
+            done += len(part.rows)
+            meter.note(view.name, (number + done / total) / len(self.views))
+
     def _predictor(self, x: Tensor, y: Tensor, index: Tensor) -> Predictor | None:
         """The predictor, made on a sample of what the views show of the first piece."""
         ranked = [view for view in self.views if view.places]
         if self._tried or not self.may_predict or not ranked or self.runtime.torch_device.type not in COARSE_ON:
             return self.predictor
         self._tried, images = True, [x[:: max(1, len(x) // 8)]]
-        few = max(8, _SAMPLE // len(ranked))  # images of each view, from up to four of its parts
+        wanted = _SAMPLE_ALONE if any(view.alone for view in ranked) else _SAMPLE
+        few = max(8, wanted // len(ranked))  # images of each view, from up to four of its parts
         some = torch.arange(0, len(x), max(1, len(x) // few), device=x.device)[:few]
         for view in ranked:
             for part in itertools.islice(view.shown(self.verifier, x[some], y[some], index[some]), 4):
@@ -161,10 +177,16 @@ class ViewMeasure:
         return dataclasses.replace(identity, seconds={**own, **seconds})
 
 
-def view_piece_rows(shape: tuple[int, ...], batch_size: int, runtime: Runtime, *, most: int) -> int:
+def view_piece_rows(
+    shape: tuple[int, ...], batch_size: int, runtime: Runtime, *, most: int, views: Sequence[View] = ()
+) -> int:
     """Images in a piece of a suite that shows views."""
+    on_cpu = runtime.torch_device.type != "cuda"
+    if views and all(view.alone for view in views):
+        rows = max(1, _PASSES["cpu" if on_cpu else "cuda"] // sum(view.cost.forwards for view in views))
+        return rows if on_cpu else max(1, min(rows, most))  # on a CPU whatever the number of workers
     batches = 1
-    if runtime.torch_device.type == "cuda":
+    if not on_cpu:
         batches = max(1, min(_BATCHES, _PIECE_BYTES // (4 * batch_size * math.prod(shape))))
     return whole_batches(batches * batch_size, batch_size, runtime, most=most)
 

@@ -293,7 +293,7 @@ def plan_evaluation(
         least=least, expected=expected, most=most, keep=config.keep,
         official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
         piece_rows=lambda most: config.chunk_size
-        or (view_piece_rows(tried.shape, tried.batch_size, runtime, most=most) if views
+        or (view_piece_rows(tried.shape, tried.batch_size, runtime, most=most, views=views) if views
             else piece_rows(tried.shape, tried.batch_size, runtime, pooled=pooled, most=most)),
     )  # fmt: skip
 

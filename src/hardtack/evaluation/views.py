@@ -7,7 +7,7 @@ batch, the order or the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,12 +39,16 @@ class View:
     A view whose columns follow from the predictions alone, or from the order of the likeliest classes, has `shown` and
     `from_classes` in place of `columns`, and `places`: of how many classes it needs the order. A GPU then computes
     most of them in coarser arithmetic (`predictor.py`). 0: the columns need logits.
+
+    `alone`: every batch is of one image, or of few images that are shown very often, so that a piece may have any
+    number of images and yet be the same on a CPU.
     """
 
     name: str
     source: str
     settings: dict[str, Any]
     places: int = 0
+    alone: bool = False
 
     @property
     def cost(self) -> Cost:
@@ -58,10 +62,12 @@ class View:
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
         """Columns for images x in [0,1] with labels y. `verifier.logits` runs the model in fp32."""
-        parts = [
-            (likeliest(finite_logits(verifier, images, self.name), self.places), rows)
-            for images, rows in self.shown(verifier, x, y, index)
-        ]
+        return self.columns_of(verifier, self.shown(verifier, x, y, index), y)
+
+    def columns_of(self, verifier: Verifier, shown: Iterable[Shown], y: Tensor) -> ViewColumns:
+        """Columns from what `shown` yields, in fp32."""
+        places = max(1, self.places)
+        parts = [(likeliest(finite_logits(verifier, images, self.name), places), rows) for images, rows in shown]
         return self.from_classes(*zip(*parts, strict=True), y=y)
 
     def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:

@@ -5,6 +5,7 @@ from hardtack.objectives.adversary import Adversary, Warmup
 from hardtack.objectives.alp import ALP, ALPConfig
 from hardtack.objectives.contract import Objective, ObjectiveConfig
 from hardtack.objectives.free import Free, FreeConfig
+from hardtack.objectives.gaussian import Gaussian, GaussianConfig
 from hardtack.objectives.mart import MART, MARTConfig
 from hardtack.objectives.rspc import RSPC, RSPCConfig
 from hardtack.objectives.rspc_occluder import OccluderConfig
@@ -21,6 +22,8 @@ __all__ = [
     "Adversary",
     "Free",
     "FreeConfig",
+    "Gaussian",
+    "GaussianConfig",
     "MARTConfig",
     "Objective",
     "ObjectiveConfig",

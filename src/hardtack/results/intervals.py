@@ -1,7 +1,8 @@
-"""Statistics of results: Wilson's interval for a count, the bootstrap for a mean, paired tests of two models.
+"""Statistics of results: intervals for a count (Wilson; Clopper and Pearson), the bootstrap for a mean, paired tests.
 
-Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927; McNemar, "Note on
-the sampling error of the difference between correlated proportions or percentages", Psychometrika 1947.
+Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927; Clopper and Pearson, "The use
+of confidence or fiducial limits illustrated in the case of the binomial", Biometrika 1934; McNemar, "Note on the
+sampling error of the difference between correlated proportions or percentages", Psychometrika 1947.
 
 Wilson's interval and the bootstrap are written out here and not taken from scipy.stats: stored results hold them to the
 last bit, where scipy's differ, and the bootstrap's draws are part of the result.
@@ -37,6 +38,18 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     low = 0.0 if successes == 0 else max(0.0, centre - half)
     high = 1.0 if successes == n else min(1.0, centre + half)
     return low, high
+
+
+def clopper_pearson_lower(successes: np.ndarray, n: int, alpha: float) -> np.ndarray:
+    """The one-sided lower bound of a probability: with probability 1 − `alpha` or more it lies at or above the bound.
+
+    It is the p at which `successes` or more of `n` have the probability `alpha`; 0 where there is no success.
+    """
+    from scipy.special import betaincinv
+
+    count = np.asarray(successes, dtype=float)
+    some = np.maximum(count, 1.0)
+    return np.where(count > 0, betaincinv(some, n - some + 1, alpha), 0.0)
 
 
 DRAWS = 1000

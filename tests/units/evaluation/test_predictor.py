@@ -200,6 +200,7 @@ SUITES = {
     "perturbations": {"types": ("rotate", "gaussian_noise")},
     "patches": {"patches": {"kinds": ["occlude", "pgd"], "masks": 3, "patch_size": 4}, "confidence": False},
 }
+SMOOTHING = {"smoothing": {"smoothing": {"sigma": 0.2, "n0": 20, "n": 36}}}  # batches of 20, of 24 and of 12
 
 
 def rounded(model, digits=8):
@@ -234,7 +235,14 @@ def on_the_cpu(monkeypatch):
 
 
 def evaluated(suite, folder, model=None, **settings):
-    words = {**SUITES[suite], "batch_size": 24, "chunk_size": 48, "quiet": True, "runtime": CPU, **settings}
+    words = {
+        **{**SUITES, **SMOOTHING}[suite],
+        "batch_size": 24,
+        "chunk_size": 48,
+        "quiet": True,
+        "runtime": CPU,
+        **settings,
+    }
     return ht.evaluate(model or Small(), (X, Y), suite=suite, folder=folder, **words)
 
 
@@ -246,7 +254,7 @@ def stored(folder):
     return file.read_bytes(), lines, [{**line.extra, "seconds": None} for line in read_results(folder)]
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", {**SUITES, **SMOOTHING})
 def test_a_suite_stores_the_same_bytes_with_a_coarse_copy(suite, tmp_path, on_the_cpu):
     plain = evaluated(suite, tmp_path / "plain")
     made = on_the_cpu(rounded)
@@ -258,7 +266,7 @@ def test_a_suite_stores_the_same_bytes_with_a_coarse_copy(suite, tmp_path, on_th
     assert not list(tmp_path.glob("coarse/verdicts/.*"))  # the leads are gone
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", {**SUITES, **SMOOTHING})
 def test_what_was_accepted_before_an_error_was_known_is_looked_at_again(suite, tmp_path, on_the_cpu):
     plain = evaluated(suite, tmp_path / "plain")
     wrong = []
@@ -268,7 +276,7 @@ def test_what_was_accepted_before_an_error_was_known_is_looked_at_again(suite, t
 
         def coarse(x):
             logits = fine(x)
-            if len(x) == 48:  # a piece, not the sample: the runner-up gains
+            if len(x) == (12 if suite == "smoothing" else 48):  # a piece, not the sample: the runner-up gains
                 second = logits.topk(2, dim=1).indices[:, 1]
                 logits[torch.arange(len(x)), second] += 0.5
             wrong.append(int((logits.argmax(dim=1) != model(x).argmax(dim=1)).sum()))

@@ -69,3 +69,12 @@ def test_random_patches_of_rspc_differ_from_call_to_call():
     x, y = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0)), torch.arange(4)
     keys = [objective.prepare(x, y)["keys"] for _ in range(2)]
     assert not torch.equal(*keys)
+
+
+def test_gaussian_noise_differs_from_call_to_call():
+    objective, (x, y) = choose(objectives, "gaussian").build(Quadratic()), batch()
+    torch.manual_seed(5)
+    first, second = objective.prepare(x, y)["noisy"], objective.prepare(x, y)["noisy"]
+    assert ((first - second).flatten(1).abs().amax(dim=1) > 0.1).all()
+    torch.manual_seed(5)
+    assert torch.equal(objective.prepare(x, y)["noisy"], first) and objective(x, y)["loss"].isfinite()
