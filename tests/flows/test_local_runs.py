@@ -25,6 +25,8 @@ COMMANDS = [
     ["study", "--report", f"output={URL}"],
     ["report", URL],
     ["report", ".", "--output", URL],
+    ["leaderboard", URL],
+    ["leaderboard", ".", "--output", URL],
     ["compare", URL, "runs/x"],
     ["verify", URL],
     ["bundle", URL],

@@ -1,11 +1,18 @@
-"""The report as one HTML file that opens anywhere, offline, and sends nothing anywhere."""
+"""The report as one HTML file that opens anywhere, offline, and sends nothing anywhere.
+
+The pages of a site (`report.site`) have the same content; they share their styles and their script, which are files
+beside them.
+"""
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +32,15 @@ STYLES = ("page", "charts")
 IN_TABLES = ("numbers", "sums", "sortable")  # what a template writes and no script needs
 
 
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """Where a page of a site finds the style and the script that it shares with others, and the index (`home`)."""
+
+    style: str
+    script: str
+    home: str = ""
+
+
 def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) -> Path:
     """Write the page over these runs (or folders of runs) to `output`."""
     output = Path(output)
@@ -32,17 +48,26 @@ def write_page(run_dirs: str | Path | Iterable[str | Path], output: str | Path) 
     return write_text(output, with_sound_runs(runs, lambda kept: render_page(view(kept, output))))
 
 
-def render_page(values: Mapping[str, Any], template: str = "page.html", *, styles: Sequence[str] = ()) -> str:
+def render_page(
+    values: Mapping[str, Any],
+    template: str = "page.html",
+    *,
+    styles: Sequence[str] = (),
+    shared: Shared | None = None,
+) -> str:
     """The HTML for the values of `view`, with `styles` beside those that every page has."""
     environment = templates()
     sections = [part["section"] for part in values["parts"] if part["section"]]
     charts = [chart for section in sections for chart in section["charts"]] + values["training"]
-    script = _script(environment, sorted({chart["kind"] for chart in charts}))
     drawn = {chart["id"]: {key: value for key, value in chart.items() if key not in IN_TABLES} for chart in charts}
     data = {"charts": drawn, "pair": values["pair"], "settings": {name: values[name] for name in ("coloured", "solid")}}
+    if shared is not None:
+        return render_shared(template, values, data, shared)
+    script = report_script(sorted({chart["kind"] for chart in charts}))
     return environment.get_template(template).render(
         **values,
-        style=Markup("").join(_source(environment, f"{name}.css") for name in (*STYLES, *styles)),
+        shared=None,
+        style=report_style(styles),
         script=script,
         # Only this very script may run: even a hole in the escaping could not start another.
         script_hash=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
@@ -50,6 +75,37 @@ def render_page(values: Mapping[str, Any], template: str = "page.html", *, style
     )
 
 
+def render_shared(template: str, values: Mapping[str, Any], data: Mapping[str, Any], shared: Shared) -> str:
+    """The HTML of a page whose style and script are files of its site.
+
+    Only these files may be loaded: their elements carry a nonce, which is the digest of the page itself, so that no
+    text on the page can know it.
+    """
+    mark = secrets.token_hex(16)
+    text = templates().get_template(template).render(**values, shared=shared, nonce=mark, data=_json(data))
+    digest = hashlib.sha256(text.replace(mark, "").encode("utf-8", "replace")).digest()
+    return text.replace(mark, base64.b64encode(digest[:18]).decode("ascii"))
+
+
+def report_style(styles: Sequence[str] = ()) -> Markup:
+    """The style of a report, with `styles` beside those that every page has."""
+    environment = templates()
+    return Markup("").join(_source(environment, f"{name}.css") for name in (*STYLES, *styles))
+
+
+def report_script(kinds_shown: Sequence[str]) -> Markup:
+    """The script of a report with charts of these kinds."""
+    return scripts(BEFORE_KINDS, [Markup(kinds.script(kind)) for kind in kinds_shown], scripts(AFTER_KINDS))
+
+
+def scripts(names: Sequence[str], *more: Sequence[Markup] | Markup) -> Markup:
+    """Scripts of our own by name, and what follows them."""
+    environment = templates()
+    after = [part for parts in more for part in ([parts] if isinstance(parts, Markup) else parts)]
+    return Markup("\n").join([*(_source(environment, f"scripts/{name}.js") for name in names), *after])
+
+
+@functools.cache
 def templates() -> Environment:
     """The room's templates; everything put into HTML is escaped."""
     return Environment(
@@ -61,13 +117,6 @@ def templates() -> Environment:
     )
 
 
-def _script(environment: Environment, kinds_shown: Sequence[str]) -> Markup:
-    before, after = (
-        [_source(environment, f"scripts/{name}.js") for name in names] for names in (BEFORE_KINDS, AFTER_KINDS)
-    )
-    return Markup("\n").join([*before, *(Markup(kinds.script(kind)) for kind in kinds_shown), *after])
-
-
 def _source(environment: Environment, name: str) -> Markup:
     """A style or script of our own, verbatim."""
     assert environment.loader is not None
@@ -75,7 +124,7 @@ def _source(environment: Environment, name: str) -> Markup:
     return Markup(source)
 
 
-def _json(data: dict[str, Any]) -> Markup:
+def _json(data: Mapping[str, Any]) -> Markup:
     """JSON that may stand inside <script>: no name in it can close the element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     escapes: dict[str, str | int | None] = {

@@ -10,7 +10,7 @@ from hardtack.base.files import write_text
 from hardtack.report import wording
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.kinds import words
-from hardtack.report.page import render_page
+from hardtack.report.page import Shared, render_page
 from hardtack.report.study_cells import NONE, cell_text, head
 from hardtack.report.study_plots import study_charts
 from hardtack.report.study_runs import charts_first, study_runs
@@ -40,10 +40,11 @@ def write_study_page(study: StudyView, run_dirs: Iterable[str | Path], output: s
     """
     output = Path(output)
     runs = study_runs(study, run_dirs, output.parent)
-    return write_text(output, with_sound_runs(runs, lambda kept: _rendered(study, kept, output)))
+    return write_text(output, with_sound_runs(runs, lambda kept: study_html(study, kept, output)))
 
 
-def _rendered(study: StudyView, runs: Sequence[Run], output: Path) -> str:
+def study_html(study: StudyView, runs: Sequence[Run], output: Path, *, shared: Shared | None = None) -> str:
+    """The page; `output` is where it will lie, and `shared` are the files of the site that it belongs to."""
     values = view(runs, output)
     plots = study_charts(study)
     first, rest, missing = charts_first(values["parts"] if runs else [], study["figures"])
@@ -67,6 +68,7 @@ def _rendered(study: StudyView, runs: Sequence[Run], output: Path) -> str:
         },
         "study_page.html",
         styles=["study"],
+        shared=shared,
     )
 
 

@@ -14,7 +14,8 @@ from hardtack.base.config import build
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path
 from hardtack.base.limits import read_json
-from hardtack.results import REPORTED, Result, append_results, parse_threat
+from hardtack.results import REPORTED, Result, Run, append_results, parse_threat
+from hardtack.results.agreement import check_results
 from hardtack.results.robustbench import BOARDS, CORRUPTIONS, IMAGES
 
 ATTACKS = {
@@ -52,6 +53,19 @@ def import_reported(paths: Iterable[str | Path], words: Mapping[str, Any] | None
         folders.append(local_path(config.output) / results[0].run)
         append_results(folders[-1], results)
     return list(dict.fromkeys(folders))
+
+
+def reported_runs(paths: Iterable[str | Path], *, norm: str | None = None) -> list[Run]:
+    """The models of RobustBench's model info as runs without a folder of their own: nothing is written."""
+    runs: dict[str, Run] = {}
+    for file in _info_files(paths):
+        results = _reported(file, norm)
+        label = results[0].run
+        results = [*(runs[label].results if label in runs else ()), *results]
+        runs[label] = Run(
+            path=file.parent, label=label, results=results, agreements=check_results(file.parent, results)
+        )
+    return list(runs.values())
 
 
 def _info_files(paths: Iterable[str | Path]) -> list[Path]:

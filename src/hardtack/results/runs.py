@@ -74,7 +74,7 @@ class Run:
 def read_runs(paths: str | Path | Iterable[str | Path]) -> list[Run]:
     """Read every run that `paths` name (see `find_runs`)."""
     folders = find_runs(paths)
-    return [_read_run(folder, label) for folder, label in zip(folders, _labels(folders), strict=True)]
+    return [read_labelled(folder, label) for folder, label in zip(folders, run_labels(folders), strict=True)]
 
 
 def read_run(path: str | Path) -> Run:
@@ -85,7 +85,7 @@ def read_run(path: str | Path) -> Run:
     return runs[0]
 
 
-def _labels(folders: list[Path]) -> list[str]:
+def run_labels(folders: list[Path]) -> list[str]:
     """Folder names; runs with equal names have as much of the path as distinguishes them."""
     parts = [folder.resolve().parts for folder in folders]
     labels = [part[-1] for part in parts]
@@ -98,7 +98,7 @@ def _labels(folders: list[Path]) -> list[str]:
     return labels
 
 
-def _read_run(folder: Path, label: str) -> Run:
+def read_labelled(folder: Path, label: str) -> Run:
     """Read a run. A file that cannot be read is reported as a problem and does not stop the other runs."""
     problems: list[str] = []
 

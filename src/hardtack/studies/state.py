@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +13,14 @@ from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path
 from hardtack.base.limits import read_json
 from hardtack.base.lock import is_held
+from hardtack.report.site.study_pages import StudyFolder
 from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView, verdict_counts
+from hardtack.results import is_run
 from hardtack.studies.study import SCALES, Study, load_study
 from hardtack.studies.study_files import list_studies
 
 RECORD = "study.json"
+SEARCH_DEPTH = 6  # of folders below the one that was named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,22 @@ def state_of(name: str, root: str | Path, scale: str | None = None) -> StudyStat
         if view is not None or running:
             return StudyState(study=study, view=view, folder=folder, running=running)
     return StudyState(study=study)
+
+
+def study_folders(paths: Iterable[Path]) -> list[StudyFolder]:
+    """Every study below these folders, at each scale that was run; links are not followed, and runs not searched."""
+    found: dict[Path, StudyFolder] = {}
+    for top in paths:
+        for here, folders, files in os.walk(top):
+            depth = len(Path(here).relative_to(top).parts)
+            folders[:] = sorted(name for name in folders if not name.startswith(".") and depth < SEARCH_DEPTH)
+            if is_run(here):
+                folders.clear()
+            elif RECORD in files:
+                folders.clear()
+                folder = Path(here)
+                found.setdefault(folder.resolve(), StudyFolder(folder=folder, view=read_record(folder)))
+    return list(found.values())
 
 
 def read_record(folder: Path) -> StudyView | None:
