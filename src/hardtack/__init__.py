@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # what _MODULES says, for type checkers and editors
     from hardtack.models import wrap as wrap
     from hardtack.objectives.call import objective as objective
     from hardtack.report import write_report as write_report
+    from hardtack.results.query import query as query
     from hardtack.threats import Threat as Threat
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ _MODULES = {
     "load_run": "hardtack.evaluation.target",
     "load_weights": "hardtack.models",
     "objective": "hardtack.objectives.call",
+    "query": "hardtack.results.query",
     "save_weights": "hardtack.models",
     "study": "hardtack.commands.calls",
     "tap": "hardtack.models",

@@ -53,10 +53,21 @@ _COUNTED = ("unverified", "forwards", "backwards")
 
 def check_results(run_dir: str | Path, results: Iterable[Result]) -> dict[str, Agreement]:
     """The agreement of every evaluation among the results of a run, by its id."""
+    groups = by_evaluation(results)
+    return {id: check_one(run_dir, id, groups) for id in groups}
+
+
+def by_evaluation(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """The results of a run, grouped by the id of their evaluation."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(result.evaluation, []).append(result)
-    return {id: _checked(Path(run_dir), id, lines, groups) for id, lines in groups.items()}
+    return groups
+
+
+def check_one(run_dir: str | Path, id: str, groups: Mapping[str, list[Result]]) -> Agreement:
+    """The agreement of one evaluation of a run, of whose results `groups` are all (a protocol copies from others)."""
+    return _checked(Path(run_dir), id, groups[id], groups)
 
 
 def check_evaluation(run_dir: str | Path, results: Sequence[Result]) -> Agreement:

@@ -9,6 +9,8 @@ from hardtack.base.limits import shorten
 from hardtack.results.record import Result
 
 VERDICTS, RECORD = "the verdict file", "the evidence record"
+# what can be said of a number and the evidence beside it, best first; "no record": only settings are not tied to it
+STATES = ("agrees", "no record", "unverifiable", "reported", "disagrees")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +39,19 @@ class Agreement:
     reported: bool = False  # by others: nothing was measured here
     has_record: bool = True  # False: settings, model and data are tied to the verdicts by the id alone
 
+    def of(self, result: Result) -> tuple[str, str]:
+        """The state of one result of this evaluation, a word of `STATES`, and the first reason for it."""
+        if self.reported:
+            return "reported", "the number is reported by others and was not measured here"
+        name = label(result)
+        wrong = [entry for entry in self.wrong if entry.about in ("", name)]
+        if wrong:
+            return "disagrees", str(wrong[0])
+        reasons = [reason for about, reason in map(_about, self.unverifiable) if about in ("", name)]
+        if reasons:
+            return "unverifiable", reasons[0]
+        return ("agrees", "") if self.has_record else ("no record", "its settings are not tied to its verdicts")
+
     @property
     def text(self) -> str:
         """One line for tables."""
@@ -46,6 +61,12 @@ class Agreement:
             return f"not verifiable: {self.unverifiable[0]}"
         tied = "" if self.has_record else "; its settings are not verifiable here (no evidence record)"
         return f"agrees with its verdict file{tied}"
+
+
+def _about(reason: str) -> tuple[str, str]:
+    """Which result a reason of `unverifiable` is about ("": all of the evaluation), and the reason."""
+    about, colon, rest = reason.partition(": ")
+    return (about, rest) if colon else ("", reason)
 
 
 def label(result: Result) -> str:

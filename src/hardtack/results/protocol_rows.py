@@ -34,7 +34,7 @@ def check_protocol(
 ) -> None:
     """A column of a protocol is a copy of a result of another evaluation in the folder, or the worst of columns."""
     if any("measured_by" not in result.extra for result in lines):
-        agreement.unverifiable.append(f"{label(lines[0])}: extra.measured_by does not say which evaluation it is from")
+        agreement.unverifiable.append("extra.measured_by does not say which evaluation a column is from")
         return
     _check_id(lines, agreement)
     for result in lines:

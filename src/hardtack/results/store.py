@@ -61,14 +61,17 @@ def append_results(run_dir: str | Path, results: Iterable[Result], *, replacing:
         write_text(path, "".join(to_json(result) + "\n" for result in kept.values()))
 
 
-def read_results(run_dir: str | Path) -> list[Result]:
-    """Every result of the run, oldest first; none when it has not been evaluated."""
-    return _read_lines(Path(run_dir) / "results.jsonl", from_json, most=RESULTS)
+def read_results(run_dir: str | Path, *, problems: list[str] | None = None) -> list[Result]:
+    """Every result of the run, oldest first; none when it has not been evaluated.
+
+    A line that cannot be read is an error; with a list `problems` it is named there and left out.
+    """
+    return _read_lines(Path(run_dir) / "results.jsonl", from_json, most=RESULTS, problems=problems)
 
 
-def read_metrics(run_dir: str | Path) -> list[dict[str, Any]]:
-    """Every line of the run's training metrics; none when it was not trained here."""
-    return _read_lines(Path(run_dir) / "metrics.jsonl", _mapping, most=LINES)
+def read_metrics(run_dir: str | Path, *, problems: list[str] | None = None) -> list[dict[str, Any]]:
+    """Every line of the run's training metrics; none when it was not trained here. `problems` as in `read_results`."""
+    return _read_lines(Path(run_dir) / "metrics.jsonl", _mapping, most=LINES, problems=problems)
 
 
 def _identity(result: Result) -> tuple[Any, ...]:
@@ -83,22 +86,29 @@ def _mapping(line: str) -> dict[str, Any]:
     return value
 
 
-def _read_lines(path: Path, parse: Callable[[str], Any], *, most: int) -> list[Any]:
+def _read_lines(path: Path, parse: Callable[[str], Any], *, most: int, problems: list[str] | None = None) -> list[Any]:
+    values: list[Any] = []
     if not path.is_file():
-        return []
-    values = []
-    for number, line, is_whole in bounded_lines(path, most=most):
-        if not line.strip():
-            continue
-        try:
-            values.append(parse(line))
-        except (ValueError, TypeError, RecursionError) as error:
-            # Only a line that lacks its newline can have been cut off by a crash.
-            if not is_whole:
-                warnings.warn(f"{path}:{number}: the last line is half-written (a crash?) and was skipped")
+        return values
+    try:
+        for number, line, is_whole in bounded_lines(path, most=most):
+            if not line.strip():
                 continue
-            reason = shorten(error, 300)
-            raise UserError(f"{path}:{number} is corrupt ({reason}); repair or remove that line") from None
+            try:
+                values.append(parse(line))
+            except (ValueError, TypeError, RecursionError) as error:
+                # Only a line that lacks its newline can have been cut off by a crash.
+                if not is_whole:
+                    warnings.warn(f"{path}:{number}: the last line is half-written (a crash?) and was skipped")
+                    continue
+                reason = shorten(error, 300)
+                if problems is None:
+                    raise UserError(f"{path}:{number} is corrupt ({reason}); repair or remove that line") from None
+                problems.append(f"{path}:{number} is corrupt ({reason}); the line was left out")
+    except UserError as error:  # of the file as a whole
+        if problems is None:
+            raise
+        problems.append(f"{error}; what follows in this file was left out")
     return values
 
 
