@@ -231,6 +231,7 @@ packages = Registry("packages", "package of attacks", "hardtack.attacks.packages
 attacks = Registry("attacks", "attack", "hardtack.attacks", others=packages)
 losses = Registry("losses", "attack loss", "hardtack.attacks")
 objectives = Registry("objectives", "objective", "hardtack.objectives")
+trackers = Registry("trackers", "tracker", "hardtack.training.trackers")
 analyses = Registry("analyses", "analysis", "hardtack.analysis")
 charts = Registry("charts", "chart", "hardtack.report.charts", "hardtack.analysis")
 kinds = Registry("kinds", "kind of chart", "hardtack.report.kinds")

@@ -25,7 +25,7 @@ _CODE = re.compile(r"(.+\.py)(:\w+)?")
 # settings that change where or how fast a run is computed, and not what it comes to
 _INCIDENTAL = {
     "data": ("root", "workers", "memory_limit_mb", "stream"), "runtime": ("device", "compile", "shard"),
-    "train": ("log_every", "checkpoint_every_s", "tensorboard", "checkpoint_blocks"),
+    "train": ("log_every", "checkpoint_every_s", "track", "checkpoint_blocks"),
 }  # fmt: skip
 
 Settings = dict[str, Any]

@@ -31,7 +31,7 @@ _ADDED = {
 # Settings that may change between a run and its continuation.
 _MAY_CHANGE = {
     "output", "runtime.device", "runtime.compile", "runtime.shard", "data.root", "data.workers", "train.log_every",
-    "train.checkpoint_every_s", "train.tensorboard", "train.checkpoint_blocks",
+    "train.checkpoint_every_s", "train.tensorboard", "train.track", "train.checkpoint_blocks",
 }  # fmt: skip
 
 

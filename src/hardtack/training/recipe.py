@@ -11,9 +11,9 @@ from pydantic import Field
 
 from hardtack.attacks import Ascent
 from hardtack.base.config import SEVERAL, Choice, build, merge, parse_words, read_yaml
-from hardtack.base.errors import UserError
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path
-from hardtack.base.registry import attacks, objectives
+from hardtack.base.registry import attacks, objectives, trackers
 from hardtack.base.runtime import Runtime
 from hardtack.base.trust import is_in_run, stored_settings
 from hardtack.data import AugmentConfig, DataConfig
@@ -47,7 +47,7 @@ class TrainConfig:
                          time
     log_every            optimiser steps between two lines of the log
     checkpoint_every_s   seconds between two saved states, from which a killed run resumes
-    tensorboard          write the metrics for TensorBoard as well (extra `track`)
+    track                services that receive the metrics as well: tensorboard, wandb, mlflow (extra `track`)
     """
 
     epochs: Count = 10
@@ -61,9 +61,13 @@ class TrainConfig:
     checkpoint_blocks: bool = False
     log_every: Count = 20
     checkpoint_every_s: float = 60.0
-    tensorboard: bool = False
+    track: Annotated[tuple[str, ...], SEVERAL] = ()
 
     def __post_init__(self) -> None:
+        for name in self.track:
+            if name not in trackers:
+                hint = did_you_mean(name, trackers.names()) or f"; known: {', '.join(trackers.names())}"
+                raise UserError(f"there is no tracker '{name}'{hint}")
         if self.ema is not None and self.swa_from is not None:
             raise UserError("ema and swa_from are two kinds of average, and a run exports one: set only one of them")
         if self.swa_from is not None and self.swa_from > self.epochs:
@@ -133,10 +137,18 @@ def read_recipe(path: str | Path | None = None, words: Iterable[str] = (), **val
     settings = read_yaml(path, alone=in_run) if path is not None else {}
     if path is not None and "name" not in settings:
         settings["name"] = Path(path).stem
+    _rename_older(settings)
     if path is not None and in_run:  # the configuration of a run, which may be a stranger's
         typed = merge(values, parse_words(words))
         return build(Recipe, stored_settings(settings, typed, folder=Path(path).parent, code=named_place))
     return build(Recipe, merge(merge(settings, values), parse_words(words)))
+
+
+def _rename_older(settings: dict[str, Any]) -> None:
+    """`train.tensorboard: true` of version 0.1.0 is `train.track: [tensorboard]`."""
+    section = settings.get("train")
+    if isinstance(section, dict) and section.pop("tensorboard", False) is True:
+        section.setdefault("track", ["tensorboard"])
 
 
 def validation_attack(recipe: Recipe) -> Ascent | None:

@@ -1,31 +1,30 @@
-"""The log of a run: lines on the console, metrics as JSON lines (always) and in TensorBoard (optional)."""
+"""The log of a run: lines on the console, metrics as JSON lines (always), and whatever trackers receive them."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hardtack.base.errors import UserError
 from hardtack.base.files import is_disk_full, no_space, write_text
 from hardtack.base.limits import bounded_lines
 from hardtack.base.progress import Meter
+from hardtack.training.trackers import TrackedRun, Tracking
 
 
-class Tracker:
+class MetricsFile:
     """Appends to `metrics.jsonl`. After a resume, lines from beyond the resumed step are dropped first."""
 
-    def __init__(self, folder: Path, *, resumed_step: int, tensorboard: bool = False) -> None:
+    def __init__(self, folder: Path, *, resumed_step: int) -> None:
         self.path = folder / "metrics.jsonl"
-        kept = [line for line in _lines(self.path) if line["step"] <= resumed_step] if resumed_step else []
-        write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
+        self.kept = [line for line in _lines(self.path) if line["step"] <= resumed_step] if resumed_step else []
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.kept))
         self._file = self.path.open("a")
-        self._board = _board(folder, resumed_step) if tensorboard else None
 
     def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
         try:
@@ -35,23 +34,29 @@ class Tracker:
             if is_disk_full(error):
                 raise no_space(self.path) from error
             raise
-        if self._board is not None:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # what could not be written was reported when it was
             self._file.close()
-        if self._board is not None:
-            self._board.close()
 
 
 class RunLog:
-    """Lines on the console and metrics in files; only the first process writes files."""
+    """Lines on the console, metrics in a file and in trackers; only the first process has a file and trackers.
 
-    def __init__(self, name: str, tracker: Tracker | None, meter: Meter) -> None:
-        self.name, self.tracker, self.meter = name, tracker, meter
+    As a context it closes both, and tells the trackers how the run ended.
+    """
+
+    def __init__(self, name: str, meter: Meter) -> None:
+        self.name, self.meter = name, meter
+        self._file: MetricsFile | None = None
+        self._tracking: Tracking | None = None
+
+    def open(self, run: TrackedRun, trackers: Sequence[str]) -> None:
+        """From here on `write` keeps what it is given."""
+        run.folder.mkdir(parents=True, exist_ok=True)
+        self._file = MetricsFile(run.folder, resumed_step=run.step)
+        self._tracking = Tracking(trackers, run, self.note, earlier=self._file.kept)
+        self._file.kept = []
 
     def say(self, text: str) -> None:
         self.meter.say(f"{self.name} {text}")
@@ -60,12 +65,20 @@ class RunLog:
         self.meter.say(f"{self.name}: {sentence}")
 
     def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
-        if self.tracker is not None:
-            self.tracker.write(kind, step=step, epoch=epoch, **values)
+        if self._file is not None:
+            self._file.write(kind, step=step, epoch=epoch, **values)
+        if self._tracking is not None:
+            self._tracking.write(kind, step=step, epoch=epoch, **values)
 
-    def close(self) -> None:
-        if self.tracker is not None:
-            self.tracker.close()
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._tracking is not None:
+            stopped = kind is not None and issubclass(kind, SystemExit | KeyboardInterrupt)
+            self._tracking.close("finished" if kind is None else "stopped" if stopped else "failed")
 
 
 class Window:
@@ -99,11 +112,3 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         if isinstance(line, dict) and isinstance(line.get("step"), int):
             lines.append(line)
     return lines
-
-
-def _board(folder: Path, resumed_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UserError("train.tensorboard needs TensorBoard: pip install 'hardtack[track]'") from None
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=resumed_step + 1)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hardtack.base import randomness
 from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.capture import Captured
-from hardtack.base.config import plain, write_yaml
+from hardtack.base.config import flat, plain, write_yaml
 from hardtack.base.lock import hold
 from hardtack.base.lost_process import explain_lost_process
 from hardtack.base.progress import Meter
@@ -52,7 +52,8 @@ from hardtack.training.sharding import any_process, fill, split_models, whole
 from hardtack.training.sharpness import MicroBatch, buffers_restored, copy_prepared
 from hardtack.training.signals import catch_sigterm, exit_with_first_process
 from hardtack.training.startup_notes import adapted_weights, check_classes, startup_notes
-from hardtack.training.tracking import RunLog, Tracker, Window
+from hardtack.training.trackers import TrackedRun
+from hardtack.training.tracking import RunLog, Window
 from hardtack.training.validation import Validate, Validation
 
 STATISTICS_STEPS = 50  # batches from which averaged weights take their batch-norm statistics
@@ -176,13 +177,12 @@ class Trainer:
                 exit_with_first_process(received),
                 explain_batch_norm_error(),
                 Meter(self.recipe.name, total=self.total, done=self.progress.done, quiet=self.quiet) as meter,
+                RunLog(self.recipe.name, meter) as log,
             ):
-                log = RunLog(self.recipe.name, self._tracker(), meter)
                 self._start(log)
                 later = LaterCompilation(self.objective, self.runtime, self.config, self.gradient, note=log.note)
                 while self.progress.done < self.total and not self.progress.stopped:
                     self._epoch(log, received, later)
-                log.close()
             self.runtime.wait()
         return self.folder
 
@@ -199,6 +199,10 @@ class Trainer:
             self.gradient = accelerate(self.objective, self.runtime, self.config)
 
     def _start(self, log: RunLog) -> None:
+        if self.runtime.is_main:
+            settings = flat(plain(self.recipe))
+            run = TrackedRun(name=self.recipe.name, folder=self.folder, settings=settings, step=self.progress.done)
+            log.open(run, self.config.track)
         model = self.model if self.unsplit is None else self.unsplit
         for line in startup_notes(
             self.recipe, self.progress, total=self.total, model=model, objective=self.objective, data=self.data
@@ -322,9 +326,3 @@ class Trainer:
             state = self.state.collect()
             if self.runtime.is_main:
                 save_state(self.folder, state)
-
-    def _tracker(self) -> Tracker | None:
-        if not self.runtime.is_main:
-            return None
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return Tracker(self.folder, resumed_step=self.progress.done, tensorboard=self.config.tensorboard)

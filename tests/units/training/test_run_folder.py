@@ -165,7 +165,7 @@ def test_tensorboard_is_written_when_asked(tmp_path, data):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    section = {"epochs": 1, "batch_size": 6, "log_every": 2, "tensorboard": True}
+    section = {"epochs": 1, "batch_size": 6, "log_every": 2, "track": "tensorboard"}
     folder = train(tmp_path, data, train=section)
     board = EventAccumulator(str(folder / "tensorboard"))
     board.Reload()
