@@ -53,6 +53,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "attack_engine": Benchmark((), (*WITH_DATA, "official", "run")),
     "official_seeds": Benchmark((), ("official", "run")),
     "study_costs": Benchmark(("plan",)),
+    "leaderboard": Benchmark(),
     "plans": Benchmark(("--root", ROOT), WITH_DATA) if torch.cuda.is_available() else Benchmark(("--small",)),
 }
 PARTS = ("corruptions_reference", "scale_timed", "run")  # files of other benchmarks, and this one

@@ -80,11 +80,12 @@ def leaderboard(
 def _verifier() -> Callable[[Path], Mapping[str, Verified]]:
     """What `hardtack verify` says of the evaluations of a run, by id; one that needs more than the folder says so."""
     from hardtack.base.errors import UserError
-    from hardtack.evaluation.verification import verify
     from hardtack.report.site import Verified
     from hardtack.results import read_results
 
     def ask(folder: Path) -> dict[str, Verified]:
+        from hardtack.evaluation.verification import verify  # imports torch: only where a run has to be verified
+
         try:
             ids = dict.fromkeys(result.evaluation for result in read_results(folder))
         except UserError:

@@ -46,6 +46,27 @@ def make_small(folder: Path, number: int, *, metrics: bool = False, flags=(), da
     return folder
 
 
+def make_light(parent: Path, count: int) -> None:
+    """As `make_many`, without verdicts and evidence, and so without waiting for the disk: for pages, not for checks."""
+    noise = np.random.default_rng(0)
+    for number in range(count):
+        folder, model = parent / f"light-{number:03d}", list(MODELS)[number % len(MODELS)]
+        folder.mkdir(parents=True)
+        clean = 0.5 + 0.45 * noise.random()
+        about = {
+            "n": 10_000, "suite": "autoattack", "data": "cifar10/test", "evaluation": "autoattack-0",
+            "run": folder.name, "model": model, "checkpoint": "best", "created": "2026-03-04T09:30:00+00:00",
+            "precision": "fp32", "extra": {"parameters": MODELS[model]},
+        }  # fmt: skip
+        settings = {"version": "standard", "tier": "verified"}
+        attacked = {"attack": "autoattack version=standard", "attack_settings": settings, "threat": "linf:8/255"}
+        lines = [
+            {"metric": "clean_accuracy", "value": clean, **about},
+            {"metric": "robust_accuracy", "value": clean * noise.random(), **about, **attacked},
+        ]
+        (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 def measured(folder: Path, model: str, data: str, threat: str, clean, robust, *, flags=()) -> str:
     """Results, verdicts and the evidence record of one evaluation; returns its id."""
     facts = {"suite": "autoattack", "threat": threat, "data": data, "folder": folder.name}

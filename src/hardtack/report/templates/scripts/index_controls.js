@@ -91,6 +91,7 @@ if (numbers.length) {
   draw();
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("change", (event) => {
+    if (event.target.tagName === "INPUT") return;  // drawn as it was typed; drawing again would swallow the next click
     const words = { [event.target.name]: event.target.value };
     change(["data", "threat", "attack"].includes(event.target.name) && chosen.way !== ALL ? { ...words, way: "" } : words);
   });

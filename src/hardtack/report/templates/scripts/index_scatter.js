@@ -119,7 +119,8 @@ function drawScatter(rows, way) {
   drawKey(key, own, quoted, colours, front);
   const flagged = own.filter((row) => row.red).length;
   const least = own.length < rows.filter((row) => row.way === way).length ? " Numbers without both values are only in the table." : "";
-  caption.textContent = `${own.length.toLocaleString("en")} numbers; the dashed line joins the ${front.length} that no other beats in both.${flagged ? ` ${flagged} with a red flag ${flagged === 1 ? "is" : "are"} no part of it.` : ""}${least}`;
+  const line = front.length > 1 ? `; the dashed line joins the ${front.length} that no other beats in both` : "";
+  caption.textContent = `${own.length.toLocaleString("en")} ${own.length === 1 ? "number" : "numbers"}${line}.${flagged ? ` ${flagged} with a red flag ${flagged === 1 ? "is" : "are"} no part of the front.` : ""}${least}`;
 }
 
 function drawKey(key, own, quoted, colours, front) {
