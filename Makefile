@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: demo test mutants lint package bench clean
+.PHONY: demo test mutants lint docs package bench clean
 
 # what running hardtack needs
 .venv/ready: pyproject.toml
@@ -32,9 +32,14 @@ mutants: .venv/dev-ready
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/run.py
 
 lint: .venv/dev-ready
-	@$(BIN)/ruff check src tests benchmarks examples
-	@$(BIN)/ruff format --check src tests benchmarks examples
+	@$(BIN)/ruff check src tests benchmarks examples docs/_site
+	@$(BIN)/ruff format --check src tests benchmarks examples docs/_site
 	@$(BIN)/mypy
+
+# the documentation as a site that opens from disk; a dead link or a page outside of its menu is an error
+docs: .venv/dev-ready
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 # what PyPI takes, in dist/; then installed into an empty environment, where the demo runs (five minutes)
 package: .venv/dev-ready

@@ -1,4 +1,4 @@
-"""Every file, folder, heading and module that README.md and docs/*.md mention exists."""
+"""Every file, folder, heading and module that README.md, CHANGELOG.md and docs/*.md mention exists."""
 
 import importlib.util
 import re
@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CHANGELOG.md"]
 FENCE = re.compile(r"^```.*?^```", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PATH = re.compile(r"(?<![\w/.-])((?:src/hardtack|tests|benchmarks|recipes|docs)/[\w./*-]*\w|examples/\w+\.py)")
@@ -45,7 +46,7 @@ def module_exists(name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
 def test_relative_links_and_their_anchors_exist(page):
     links = [link for link in LINK.findall(FENCE.sub("", page.read_text())) if "://" not in link]
     assert not [problem for link in links if (problem := problem_of_link(page, link))]

@@ -39,6 +39,7 @@ OPTIONAL = {
     "s3fs": "remote", "aiohttp": "remote", "wandb": "track", "mlflow-skinny": "track", "duckdb": "query",
     "onnx": "export",
     "onnxscript": "export", "onnxruntime": "export", "pandas": "frames", "foolbox": "peers", "mkdocs-material": "docs",
+    "nbclient": "docs", "ipykernel": "docs",
 }  # fmt: skip
 # where the module has another name
 MODULES = {"pyyaml": "yaml", "pillow": "PIL", "mlflow-skinny": "mlflow", "mkdocs-material": "material"}

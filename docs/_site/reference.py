@@ -1,0 +1,159 @@
+"""The pages of the site that are generated from the code: commands, settings, Python.
+
+`pages()` gives them as Markdown by their paths. Commands and settings are read as `--help` and `hardtack list settings`
+read them; names of Python are those of the package root, with their signatures and docstrings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+# of a page: which kinds of sections it has, and what stands above them
+SETTINGS_PAGES = {
+    "training": (
+        "Settings of a training",
+        ("recipe", "objective", "executor"),
+        "Sections of a recipe, the objectives, and where a command computes. Also `hardtack list settings SECTION`.",
+    ),
+    "commands": ("Settings of commands", ("verb",), "Words and options of each command, in the order of the alphabet."),
+    "attacks": ("Settings of attacks", ("attack", "suite"), "Typed as `attack.NAME=VALUE` with `attack=…`."),
+    "analyses": ("Settings of analyses", ("analysis",), "Typed as `ANALYSIS.NAME=VALUE` with `hardtack analyze`."),
+}
+
+
+def pages() -> dict[str, str]:
+    """Markdown by path, such as `reference/commands.md`."""
+    made = {"reference/commands.md": commands_page(), "reference/python.md": python_page()}
+    return made | {f"reference/settings_{name}.md": settings_page(name) for name in SETTINGS_PAGES}
+
+
+def commands_page() -> str:
+    """Every verb with its help, arguments and options."""
+    import typer.main
+
+    from hardtack.commands.cli import build_app, verb_names
+
+    names = verb_names()
+    group = typer.main.get_command(build_app(names))
+    parts = [
+        "# Commands",
+        "`hardtack COMMAND --help` prints the same. Settings are [words of the form key=value](../settings.md).",
+    ]
+    for name in names:
+        command = group.commands[name]  # type: ignore[attr-defined]
+        usage = " ".join(_usage_word(parameter) for parameter in command.params if parameter.name != "help")
+        parts += [f"## {name}", f"```\nhardtack {name} {usage}\n```", *_help_text(command.help or "")]
+        rows = [
+            (f"`{_typed(parameter)}`", getattr(parameter, "help", None) or "")
+            for parameter in command.params
+            if parameter.name != "help"
+        ]
+        parts += table(("word or option", "is"), rows)
+    return "\n\n".join(parts) + "\n"
+
+
+def _usage_word(parameter: object) -> str:
+    return _typed(parameter) if parameter.param_type_name == "argument" else f"[{_typed(parameter)}]"  # type: ignore[attr-defined]
+
+
+def _typed(parameter: object) -> str:
+    """An argument or option as it is typed."""
+    name, metavar = parameter.name, parameter.metavar  # type: ignore[attr-defined]
+    if parameter.param_type_name == "argument":  # type: ignore[attr-defined]
+        return metavar or (name.upper() if parameter.required else f"[{name.upper()}]")  # type: ignore[attr-defined]
+    option = max(parameter.opts, key=len)  # type: ignore[attr-defined]
+    return option if getattr(parameter, "is_flag", False) else f"{option} {metavar or name.upper()}"
+
+
+def _help_text(text: str) -> Iterator[str]:
+    """Paragraphs of a help text: its bold words are commands."""
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
+        yield re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", " ".join(paragraph.split()))
+
+
+def settings_page(name: str) -> str:
+    """A table of settings for every section of these kinds."""
+    from hardtack.commands.settings_table import all_sections, section_rows
+
+    title, kinds, sentence = SETTINGS_PAGES[name]
+    parts = [f"# {title}", sentence]
+    for section in all_sections():
+        rows = section_rows(section) if section.kind in kinds else []
+        if rows:
+            cells = [(f"`{row.name}`", row.type, code(row.default), row.allowed, row.sentence) for row in rows]
+            parts += [f"## {section.title}", *table(("setting", "type", "default", "allowed", "is"), cells)]
+    return "\n\n".join(parts) + "\n"
+
+
+def python_page() -> str:
+    """Every name of the package root: signature and docstring; of classes, their public methods, too."""
+    import hardtack
+
+    parts = ["# Python", "`import hardtack as ht`. Each name is imported when it is used first."]
+    for name in sorted(set(hardtack.__all__) - {"__version__"}, key=lambda name: (name[0].isupper(), name)):
+        value = getattr(hardtack, name)
+        parts += [f"## ht.{name}", *_described(f"ht.{name}", value)]
+        if inspect.isclass(value) and not issubclass(value, Exception):
+            for own, method in vars(value).items():
+                if not own.startswith("_") and callable(getattr(value, own)) and inspect.getdoc(method):
+                    parts += [f"### {name}.{own}", *_described(f"{name}.{own}", getattr(value, own))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _described(name: str, value: object) -> Iterator[str]:
+    try:
+        signature = inspect.signature(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        signature = None
+    if signature is not None and not (inspect.isclass(value) and issubclass(value, Exception)):
+        yield f"```python\n{_broken_lines(name, signature)}\n```"
+    yield _fenced(inspect.getdoc(value) or "")
+
+
+def _broken_lines(name: str, signature: inspect.Signature) -> str:
+    """`name(a, *, b=1) -> float`; one parameter in each line where it is long."""
+    whole = f"{name}{signature}".replace("typing.", "").replace("collections.abc.", "")
+    if len(whole) <= 100:
+        return whole
+    lines, keyword_only = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
+            lines.append("    *,")
+        keyword_only |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        lines.append(f"    {parameter},")
+    returned = (
+        "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+    )
+    return "\n".join([f"{name}(", *lines, f"){returned}"]).replace("typing.", "").replace("collections.abc.", "")
+
+
+def _annotation(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _fenced(text: str) -> str:
+    """A docstring as Markdown: what is indented is code, or a list of names that keeps its columns."""
+    parts = []
+    for block in re.split(r"\n\s*\n", text):
+        indented = all(line.startswith("    ") for line in block.splitlines())
+        parts.append(f"```text\n{inspect.cleandoc(block)}\n```" if indented and block else block)
+    return "\n\n".join(parts)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table, or nothing where there are no rows."""
+    lines = [[_cell(cell) for cell in row] for row in rows]
+    text = [f"| {' | '.join(row)} |" for row in [list(header), ["---"] * len(header), *lines]]
+    return ["\n".join(text)] if lines else []
+
+
+def _cell(text: str) -> str:
+    """Bars and angle brackets stand as they are in code, and are escaped elsewhere."""
+    parts = re.split(r"(`[^`]*`)", text.replace("\n", " "))
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|").replace("<", "&lt;") for part in parts)
+
+
+def code(text: str) -> str:
+    return f"`{text}`" if text else ""
