@@ -16,6 +16,8 @@ import numpy as np
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.results import (
     ONE_VIEW,
+    PROTOCOL,
+    SWEEPS,
     Result,
     Run,
     bootstrap,
@@ -24,6 +26,7 @@ from hardtack.results import (
     find_metric,
     is_share,
     paired,
+    parse_threat,
     per_image,
     read_run,
     source_of,
@@ -32,6 +35,7 @@ from hardtack.results import (
 from hardtack.results.intervals import FLIPS, sign_flip_test
 from hardtack.results.leaderboard import CLEAN
 from hardtack.results.record import INCIDENTAL_SETTINGS
+from hardtack.results.why_not_compared import MOST_SAID, main_metrics, why_not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +66,13 @@ class Comparison:
     second: str
     differences: tuple[Difference, ...]
     notes: tuple[str, ...] = ()  # stored numbers that their evidence contradicts
+    not_compared: tuple[str, ...] = ()  # metrics that both runs have, measured differently, and how
 
     def __str__(self) -> str:
         head = [f"{self.first} minus {self.second}", f"{'first':>8} {'second':>8} {'differ':>8}  95 % interval"]
-        return "\n".join([*head, *map(str, self.differences), *(f"RED FLAG disagrees: {note}" for note in self.notes)])
+        notes = [f"RED FLAG disagrees: {note}" for note in self.notes]
+        notes += [f"not compared: {why}" for why in self.not_compared]
+        return "\n".join([*head, *map(str, self.differences), *notes])
 
 
 def compare(first: str | Path, second: str | Path, *, metric: str | None = None) -> Comparison:
@@ -81,11 +88,15 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
     labels = _labels([tables[0][key] for key in shared])
     pairs = [[table[key] for table in tables] for key in shared]
     tested = [_difference(runs, pair, label) for pair, label in zip(pairs, labels, strict=True)]
-    differences = [difference for difference in tested if difference is not None]
+    differences = [entry for entry in tested if isinstance(entry, Difference)]
+    reasons = [entry for entry in tested if isinstance(entry, str)]
     if not differences:
         raise UserError(
-            f"{runs[0].label} and {runs[1].label} have numbers in common, but they were not measured on the same images"
+            f"{runs[0].label} and {runs[1].label} have numbers in common, but not image by image: {reasons[0]}"
         )
+    named = {table[key].metric for table in tables for key in shared}
+    wanted = [[r for r in main_metrics(run.results) if metric in (None, r.metric)] for run in runs]
+    reasons += why_not(*wanted, but=named)
     used = [{table[key].evaluation for key in shared} for table in tables]
     notes = [
         f"{run.label}: {id}: {wrong}"
@@ -94,7 +105,7 @@ def compare(first: str | Path, second: str | Path, *, metric: str | None = None)
         for wrong in agreement.wrong
         if id in evaluations
     ]
-    return Comparison(runs[0].label, runs[1].label, tuple(differences), tuple(notes))
+    return Comparison(runs[0].label, runs[1].label, tuple(differences), tuple(notes), tuple(reasons))
 
 
 def _newest(run: Run, metric: str | None) -> dict[tuple[object, ...], Result]:
@@ -112,13 +123,40 @@ def _key(result: Result) -> tuple[object, ...]:
 
 
 def _without_repeats(shared: dict[tuple[object, ...], Result]) -> list[tuple[object, ...]]:
-    """Numbers that are also columns of a protocol are listed once, as columns."""
+    """The numbers to show, each once.
 
-    def measured(result: Result) -> tuple[object, ...]:
-        return comparable(dataclasses.replace(result, suite="", protocol=""))
+    A number that is also a column of a protocol is listed as such; one that several suites measured in the same way
+    (a radius of a sweep) is listed for the first. Robust accuracy at radius 0 is the clean accuracy, and an error that
+    is one minus an accuracy beside it says nothing new.
+    """
+    kept: dict[tuple[object, ...], tuple[object, ...]] = {}
+    for key, result in sorted(shared.items(), key=lambda item: (not item[1].protocol, item[1].suite in SWEEPS)):
+        kept.setdefault(_measured(result), key)
+    chosen = set(kept.values())
+    return [
+        key
+        for key, result in shared.items()
+        if key in chosen and _measured(result, find_metric(result.metric).one_minus) not in kept
+    ]
 
-    columns = {measured(result) for result in shared.values() if result.protocol}
-    return [key for key, result in shared.items() if result.protocol or measured(result) not in columns]
+
+def _measured(result: Result, metric: str | None = None) -> tuple[object, ...]:
+    """What was measured, whichever suite or protocol did; as another metric with `metric`."""
+    if metric is None:
+        metric = CLEAN if result.metric == "robust_accuracy" and _radius(result) == 0 else result.metric
+    same = dataclasses.replace(result, metric=metric, suite="", protocol="")
+    if metric == CLEAN:
+        same = dataclasses.replace(same, attack=None, attack_settings={}, threat=None, precision="")
+    # an analysis has several numbers of a metric, each for a layer or class; those of a protocol are only named so
+    part = None if result.suite == PROTOCOL else result.extra.get("column")
+    return (*comparable(same), part)
+
+
+def _radius(result: Result) -> float | None:
+    try:
+        return parse_threat(result.threat or "")[1]
+    except UserError:
+        return None
 
 
 def _nothing(runs: list[Run], metric: str | None) -> str:
@@ -126,10 +164,24 @@ def _nothing(runs: list[Run], metric: str | None) -> str:
     if metric is not None and metric not in metrics:
         hint = did_you_mean(metric, metrics) or f"; their metrics: {', '.join(sorted(metrics))}"
         return f"neither run has the metric '{metric}'{hint}"
-    return (
-        f"{runs[0].label} and {runs[1].label} have no number in common: numbers can be compared if they were measured "
-        "with the same settings, on the same data and the same number of images"
-    )
+    names = " and ".join(run.label for run in runs)
+    for run in runs:
+        if not run.results:
+            return f"{names} have no number in common: {run.label} has none; hardtack evaluate {run.path} measures it"
+    wanted = [[result for result in run.results if metric in (None, result.metric)] for run in runs]
+    main = [main_metrics(results) or results for results in wanted] if metric is None else wanted
+    for run, results in zip(runs, wanted, strict=True):
+        if metric is not None and not results:
+            return f"{names} have no number in common: {run.label} has no {metric}"
+    reasons = why_not(*main)
+    if reasons:
+        more = f"; and {len(reasons) - MOST_SAID} more metrics" if len(reasons) > MOST_SAID else ""
+        return f"{names} have no number in common: {'; '.join(reasons[:MOST_SAID])}{more}"
+    for run, results in zip(runs, wanted, strict=True):
+        if not any(result.verdicts for result in results):
+            return f"{names} have no number in common: those of {run.label} have no values for single images"
+    own = [", ".join(sorted({result.metric for result in results})) or "none" for results in wanted]
+    return f"{names} have no metric in common: {runs[0].label} has {own[0]}; {runs[1].label} has {own[1]}"
 
 
 def _labels(results: list[Result]) -> list[str]:
@@ -161,12 +213,18 @@ def _settings(result: Result) -> dict[str, object]:
     return {**settings, "precision": result.precision, "source": source_of(result) or None}
 
 
-def _difference(runs: list[Run], results: list[Result], label: str) -> Difference | None:
+def _difference(runs: list[Run], results: list[Result], label: str) -> Difference | str:
+    """The difference of one number, or why there is none."""
     rows = [_rows(run, result) for run, result in zip(runs, results, strict=True)]
-    if rows[0] is None or rows[1] is None or set(rows[0]) != set(rows[1]):
-        return None
-    images = sorted(rows[0])
-    a, b = (np.array([row[image] for image in images]) for row in (rows[0], rows[1]))
+    for run, values in zip(runs, rows, strict=True):
+        if isinstance(values, str):
+            return f"{label}: {run.label}: {values}"
+    first, second = (values for values in rows if isinstance(values, dict))
+    if set(first) != set(second):
+        shared = len(set(first) & set(second))
+        return f"{label}: {len(first)} images against {len(second)}, of which {shared} are the same"
+    images = sorted(first)
+    a, b = (np.array([values[image] for image in images]) for values in (first, second))
     low, high = bootstrap(a - b)
     binary = bool(np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all())
     return Difference(
@@ -176,13 +234,16 @@ def _difference(runs: list[Run], results: list[Result], label: str) -> Differenc
     )  # fmt: skip
 
 
-def _rows(run: Run, result: Result) -> dict[int, float] | None:
+def _rows(run: Run, result: Result) -> dict[int, float] | str:
+    """The values by index of the image, or why there are none."""
     try:
         columns = stored_verdicts(run.path, result)
-    except UserError:
-        return None
+    except UserError as error:
+        return str(error)
     vector = per_image(result, columns)
-    return None if vector is None else dict(zip(columns["index"].tolist(), vector.tolist(), strict=True))
+    if vector is None or "index" not in columns:
+        return f"{result.verdicts} has no values of it"
+    return dict(zip(columns["index"].tolist(), vector.tolist(), strict=True))
 
 
 def _p(value: float) -> str:

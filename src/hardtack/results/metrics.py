@@ -15,6 +15,7 @@ order             the place of its tables on the page; without one they follow a
 charted           shown by a chart of its own and not in tables
 per_view          one of many numbers of an evaluation, one per view; the mean over views is another metric
 derived           says again what other lines and the verdicts say: an evaluation of an older version may lack it
+one_minus         the metric that it is one minus, so that a comparison shows one of the two
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Metric:
     charted: bool = False
     per_view: bool = False
     derived: bool = False
+    one_minus: str = ""
     per_image: PerImage | None = None
 
 
@@ -180,7 +182,13 @@ def mean_corrupted_accuracy(result: Result, columns: Columns) -> Any:
     return _mean_of(columns, "correct@")
 
 
-@metrics.register("mean_corrupted_error", title="Mean error under corruptions", charted=True, derived=True)
+@metrics.register(
+    "mean_corrupted_error",
+    title="Mean error under corruptions",
+    charted=True,
+    derived=True,
+    one_minus="mean_corrupted_accuracy",
+)
 def mean_corrupted_error(result: Result, columns: Columns) -> Any:
     """The error averaged over types and severities, in its own units: what is called mCE on CIFAR-C."""
     return np.mean([1 - _mean_of(columns, f"correct@{name}/") for name in result.attack_settings["types"]], axis=0)

@@ -17,7 +17,7 @@ from hardtack.results.intervals import sign_flip_test
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two untrained models on the same twenty digits, and one on fewer."""
+    """Two untrained models on the same twenty digits, two on fewer, and one that was not measured."""
     folder = tmp_path_factory.mktemp("runs")
     data = ht.load_data("digits", "test")
     for name, seed, count in (("a", 0, 20), ("b", 1, 20), ("c", 2, 10)):
@@ -25,6 +25,10 @@ def runs(tmp_path_factory):
         where = {"folder": folder / name, "provenance": Provenance(run=name, model="vit_digits"), "quiet": True}
         ht.evaluate(model, data.first(count), suite="pgd", attack={"steps": 1}, threat="linf:0.01", **where)
         ht.evaluate(model, data.first(count), suite="corruptions", types=("fog",), severities=(1, 2), **where)
+    where = {"folder": folder / "d", "provenance": Provenance(run="d", model="vit_digits"), "quiet": True}
+    ht.evaluate(model, data.first(10), suite="pgd", attack={"steps": 3}, threat="linf:0.02", **where)
+    (folder / "e").mkdir()
+    (folder / "e" / "config.yaml").write_text("name: e")
     return folder
 
 
@@ -63,6 +67,43 @@ def test_a_number_that_is_a_column_of_a_protocol_is_listed_once(runs, tmp_path):
         append_results(tmp_path / name, [dataclasses.replace(known, **weaker)])
     abouts = [one.about for one in compare(tmp_path / "a", tmp_path / "b").differences]
     assert sum("robust accuracy" in about for about in abouts) == 2
+
+
+def test_no_number_is_listed_twice(runs, tmp_path):
+    """A radius that a sweep has measured again, radius 0 beside the clean accuracy, an error beside its accuracy."""
+    data = ht.load_data("digits", "test").first(20)
+    for name, seed in (("a", 0), ("b", 1)):
+        shutil.copytree(runs / name, tmp_path / name)
+        model = ht.load_model("vit_digits", num_classes=10, seed=seed)
+        where = {"folder": tmp_path / name, "provenance": Provenance(run=name, model="vit_digits"), "quiet": True}
+        ht.evaluate(model, data, suite="sweep", attack={"steps": 1}, threat="linf:0.01", sweep=(0, 0.5, 1), **where)
+    stored = [result.threat for result in read_results(tmp_path / "a") if result.metric == "robust_accuracy"]
+    assert sorted(stored) == ["linf:0", "linf:0.005", "linf:0.01", "linf:0.01"]
+    found = compare(tmp_path / "a", tmp_path / "b")
+    abouts = [one.about.partition(" pgd")[0] for one in found.differences if "robust accuracy" in one.about]
+    assert abouts == ["robust accuracy linf:0.01", "robust accuracy linf:0.005"]
+    assert {"mean corrupted accuracy", "mean corrupted error"} <= {
+        result.metric.replace("_", " ") for result in read_results(tmp_path / "a")
+    }
+    assert [one.about.startswith("mean corrupted accuracy") for one in found.differences if "mean" in one.about] == [
+        True
+    ]
+    (error,) = compare(tmp_path / "a", tmp_path / "b", metric="mean_corrupted_error").differences
+    assert error.about.startswith("mean corrupted error"), "on request"
+
+
+def test_what_is_left_out_is_said_with_the_reason(runs, tmp_path):
+    """Beside numbers that are compared, those that were measured differently."""
+    for name in ("a", "b"):
+        shutil.copytree(runs / name, tmp_path / name)
+    known = next(r for r in read_results(tmp_path / "b") if r.metric == "robust_accuracy")
+    other = dataclasses.replace(known, attack_settings={**known.attack_settings, "steps": 7})
+    append_results(tmp_path / "b", [other])
+    said = str(compare(tmp_path / "a", tmp_path / "b"))
+    assert "clean accuracy" in said and "\nnot compared: robust accuracy: steps 1 against 7" in said
+    next((tmp_path / "b" / "verdicts").glob("corruptions-*")).unlink()
+    with pytest.raises(UserError, match=r"not image by image: mean corrupted accuracy.*: b: there is no verdict file"):
+        compare(tmp_path / "a", tmp_path / "b", metric="mean_corrupted_accuracy")
 
 
 def test_two_settings_of_one_analysis_are_distinguished(tmp_path):
@@ -123,7 +164,10 @@ def test_the_sign_flip_test_agrees_with_an_exact_count():
     "words, message",
     [
         (["a"], "name two run folders"),
-        (["a", "c"], "have no number in common"),
+        (["a", "c"], "no number in common: clean accuracy: n 20 against 10; robust accuracy: n 20 against 10"),
+        (["a", "d"], "n 20 against 10, threat linf:0.01 against linf:0.02, steps 1 against 3"),
+        (["a", "e"], "have no number in common: e has none; hardtack evaluate"),
+        (["a", "d", "metric=mean_corrupted_accuracy"], "no number in common: d has no mean_corrupted_accuracy"),
         (["a", "b", "metric=clean_acuracy"], "did you mean 'clean_accuracy'"),
         (["a", "b", "suite=pgd"], "compare takes run folders and metric=NAME"),
         (["a", "nowhere"], "there is no folder"),
