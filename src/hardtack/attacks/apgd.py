@@ -117,6 +117,11 @@ class APGD(Attack):
     widened         search in 3 eps, 2 eps and eps in turn (the l1 form of AutoAttack)
     official        repeat the published implementation where it departs from its paper
     plans           numbers of steps that attempts may have, where they differ
+
+    Paper: Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse
+        Parameter-free Attacks (arXiv:2003.01690)
+    Paper: Croce and Hein 2021, Mind the Box: l1-APGD for Sparse Adversarial Attacks on Image Classifiers
+        (arXiv:2103.01208)
     """
 
     threat: Threat

@@ -101,6 +101,11 @@ class Ascent(Attack):
     keep            the point it returns: the best, which costs one more forward pass, or the last; null: best in an
                     evaluation, last in training
     dense           take the l1 steps of the Adversarial Robustness Toolbox, which change all pixels and find less
+
+    Paper: fgsm: Goodfellow et al. 2015, Explaining and Harnessing Adversarial Examples (arXiv:1412.6572)
+    Paper: pgd: Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks (arXiv:1706.06083)
+    Paper: momentum_pgd: Dong et al. 2018, Boosting Adversarial Attacks with Momentum (arXiv:1710.06081)
+    Paper: rfgsm: Wong et al. 2020, Fast Is Better than Free: Revisiting Adversarial Training (arXiv:2001.03994)
     """
 
     threat: Threat

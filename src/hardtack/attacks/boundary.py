@@ -45,6 +45,9 @@ class Boundary(Attack):
     tries            random images that are tried until one is misclassified, to start from
 
     The defaults are foolbox's. With a target class the start must belong to it.
+
+    Paper: Brendel et al. 2018, Decision-Based Adversarial Attacks: Reliable Attacks Against Black-Box Machine
+        Learning Models (arXiv:1712.04248)
     """
 
     threat: Threat

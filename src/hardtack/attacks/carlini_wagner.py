@@ -58,6 +58,8 @@ class CarliniWagner(Attack):
     confidence   margin in logits that a success must have
     searches     values of c that are tried for each image: ten times larger until a success, then halfway between
                  success and failure; 1: the given c alone
+
+    Paper: Carlini and Wagner 2017, Towards Evaluating the Robustness of Neural Networks (arXiv:1608.04644)
     """
 
     threat: Threat = ANYWHERE

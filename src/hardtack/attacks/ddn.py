@@ -38,6 +38,9 @@ class DDN(Attack):
 
     A step has length 1, which falls along a cosine to a hundredth. The defaults are the paper's; its rounding to 256
     grey levels is left out.
+
+    Paper: Rony et al. 2019, Decoupling Direction and Norm for Efficient Gradient-Based L2 Adversarial Attacks and
+        Defenses (arXiv:1811.09600)
     """
 
     threat: Threat

@@ -44,6 +44,9 @@ class DeepFool(Attack):
 
     The defaults are the paper's; the fixed 1e-4 that its code adds to every step is left out. With a target class its
     boundary alone is linearised.
+
+    Paper: Moosavi-Dezfooli et al. 2016, DeepFool: a Simple and Accurate Method to Fool Deep Neural Networks
+        (arXiv:1511.04599)
     """
 
     threat: Threat

@@ -40,6 +40,9 @@ class EAD(Attack):
                  preference for those in the ball of threat
 
     The defaults are the paper's.
+
+    Paper: Chen et al. 2018, EAD: Elastic-Net Attacks to Deep Neural Networks via Adversarial Examples
+        (arXiv:1709.04114)
     """
 
     threat: Threat

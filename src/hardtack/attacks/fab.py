@@ -50,6 +50,9 @@ class FAB(Attack):
     `fused` is not in the paper; its perturbations are no larger. The first restart starts at the image, later ones at
     noise of half the ball's size. The state's `size` is that of the smallest perturbation that fooled the model, inside
     the ball or not; inf where there was none.
+
+    Paper: Croce and Hein 2020, Minimally Distorted Adversarial Examples with a Fast Adaptive Boundary Attack
+        (arXiv:1907.02044)
     """
 
     threat: Threat

@@ -46,6 +46,8 @@ class HopSkipJump(Attack):
 
     The defaults are the paper's; it stops at 1000 to 25,000 queries. With a target class the start must belong to it,
     which random images seldom do; where none is found the image stays as it is.
+
+    Paper: Chen et al. 2020, HopSkipJumpAttack: A Query-Efficient Decision-Based Attack (arXiv:1904.02144)
     """
 
     threat: Threat

@@ -38,6 +38,9 @@ class MinimumNorm(Attack):
                     falls along a cosine to a hundredth
     gamma           share by which the radius changes at first
     final_gamma     share by which the radius changes at last
+
+    Paper: Pintor et al. 2021, Fast Minimum-norm Adversarial Attacks through Adaptive Norm Constraints
+        (arXiv:2102.12827)
     """
 
     threat: Threat

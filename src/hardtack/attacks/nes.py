@@ -44,6 +44,8 @@ class NES(Attack):
 
     One more query in each step looks at the iterate. The defaults are the paper's (a step of 0.01 at eps = 0.05); its
     searches end at a number of queries, which is here (samples + 1) · steps.
+
+    Paper: Ilyas et al. 2018, Black-box Adversarial Attacks with Limited Queries and Information (arXiv:1804.08598)
     """
 
     threat: Threat

@@ -51,6 +51,9 @@ class Occlusion(Attack):
 
     Patches at the right and lower edge may be cut off. A `threat` smaller than the whole box draws the cover back
     towards the image. `broken_at` of the outcome counts the tries before the first success.
+
+    Paper: Guo, Stutz and Schiele 2023, Improving Robustness of Vision Transformers by Reducing Sensitivity to Patch
+        Corruptions (CVPR)
     """
 
     threat: Threat = WHOLE_BOX

@@ -62,6 +62,9 @@ class PatchFool(Attack):
     attention_weight   weight of the attention that the patches draw, against the loss
     pcgrad             sum: the attention of all blocks is one loss, two backward passes for each step; block: one for
                        each block, as published
+
+    Paper: Fu et al. 2022, Patch-Fool: Are Vision Transformers Always Robust Against Adversarial Perturbations?
+        (arXiv:2203.08392)
     """
 
     threat: Threat = parts.WHOLE_BOX

@@ -40,6 +40,9 @@ class SPSA(Attack):
 
     One more query in each step looks at the iterate. delta, lr, the margin and 100 steps are the paper's; it takes up
     to 8192 samples a step, and CleverHans, whose default this is, 128.
+
+    Paper: Uesato et al. 2018, Adversarial Risk and the Dangers of Evaluating Against Weak Attacks
+        (arXiv:1802.05666)
     """
 
     threat: Threat

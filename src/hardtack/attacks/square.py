@@ -46,6 +46,9 @@ class Square(Attack):
     `p_init` is halved after 10, 50, 200, 500, 1000, 2000, 4000, 6000 and 8000 proposals, with `rescale` after as large
     a part of `steps` as those are of 10,000. Only a larger margin is accepted: a success always has one, as the search
     ends with it.
+
+    Paper: Andriushchenko et al. 2020, Square Attack: a Query-efficient Black-box Adversarial Attack via Random
+        Search (arXiv:1912.00049)
     """
 
     check_interval: ClassVar[int] = 5  # a query is cheap and rarely the last

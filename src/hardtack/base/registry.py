@@ -177,23 +177,56 @@ def read_registrations(path: Path, module: str, registry: str) -> tuple[list[Lis
     `attacks.register` (in a loop, with a computed name) can only be known by importing the file.
     """
     source = path.read_text(encoding="utf-8")
-    if f"{registry}.register(" not in source:
+    count = source.count(f"{registry}.register(")
+    if not count:
         return [], True
-    tree = parse_file(path)
-    read: list[Listed] = []
-    seen: set[ast.Call] = set()
-    for node in tree.body:
-        if not isinstance(node, ast.ClassDef | ast.FunctionDef):
-            continue
-        for call in node.decorator_list:
-            listed = _read_call(call, node, module, registry)
-            if listed is not None:
-                read.append(listed)
-                seen.add(call)  # type: ignore[arg-type]
-    if source.count(f"{registry}.register(") == len(seen):
+    read = [listed for node in _decorated(source) for listed in _read_node(node, module, registry)]
+    if len(read) == count:
         return read, True
-    calls = {node for node in ast.walk(tree) if isinstance(node, ast.Call) and _registers(node, registry)}
-    return read, calls <= seen
+    return read_whole(path, module, registry)
+
+
+def read_whole(path: Path, module: str, registry: str) -> tuple[list[Listed], bool]:
+    """The same from the syntax tree of the whole file."""
+    tree = parse_file(path)
+    nodes = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    read = [listed for node in nodes for listed in _read_node(node, module, registry)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _registers(node, registry)]
+    return read, len(calls) == len(read)
+
+
+def _decorated(source: str) -> Iterator[ast.ClassDef]:
+    """What decorators stand above at the left margin: their calls, the name, and the first line of the docstring.
+
+    Bodies are left out, because parsing all of a file takes most of the time of a short command.
+    """
+    lines = source.splitlines()
+    at = 0
+    while at < len(lines):
+        start = at
+        at += 1
+        if not lines[start].startswith("@"):
+            continue
+        while at < len(lines) and not lines[at].startswith(("class ", "def ")):
+            at += 1
+        end = next((end for end in range(at, len(lines)) if lines[end].rstrip().endswith(":")), at)
+        text = lines[end + 1].strip() if end + 1 < len(lines) else ""
+        doc = text[3:].split('"""')[0] if text.startswith('"""') else ""
+        if text.startswith(("'", "r", '"')) and not text.startswith('"""'):
+            continue  # a docstring in another form
+        try:
+            node = ast.parse("\n".join([*lines[start:at], "class _:", f"    {doc!r}"])).body[0]
+        except SyntaxError:
+            continue
+        if isinstance(node, ast.ClassDef):
+            yield node
+
+
+def _read_node(node: ast.ClassDef | ast.FunctionDef, module: str, registry: str) -> Iterator[Listed]:
+    for call in node.decorator_list:
+        listed = _read_call(call, node, module, registry)
+        if listed is not None:
+            yield listed
 
 
 @functools.cache

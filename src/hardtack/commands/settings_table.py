@@ -10,18 +10,21 @@ has registered is there already, and is read as it is.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from hardtack.base import registry
 from hardtack.base.registry import Listed, Registry
 from hardtack.base.setting_rows import SECTION, Setting, settings_of
 from hardtack.base.skeleton import SourceReader, Unreadable
+from hardtack.commands.model_options import option_rows
 
 RECIPE = ("hardtack.training.recipe", "Recipe")
 EVALUATION = ("hardtack.evaluation.settings", "EvaluationConfig")
+GRADIENTS = ("hardtack.attacks.adaptive", "GradientConfig")
 # kinds of registered things that have settings, and how those are typed
 KINDS: Mapping[str, tuple[Registry, str]] = {
     "objective": (registry.objectives, "objective"),
@@ -57,7 +60,9 @@ class Section:
         """`train` of a recipe, `hardtack train`, `objective trades`."""
         if self.kind == "verb":
             return f"hardtack {self.name}"
-        return f"{self.kind} {self.name}" if self.kind in KINDS else self.name
+        if self.kind == "gradients":
+            return "attack.… of attacks by gradients"
+        return f"{self.kind} {self.name}" if self.kind in (*KINDS, "model") else self.name
 
 
 def settings_rows() -> list[SettingRow]:
@@ -70,14 +75,44 @@ def all_sections() -> list[Section]:
     parts = [Section("recipe", item) for item in ("recipe", *_recipe_sections())]
     verbs = [Section("verb", name) for name in registry.verbs.names()]
     things = [Section(kind, name) for kind, (table, _) in KINDS.items() for name in table.names()]
-    return [*parts, *verbs, *things]
+    return [*parts, Section("gradients", "gradients"), *verbs, *things]
 
 
 def find_sections(name: str) -> list[Section]:
     """The sections of this name; `objective:trades` is the objective only."""
     kind, colon, own = name.partition(":")
-    named = Section(kind, own) if colon else None
-    return [section for section in all_sections() if section == named or section.name == name]
+    if colon:
+        elsewhere = kind == "attack" and own.partition(":")[0] in registry.packages
+        found = [Section(kind, own)] if elsewhere or own in _names_of(kind) else []
+    else:
+        found = [Section(kind, name) for kind in ("recipe", "gradients", "verb", *KINDS) if name in _names_of(kind)]
+        found = [item for item in found if item.kind != "recipe" or name in ("recipe", *_recipe_sections())]
+    if (kind == "model" and colon) or not found:
+        found += [Section("model", model) for model in [own or name] if [*option_rows(model, reader)]]
+    if not found and colon and kind in registry.packages:
+        found = [Section("attack", name)]
+    return found
+
+
+def rows_named(setting: str) -> list[SettingRow]:
+    """The settings of exactly this name, in all sections that have one, such as `train.ema` and `attack.steps`."""
+    first, dot, _ = setting.partition(".")
+    sections = all_sections()
+    if dot:
+        kinds = [kind for kind, (_, path) in KINDS.items() if path == first]
+        sections = [item for item in find_sections(first) if item.kind != "verb"]
+        sections += [Section(kind, name) for kind in kinds for name in registry_of_kind(kind).names()]
+        sections += [Section("gradients", "gradients")] if first == "attack" else []
+    return [row for section in sections for row in section_rows(section) if row.name == setting]
+
+
+def _names_of(kind: str) -> Container[str]:
+    """The names of the sections of a kind."""
+    if kind == "recipe":
+        return ("recipe", *_fields_of_recipes())
+    if kind in KINDS:
+        return KINDS[kind][0]
+    return registry.verbs if kind == "verb" else ("gradients",) if kind == "gradients" else ()
 
 
 def section_rows(section: Section) -> list[SettingRow]:
@@ -86,6 +121,10 @@ def section_rows(section: Section) -> list[SettingRow]:
         rows = _recipe_rows(section.name)
     elif section.kind == "verb":
         rows = _verb_rows(section.name)
+    elif section.kind == "gradients":
+        rows = settings_of(reader.value(*GRADIENTS), path="attack")
+    elif section.kind == "model":
+        rows = option_rows(section.name, reader)
     else:
         rows = _thing_rows(section)
     return [SettingRow(section.title, **dataclasses.asdict(row)) for row in rows]
@@ -102,6 +141,13 @@ def _recipe_sections() -> dict[str, type]:
     recipe = reader.value(*RECIPE)
     classes = {item.name: section_class(item.type) for item in dataclasses.fields(recipe)}
     return {name: cls for name, cls in classes.items() if cls is not None}
+
+
+def _fields_of_recipes() -> list[str]:
+    """The fields of a recipe, most of which are sections, without reading what is in them."""
+    module, name = RECIPE
+    node = next(node for node in reader.tree(module).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return [ast.unparse(item.target) for item in node.body if isinstance(item, ast.AnnAssign)]
 
 
 def _recipe_rows(name: str) -> Iterator[Setting]:

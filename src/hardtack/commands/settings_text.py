@@ -6,6 +6,7 @@ all of it.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 
 from rich.markup import escape
@@ -20,8 +21,8 @@ from hardtack.commands.settings_table import (
     all_sections,
     find_sections,
     section_rows,
-    settings_rows,
 )
+from hardtack.commands.settings_table import settings_rows as all_setting_rows
 from hardtack.commands.words import console
 
 WIDE = 120  # columns from which the sentence has a column of its own
@@ -37,13 +38,13 @@ def chosen_settings(words: Sequence[str]) -> list[Block]:
     the name of a setting, or any word.
     """
     if not words:
-        return _blocks(settings_rows())
+        return _blocks(all_setting_rows())
     first, *rest = words
     sections = sections_named(first)
     rows = [row for section in sections for row in section_rows(section)]
     if not sections:
-        rows = [row for row in settings_rows() if first in (row.name, _last(row.name))] or _containing(
-            settings_rows(), [first]
+        rows = [row for row in all_setting_rows() if first in (row.name, _last(row.name))] or _containing(
+            all_setting_rows(), [first]
         )
         if not rows:
             raise UserError(f"no setting, and nothing that has settings, is called '{first}'{_hint(first)}")
@@ -80,7 +81,7 @@ def _last(name: str) -> str:
 
 
 def _hint(word: str) -> str:
-    rows = settings_rows()
+    rows = all_setting_rows()
     known = [*(section.name for section in all_sections()), *(row.name for row in rows), *(_last(r.name) for r in rows)]
     return did_you_mean(word, known) or "; hardtack list settings shows all"
 
@@ -89,20 +90,28 @@ def _hint(word: str) -> str:
 
 
 def print_settings(blocks: Sequence[Block]) -> None:
-    """A table for each section."""
+    """A table for each section; of one setting in many sections, one table."""
+    if len(blocks) > 2 and len({row.name for _, rows in blocks for row in rows}) == 1:
+        console.print(f"[bold]{escape(blocks[0][1][0].name)}[/bold]", highlight=False)
+        print_rows([dataclasses.replace(row, name=title) for title, rows in blocks for row in rows], of="of")
+        return
     for place, (title, rows) in enumerate(blocks):
         if place:
             console.print()
         console.print(f"[bold]{escape(title)}[/bold]", highlight=False)
-        _print_rows(rows)
+        print_rows(rows)
 
 
-def _print_rows(rows: Sequence[SettingRow]) -> None:
+def print_rows(rows: Sequence[SettingRow], *, sections: bool = False, of: str = "setting") -> None:
+    """The rows of one section, or with `sections` a table for each; `of` heads the first column."""
+    if sections:
+        print_settings(_blocks(rows))
+        return
     if not console.is_terminal:
-        _print_lines(rows)
+        _print_lines(rows, of)
         return
     wide = console.width >= WIDE
-    head = Column("setting", no_wrap=True), Column("default", max_width=24), Column("values", max_width=36)
+    head = Column(of, no_wrap=True), Column("default", max_width=24), Column("values", max_width=36)
     table = Table(*head, *(["what it does"] if wide else []), box=None, pad_edge=False, header_style="dim")
     for row in rows:
         cells = (escape(row.name), escape(row.default), escape(values_text(row)))
@@ -116,8 +125,8 @@ def _print_rows(rows: Sequence[SettingRow]) -> None:
         console.print(Padding(f"[dim]{escape(row.sentence)}[/dim]", (0, 0, 0, 6)), highlight=False, soft_wrap=False)
 
 
-def _print_lines(rows: Sequence[SettingRow]) -> None:
-    header = ("setting", "default", "values", "what it does")
+def _print_lines(rows: Sequence[SettingRow], of: str) -> None:
+    header = (of, "default", "values", "what it does")
     cells = [header, *((row.name, row.default, values_text(row), row.sentence) for row in rows)]
     widths = [min(max(len(row[at]) for row in cells), 48) for at in range(3)]
     for row in cells:

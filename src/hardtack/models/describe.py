@@ -84,7 +84,12 @@ def labels_of(tree: Tree) -> list[Any]:
 def table_row(name: str) -> dict[str, Any]:
     """A model's row in descriptions.json."""
     tree, options = describe_model(name, [])
-    return {"tree": labels_of(tree), "options": {key: str(value) for key, value in options.items()}}
+    make = registry.models.get(name).make
+    return {
+        "made_by": f"{make.__module__}:{make.__qualname__}",
+        "tree": labels_of(tree),
+        "options": {key: str(value) for key, value in options.items()},
+    }
 
 
 def files_described(name: str) -> list[Path] | None:

@@ -33,6 +33,8 @@ class AdversarialConfig(AttackSettings, ObjectiveConfig):
     clean_weight   share of the clean cross-entropy in the loss; 0: attacked images only
     clean_pass     pass the clean batch too, without a gradient, so that batch norm sees clean images (the code of the
                    XCiT thesis)
+
+    Paper: Madry et al. 2018, Towards Deep Learning Models Resistant to Adversarial Attacks (arXiv:1706.06083)
     """
 
     clean_weight: Annotated[float, Field(ge=0, lt=1)] = 0.0

@@ -27,6 +27,8 @@ class ALPConfig(AttackSettings, ObjectiveConfig):
     """The settings of objective=alp.
 
     pairing  weight of the squared distance between clean and attacked logits
+
+    Paper: Kannan et al. 2018, Adversarial Logit Pairing (arXiv:1803.06373)
     """
 
     pairing: Annotated[float, Field(ge=0)] = 0.5

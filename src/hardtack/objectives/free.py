@@ -44,6 +44,8 @@ class FreeConfig(ObjectiveConfig):
     relative_step     step of the perturbation at each replay, in multiples of eps
     warmup            how the radius grows over the first epochs
     label_smoothing   share of the label that is spread over all classes
+
+    Paper: Shafahi et al. 2019, Adversarial Training for Free! (arXiv:1904.12843)
     """
 
     threat: Threat = field(default_factory=lambda: Threat.parse("linf:8/255"))

@@ -36,6 +36,8 @@ class MARTConfig(AttackSettings, ObjectiveConfig):
 
     attack   the attack on the training images: a name and its settings
     beta     weight of the divergence, which counts most where the clean image is in doubt (the paper's λ, 5)
+
+    Paper: Wang et al. 2020, Improving Adversarial Robustness Requires Revisiting Misclassified Examples (ICLR)
     """
 
     attack: AttackChoice = DEFAULT_ATTACK

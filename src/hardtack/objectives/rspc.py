@@ -59,6 +59,9 @@ class RSPCConfig(ObjectiveConfig):
     occluder             how the occluder is updated
     patch_augment        add the loss of images with augmented patches, the mean of both: twice the cost
     label_smoothing      share of the label that is spread over all classes
+
+    Paper: Guo, Stutz and Schiele 2023, Improving Robustness of Vision Transformers by Reducing Sensitivity to Patch
+        Corruptions (CVPR)
     """
 
     share: Number = 0.1

@@ -34,6 +34,8 @@ class TradesConfig(AttackSettings, ObjectiveConfig):
 
     attack   the attack that maximises the divergence: a name and its settings
     beta     weight of the divergence between clean and attacked predictions (the paper: 6)
+
+    Paper: Zhang et al. 2019, Theoretically Principled Trade-off between Robustness and Accuracy (arXiv:1901.08573)
     """
 
     attack: AttackChoice = DEFAULT_ATTACK

@@ -11,7 +11,10 @@ from hardtack.commands.cli import main
 
 HEAVY = {"torch", "torchvision", "timm", "sklearn", "matplotlib", "numpy"}
 KINDS = ["attacks", "suites", "objectives", "datasets", "analyses", "protocols", "recipes", "models"]
-for words in [["--help"], ["train", "--help"], ["doctor"], *(["list", kind] for kind in KINDS)]:
+FOUND = [["list", "settings"], ["list", "charts"], *(["describe", name] for name in
+         ("pgd", "trades", "autoattack", "sparsity", "vit_digits", "digits", "ray", "evaluate", "digits/trades",
+          "architectures/table2", "rspc/cifar", "untrained", "fog", "dlr", "robust_accuracy", "train.ema", "foolbox"))]
+for words in [["--help"], ["train", "--help"], ["doctor"], *(["list", kind] for kind in KINDS), *FOUND]:
     with contextlib.redirect_stdout(io.StringIO()) as out:
         assert main(words) == 0, words
     assert not HEAVY & set(sys.modules), (words, HEAVY & set(sys.modules))

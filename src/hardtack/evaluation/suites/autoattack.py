@@ -20,7 +20,11 @@ _GREY_LEVEL = 1 / 255
     help="Robust accuracy under AutoAttack: tier=exact, verified, fast or max; version=standard, plus or rand.",
 )
 class AutoAttackSuite(Suite):
-    """The attacks of AutoAttack, one after the other, at every threat."""
+    """The attacks of AutoAttack, one after the other, at every threat.
+
+    Paper: Croce and Hein 2020, Reliable Evaluation of Adversarial Robustness with an Ensemble of Diverse
+        Parameter-free Attacks (arXiv:2003.01690)
+    """
 
     takes = ("threat", "tier", "version", "union", "attack")
     attack_keys = KEYS

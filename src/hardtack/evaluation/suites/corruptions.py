@@ -36,7 +36,11 @@ from hardtack.results.calibration import calibration_error
     "corruptions", help="Accuracy under common corruptions, regenerated, or from official files with files=FOLDER."
 )
 class CorruptionsSuite(Suite):
-    """Accuracy under every type at every severity, their mean and, with ImageNet's constants, mCE."""
+    """Accuracy under every type at every severity, their mean and, with ImageNet's constants, mCE.
+
+    Paper: Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions and
+        Perturbations (arXiv:1903.12261)
+    """
 
     takes = ("types", "severities", "constants", "files", "frost", "jpeg", "confidence")
 

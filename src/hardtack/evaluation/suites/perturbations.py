@@ -43,7 +43,11 @@ _DIGESTED = 8  # videos of a type whose frames are part of the id
     help="How often predictions flip while images change step by step, regenerated, or from official files=FOLDER.",
 )
 class PerturbationsSuite(Suite):
-    """Flip probabilities of each type, their mean, and mFR with ImageNet-P's types."""
+    """Flip probabilities of each type, their mean, and mFR with ImageNet-P's types.
+
+    Paper: Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions and
+        Perturbations (arXiv:1903.12261)
+    """
 
     takes = ("types", "constants", "files")
 
