@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hardtack.base.arrays import _to_arrow, to_numpy, read_columns, write_columns
+from hardtack.base.arrays import _to_arrow, read_columns, to_numpy, write_columns
 from processes import environment
 
 COLUMNS = [
