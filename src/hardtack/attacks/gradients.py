@@ -259,4 +259,12 @@ def gradient_at(function: Callable[[Tensor], Tensor], x: Tensor, weights: Tensor
             raise UserError(f"{name} must return logits of shape {tuple(weights.shape)}, found {found}")
         if not logits.requires_grad:
             return torch.zeros_like(x)
-        return torch.autograd.grad(logits, image, weights.to(logits.dtype), materialize_grads=True)[0]
+        return weighted_gradient(logits, weights.to(logits.dtype), image)
+
+
+def weighted_gradient(values: Tensor, weights: Tensor, x: Tensor, *, again: bool = False) -> Tensor:
+    """The gradient of (weights · values) with respect to `x`; `again`: the graph of `values` is kept.
+
+    `torch.autograd.grad` takes such weights itself, but then imports sympy to compare their shape: seconds.
+    """
+    return torch.autograd.grad((values * weights).sum(), x, retain_graph=again, materialize_grads=True)[0]

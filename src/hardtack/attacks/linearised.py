@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from hardtack.attacks.gradients import weighted_gradient
 from hardtack.attacks.pool.search import pick
 from hardtack.threats.planes import distance_to_plane
 
@@ -64,6 +65,6 @@ def _pullback(model: nn.Module, point: Tensor) -> tuple[Tensor, Callable[[Tensor
         return logits, lambda weights: torch.zeros_like(point)
 
     def gradient_of(weights: Tensor) -> Tensor:
-        return torch.autograd.grad(logits, image, weights, retain_graph=True, materialize_grads=True)[0]
+        return weighted_gradient(logits, weights, image, again=True)
 
     return logits.detach(), gradient_of

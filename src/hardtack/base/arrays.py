@@ -17,6 +17,11 @@ from hardtack.base.files import atomic
 from hardtack.base.limits import CELLS, COLUMNS, ROWS, check_unpacked, read_npz, shorten
 
 Columns = dict[str, np.ndarray]
+_FLOATS = {
+    "halffloat": "float16",
+    "float": "float32",
+    "double": "float64",
+}  # Arrow's names; those of integers are NumPy's
 UNREADABLE_NPZ = (
     OSError, ValueError, EOFError, KeyError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error
 )  # fmt: skip
@@ -63,7 +68,8 @@ def _read_columns(path: str | Path) -> Columns:
 
 def to_numpy(column: pa.ChunkedArray) -> np.ndarray:
     """A column as an array, without pandas, which Arrow's own `to_numpy` imports where it is installed."""
-    if pa.types.is_primitive(column.type) and not column.null_count:
+    numbers = pa.types.is_primitive(column.type) and not pa.types.is_temporal(column.type)
+    if numbers and not column.null_count:
         return np.concatenate([_numbers(chunk) for chunk in column.chunks] or [column.to_numpy()])
     if not pa.types.is_dictionary(column.type):
         return column.to_numpy()
@@ -80,7 +86,8 @@ def _numbers(chunk: pa.Array) -> np.ndarray:
     if values is None or pa.types.is_boolean(chunk.type):
         packed = np.frombuffer(values or b"", dtype=np.uint8)
         return np.unpackbits(packed, count=end, bitorder="little")[chunk.offset :].astype(bool)
-    return np.frombuffer(values, dtype=chunk.type.to_pandas_dtype(), count=end)[chunk.offset :]
+    dtype = np.dtype(_FLOATS.get(str(chunk.type), str(chunk.type)))
+    return np.frombuffer(values, dtype=dtype, count=end)[chunk.offset :]
 
 
 def count_rows(path: str | Path) -> int | None:

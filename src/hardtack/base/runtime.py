@@ -66,7 +66,7 @@ class Runtime:
     @property
     def torch_device(self) -> torch.device:
         if self.device == "auto":
-            if not torch.cuda.is_available():
+            if not (torch.cuda.is_initialized() or torch.cuda.is_available()):  # the second takes a millisecond
                 return torch.device("cpu")
             return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         if self.device == "cuda":  # asking for the current device wakes CUDA, so only without a rank
