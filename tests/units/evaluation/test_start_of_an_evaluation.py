@@ -11,14 +11,14 @@ model = ht.load_model("vit_digits", num_classes=10, depth=1)
 x = torch.rand(6, 3, 32, 32)
 y = model(x).argmax(dim=1)
 for threat, tier in (("l2:0.05", "verified"), ("linf:0.01", "fast")):
-    found = ht.evaluate(model, (x, y), suite="autoattack", threat=threat, tier=tier, quiet=True, output=sys.argv[1])
+    found = ht.evaluate(model, (x, y), suite="autoattack", threat=threat, tier=tier, quiet=True)
     assert found.clean_accuracy == 1
 loaded = {"torch._dynamo", "torch._inductor", "timm", "sympy", "pandas", "sklearn"} & set(sys.modules)
 assert not loaded, loaded
 """
 
 
-def test_an_evaluation_imports_no_compiler_and_no_sympy(tmp_path):
-    words = [sys.executable, "-c", EVALUATE, str(tmp_path / "results")]
+def test_an_evaluation_imports_no_compiler_and_no_sympy():
+    words = [sys.executable, "-c", EVALUATE]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-1500:]
