@@ -9,8 +9,9 @@ on a CPU. A case that is in the output already is not measured again; `--budget`
 begun. Files are read and kernels are built once before, so that the first process does not pay for all.
 
 `ratio` is planned / real: a plan holds from 0.8 to 1.25. Where work depends on how many images an attack breaks, the
-plan gives a range, and `in_range` says whether the real time lies in it, with a quarter to spare. `waited` is the share
-of its time in which the real process had no core: on a busy machine read `idle_ratio`, which leaves this time out.
+plan gives a range, and `in_range` says whether the real time lies in it, with a quarter to spare. `waited_s` are the
+seconds in which the real process had no core, `cpu_s` what it computed: on a busy machine read `idle_ratio`, which
+leaves the waiting out.
 """
 
 from __future__ import annotations
@@ -167,9 +168,10 @@ def child(what: str, said: Path, words: list[str]) -> None:
     """A plan or a command in this process; afterwards its peak memory and how long it waited for a core."""
     import torch
 
-    from hardtack.base.instruments import Instruments
+    from hardtack.base.instruments import Instruments, process_age_s
     from hardtack.base.runtime import Runtime
 
+    age_s = process_age_s()  # Python has started, and torch is there
     instruments, device = Instruments(whole_process=True), Runtime().torch_device
     found: dict[str, Any] = {}
     if what == "warm":
@@ -181,7 +183,7 @@ def child(what: str, said: Path, words: list[str]) -> None:
         low, high = made.range_s
         found = {
             "seconds": round(made.total_s, 2), "range_s": [round(low, 2), round(high, 2)],
-            "memory_mb": round(made.memory_mb, 1), "text": str(made),
+            "memory_mb": round(made.memory_mb, 1), "parts": parts(made), "text": str(made),
         }  # fmt: skip
     else:
         from hardtack.commands.cli import main as command
@@ -190,8 +192,20 @@ def child(what: str, said: Path, words: list[str]) -> None:
             raise SystemExit(code)
         found = {"memory_mb": round(instruments.peak_mb(device), 1)}
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-    waited = instruments.now().delayed_s
-    said.write_text(json.dumps({**found, "device": name, "torch": torch.__version__, "waited_s": round(waited, 2)}))
+    waited_s, cpu_s = instruments.now().delayed_s, time.process_time()
+    used = {"age_at_import_s": round(age_s, 2), "waited_s": round(waited_s, 2), "cpu_s": round(cpu_s, 2)}
+    said.write_text(json.dumps({**found, "device": name, "torch": torch.__version__, **used}))
+
+
+def parts(made: Any) -> dict[str, float]:
+    """What the time of a plan is made of, in seconds."""
+    names = ("start_s", "setup_s", "training_s", "validation_s", "other_s", "audit_s", "plan_s")
+    found = {name: float(getattr(made, name)) for name in names if hasattr(made, name)}
+    for plan in getattr(made, "plans", []):
+        found |= parts(plan) | {
+            "begin_s": plan.rehearsed.begin_s, "images_s": plan.expected.seconds, "after_s": plan.rehearsed.after_s,
+        }  # fmt: skip
+    return {name: round(seconds, 3) for name, seconds in found.items()}
 
 
 def warm(device: Any) -> None:

@@ -7,7 +7,7 @@ from torch import nn
 import hardtack as ht
 from hardtack.attacks import APGD
 from hardtack.attacks.pool.search import NewItems
-from hardtack.evaluation.plan import OFFICIAL
+from hardtack.evaluation.passes import OFFICIAL
 from hardtack.threats import Threat
 
 pytestmark = [pytest.mark.oracle, pytest.mark.slow]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from hardtack.base.cores import usable_cores
 
 BUSY_SHARE = 0.05  # of the time that this process waited for a core
 UNSTEADY = 0.25  # distance of the quartiles of repeated measurements, as a share of their median
+REPEATS, REPEATS_S = 5, 0.3  # of short work that is timed again and again
 _FOREIGN_MB = 1500  # of a GPU's memory: more than the context of one idle process
 
 
@@ -84,6 +86,37 @@ class Instruments:
         known = waited_for_cores_s() is not None
         waited = passed.delayed_s / max(passed.wall_s, 1e-9) if known else None
         return Load(waited, usable_cores(), queue, _foreign_mb(device))
+
+
+class Stopwatch:
+    """Seconds that work takes on an idle machine, with the part of the device."""
+
+    def __init__(self, instruments: Instruments, device: torch.device) -> None:
+        self.instruments, self.device = instruments, device
+
+    def now(self) -> Moment:
+        return self.instruments.finished(self.device)
+
+    def since(self, began: Moment) -> float:
+        return idle_s(self.now().since(began), on_gpu=self.device.type == "cuda")
+
+    def time(self, work: Callable[[], object]) -> float:
+        began = self.now()
+        work()
+        return self.since(began)
+
+    def steady(self, work: Callable[[], object], *, budget_s: float = REPEATS_S) -> tuple[float, float]:
+        """The seconds of the first call, and the least of several: other processes only ever add to them."""
+        first_s = self.time(work)
+        each: list[float] = []
+        while len(each) < REPEATS and (not each or sum(each) + min(each) <= budget_s):
+            each.append(self.time(work))
+        return first_s, min(each)
+
+
+def idle_s(passed: Moment, *, on_gpu: bool) -> float:
+    """The seconds that an idle machine would have taken. A GPU computes on while the process waits for a core."""
+    return passed.wall_s if on_gpu else max(passed.wall_s - passed.delayed_s, 0.0)
 
 
 def busy_note(load: Load, spread: float = 0.0) -> str:

@@ -17,7 +17,7 @@ from hardtack.commands.words import Words, say, split_target
 
 if TYPE_CHECKING:
     from hardtack.commands.plan_on import PlanOn
-    from hardtack.evaluation.plan import Plans
+    from hardtack.evaluation.evaluation_plan import Plans
     from hardtack.studies.plan import StudyPlan
     from hardtack.training.plan import TrainingPlan
 
@@ -88,7 +88,8 @@ def plan(
     """
     from hardtack.base.config import parse_words
     from hardtack.base.instruments import Instruments
-    from hardtack.evaluation.plan import Plans, plan_run
+    from hardtack.evaluation.evaluation_plan import Plans
+    from hardtack.evaluation.plan import plan_run
     from hardtack.training import read_recipe
     from hardtack.training.plan import plan_training
 
@@ -111,5 +112,5 @@ def plan(
     if "protocol" in values:
         from hardtack.studies.protocol_run import plan_protocol
 
-        return Plans(tuple(plan_protocol(run, values)))
-    return plan_run(run, values)
+        return Plans(tuple(plan_protocol(run, values, instruments)))
+    return plan_run(run, values, instruments)

@@ -14,7 +14,7 @@ from hardtack.engine.executors.slurm import waves
 from hardtack.engine.pieces import Span, missing_spans
 from hardtack.engine.schedule import Schedule
 from hardtack.engine.simulate import Fleet, simulate
-from hardtack.evaluation.plan import Plan, Plans
+from hardtack.evaluation.evaluation_plan import Plan, Plans
 from hardtack.studies.plan import H200, StudyPlan
 from hardtack.training.plan import TrainingPlan
 

@@ -1,43 +1,48 @@
-"""A short trial of an evaluation: how fast the model is, how much memory it takes, how many images remain correct.
+"""A short trial of an evaluation's attacks: how fast a pass is, how many images are broken and what they take.
 
-It runs what the evaluation would run: the same fast copy of the model, the same precision, the same batch size, and a
-step of each search. Slow models are tried on fewer images and smaller batches.
+It runs what the evaluation would run: the same fast copy of the model, the same precision, the same batch size. Where
+that takes some seconds only, all attacks run to their end on some of the user's images; else a short form of the first
+attack shows how many images remain correct. Slow models are tried on fewer images and smaller batches.
 """
 
 from __future__ import annotations
 
-import time
+import itertools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from hardtack.attacks import preserve_state as preserve_state
 from hardtack.attacks.ascent import input_gradient
 from hardtack.attacks.autoattack import Stage
-from hardtack.attacks.input_guard import guard_input
-from hardtack.attacks.pool.attack_run import AttackRun
+from hardtack.attacks.pool.attack_run import AttackRun, RunProgress, repeats
 from hardtack.attacks.pool.attempts import AttackInputs, AttemptRecord
 from hardtack.attacks.pool.pool import Pool
-from hardtack.attacks.pool.search import Cost, NewItems, success_margin
-from hardtack.attacks.pool.slots import Slots
+from hardtack.attacks.pool.search import Cost, success_margin
 from hardtack.attacks.pool.verdicts import VerdictTable
-from hardtack.attacks.targets import ranking
-from hardtack.base import randomness
-from hardtack.base.allocator import keep_freed_memory
-from hardtack.base.cost import device_name, timed
-from hardtack.base.instruments import Instruments
+from hardtack.base.cost import device_name
+from hardtack.base.instruments import Stopwatch
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import count, head
 from hardtack.evaluation.measure import Measure
+from hardtack.evaluation.pass_times import PassTime, PassTimes, filled
+from hardtack.evaluation.passes import StagePlan
 from hardtack.evaluation.sanity import check_inputs, check_logits
-from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.threat_stages import ThreatStages
 
 BUDGET_S = 5.0
-CLEAN_IMAGES, ATTACKED_IMAGES, STEPS = 256, 64, 10
+WHOLE_S = 5.0  # for all attacks, run to their end on some images
+CLEAN_IMAGES, ATTACKED_IMAGES, FEWEST, STEPS = 256, 64, 16, 10
+
+
+class Spent(NamedTuple):
+    """What a stage spends, on average over the images that are correct when clean; `entered`: their share."""
+
+    forwards: float = 0.0
+    backwards: float = 0.0
+    entered: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,84 +58,72 @@ class Calibration:
     clean: float  # accuracy
     clean_images: int
     attacked: int  # images of the short attack
-    forward_s: float  # per image
+    whole: bool  # whether all attacks ran to their end on these
+    forward_s: float  # per image, in fp32
     gradient_s: float  # forward and gradient, per image
-    memory_mb: float
-    survivors: tuple[float, ...] = ()  # of a short form of the first stage
-    early: tuple[tuple[float, float], ...] = ()  # forwards and backwards of an image that it broke
-    rounds: tuple[tuple[float, ...], ...] = ()  # which share of the survivors enters each round of the first stage
-    suspects: tuple[float, ...] = ()  # which share of the survivors goes to stages for suspects
-    steps_s: tuple[tuple[float | None, ...], ...] = ()  # of each stage's search, one forward of one image
-
-    def pass_s(self, trial: int, stage: int, cost: Cost) -> float:
-        """Seconds of one forward of a stage, its share of the gradients included."""
-        measured = self.steps_s[trial][stage]
-        if measured is not None or not cost.forwards:
-            return measured or 0.0
-        with_gradient = min(cost.backwards / cost.forwards, 1.0)
-        return (1 - with_gradient) * self.forward_s + with_gradient * self.gradient_s
+    width: int  # images of the largest batch that was tried
+    pool_s: float = 0.0  # once, until the pool is there
+    survivors: tuple[float, ...] = ()  # of all attacks, or of the short form of the first
+    spent: tuple[tuple[Spent, ...], ...] = ()  # by stage
+    left_out: tuple[tuple[bool, ...], ...] = ()  # stages that are not run on this device
+    times: tuple[tuple[PassTime, ...], ...] = ()  # by stage, of one pass of the pool or of one forward
 
 
 def calibrate(
     model: nn.Module,
     data: Dataset | Any,
-    trials: list[ThreatStages],
-    config: EvaluationConfig,
+    measure: Measure,
+    plans: list[list[StagePlan]],
     runtime: Runtime,
-    instruments: Instruments | None = None,
-) -> Calibration:
-    """Measure a short form of an evaluation; the model is left as it was."""
-    instruments = instruments or Instruments()
-    device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
-    model.to(device)
-    try:
-        with preserve_state(model), guard_input(model):
-            return _calibrate(model, data, trials, config, runtime, instruments)
-    finally:
-        model.to(home)
-
-
-def _calibrate(
-    model: nn.Module,
-    data: Any,
-    trials: list[ThreatStages],
-    config: EvaluationConfig,
-    runtime: Runtime,
-    instruments: Instruments,
-) -> Calibration:
-    end = time.monotonic() + BUDGET_S
-    keep_freed_memory()  # as the evaluation does
+    watch: Stopwatch,
+) -> tuple[Calibration, PassTimes]:
+    """Measure a short form of an evaluation's attacks. The caller has put the model into `preserve_state`."""
+    began, trials = watch.now(), measure.trials
     x, y = _sample(data, 8, runtime)
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
-    measure = Measure(model, trials, config, runtime, like=x)
     measure.verifier.logits(x[:1])  # whatever the first call sets up
-    few_s = timed(lambda: measure.verifier.logits(x), 1) / len(x)
+    few_s = watch.time(lambda: measure.verifier.logits(x)) / len(x)
     x, y = _sample(data, _affordable(0.2 * BUDGET_S, few_s, CLEAN_IMAGES), runtime)
     x = x.clamp(0, 1)
     clean = measure.verifier.logits(x)
     check_logits(clean, y, votes=measure.verifier.votes)
     inputs = AttackInputs(x, y, torch.arange(len(x), device=x.device), clean)
     correct = (clean.argmax(dim=1) == y).nonzero()[:, 0]
+    began_pool = watch.now()
     pool = measure.pool(inputs)
-    width = min(measure.batch_size, max(count(data), 1) * (9 if measure.pooled else 1))
-    instruments.begin_memory(runtime.torch_device)
-    forward_s, gradient_s, width = _rates(pool, inputs, width)
-    attacked = inputs.of(correct[: _affordable(0.2 * BUDGET_S, (STEPS + 1) * gradient_s, ATTACKED_IMAGES)])
-    shorts: list[_ShortRun] = []
-    for trial in trials:
-        if shorts and time.monotonic() > end:  # no time left: as the one before
-            shorts.append(shorts[-1])
-        else:
-            shorts.append(_short_run(model, trial.stages[0], attacked, pool, measure))
-    steps_s = [[_step_s(stage, inputs, pool, width, end) for stage in trial.stages] for trial in trials]
-    return Calibration(
+    pool_s = watch.since(began_pool)
+    accuracy = len(correct) / len(x)
+    total = max(1, round(count(data) * accuracy))
+    forward_s, gradient_s, width = _rates(measure, pool, inputs, min(measure.batch_size, total), watch)
+    times = PassTimes(model, pool, inputs, watch, gradient_s=gradient_s)
+    fallback = _fallback(plans, forward_s, gradient_s, pool.batch_size)
+    each = [
+        [
+            PassTime() if repeats(list(trial.stages), place, pool)
+            else times.of(stage, _at_once(stage, plan, total)) or other
+            for place, (stage, plan, other) in enumerate(zip(trial.stages, part, others, strict=True))
+        ]
+        for trial, part, others in zip(trials, plans, fallback, strict=True)
+    ]  # fmt: skip
+    attacked = inputs.of(correct[:ATTACKED_IMAGES])
+    few = _whole_images(plans, each, len(attacked.x), pool)
+    left_s = WHOLE_S + BUDGET_S - watch.since(began)
+    tried = (
+        _whole_run(model, attacked.of(torch.arange(few, device=x.device)), pool, measure, plans)
+        if few
+        else _short_runs(model, attacked, pool, measure, plans, watch, left_s=left_s)
+    )
+    calibration = Calibration(
         device=device_name(runtime), precision=measure.precision, batch_size=measure.batch_size, every=pool.every,
-        shape=measure.shape, classes=clean.shape[1], clean=len(correct) / len(x), clean_images=len(x),
-        attacked=len(attacked.x) if trials else 0, forward_s=forward_s, gradient_s=gradient_s,
-        memory_mb=instruments.peak_mb(runtime.torch_device), survivors=tuple(short.survivors for short in shorts),
-        early=tuple(short.early for short in shorts), rounds=tuple(short.rounds for short in shorts),
-        suspects=tuple(short.suspects for short in shorts), steps_s=tuple(map(tuple, steps_s)),
+        shape=measure.shape, classes=clean.shape[1], clean=accuracy, clean_images=len(x), whole=few > 0,
+        attacked=few or tried.images, forward_s=forward_s, gradient_s=gradient_s, width=max(width, times.widest),
+        pool_s=pool_s, survivors=tried.survivors, spent=tried.spent,
+        left_out=tuple(
+            tuple(repeats(list(trial.stages), place, pool) for place in range(len(trial.stages))) for trial in trials
+        ),
+        times=tuple(map(tuple, each)),
     )  # fmt: skip
+    return calibration, times
 
 
 def _sample(data: Any, most: int, runtime: Runtime) -> tuple[Tensor, Tensor]:
@@ -142,15 +135,18 @@ def _affordable(seconds: float, each_s: float, most: int) -> int:
     return max(4, min(most, int(seconds / max(each_s, 1e-9))))
 
 
+def _at_once(stage: Stage, plan: StagePlan, total: int) -> int:
+    """How many items of a stage can be in a pass together: all attempts of its widest round, on all images."""
+    return total * max((len(part.attempts) for part, _ in plan.rounds), default=1)
+
+
 # ---------------------------------------------------------------- how fast
 
 
-def _rates(pool: Pool, inputs: AttackInputs, width: int) -> tuple[float, float, int]:
-    """Seconds of a forward and of a forward with gradient, per image, and the batch that could be afforded."""
-
-    def forward() -> None:
-        with torch.no_grad(), pool.runtime.arithmetic(pool.precision):
-            pool.model(x)
+def _rates(
+    measure: Measure, pool: Pool, inputs: AttackInputs, width: int, watch: Stopwatch
+) -> tuple[float, float, int]:
+    """Seconds of a forward in fp32 and of a forward with gradient, per image, and the batch that could be afforded."""
 
     def gradient() -> None:
         def objective(point: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -160,42 +156,133 @@ def _rates(pool: Pool, inputs: AttackInputs, width: int) -> tuple[float, float, 
         with pool.runtime.arithmetic(pool.precision):
             input_gradient(objective, x)
 
-    x = _filled(inputs, min(4, width)).x
+    x = filled(inputs, min(4, width)).x
     gradient()
-    width = min(width, _affordable(0.1 * BUDGET_S, timed(gradient, 1) / len(x), width))
-    x = _filled(inputs, width).x
-    gradient()
-    each = [timed(work, 1 if timed(work, 1) > 0.05 * BUDGET_S else 3) for work in (forward, gradient)]
+    width = min(width, _affordable(0.1 * BUDGET_S, watch.time(gradient) / len(x), width))
+    x = filled(inputs, width).x
+    each = []
+    for work in (lambda: measure.verifier.logits(x), gradient):
+        each.append(watch.steady(work)[1])
     return each[0] / width, each[1] / width, width
 
 
-def _filled(inputs: AttackInputs, width: int) -> AttackInputs:
-    """So many images, by repeating the given ones."""
-    return inputs.of(torch.arange(width, device=inputs.x.device) % len(inputs.x))
+def _fallback(plans: list[list[StagePlan]], forward_s: float, gradient_s: float, width: int) -> list[list[PassTime]]:
+    """Of attacks that cannot be tried: by the share of their passes that have a gradient."""
+
+    def time(plan: StagePlan) -> PassTime:
+        share = min(plan.most.backwards / plan.most.forwards, 1.0) if plan.most.forwards else 0.0
+        each_s = (1 - share) * forward_s + share * gradient_s
+        return PassTime(each_s * (plan.step.forwards if plan.rounds else 1), width=width)
+
+    return [[time(plan) for plan in part] for part in plans]
 
 
-def _step_s(stage: Stage, inputs: AttackInputs, pool: Pool, width: int, end: float) -> float | None:
-    """Seconds of a step of a search, per forward of an image; None for batch attacks, and when no time is left."""
-    attack = stage.attack
-    if not attack.pooled or time.monotonic() > end:
-        return None
-    rows = _filled(inputs, width)
-    none = torch.zeros_like(rows.y)
-    target = ranking(rows.clean, rows.y)[:, 0] if attack.targets else none - 1
-    items = NewItems(
-        x=rows.x, y=rows.y, target=target, keys=randomness.make_keys(rows.keys, attack.seed), image_keys=rows.keys,
-        restart=none, steps=none + (attack.steps or 0), clean=rows.clean, start=rows.x, warm=none.bool(),
-    )  # fmt: skip
-    slots = Slots(attack, pool.model, pool.runtime, pool.precision, most=width, interval=5)
-    slots.place(items)
-    slots.advance(1)
-    slots.read()
-    slots.advance(5 if slots.passing_s < 0.05 * BUDGET_S else 1)
-    slots.read()
-    return slots.passing_s / width / attack.cost(inputs.clean.shape[1]).forwards
+def stage_seconds(plan: StagePlan, time: PassTime, forwards: float, images: float) -> float:
+    """Seconds of so many forward passes of a stage, spent on so many images."""
+    if not plan.rounds:
+        return time.seconds(forwards)
+    items = forwards / max(plan.step.forwards, 1)
+    longest = items / max(images, 1e-9) if images else 0.0  # of one image: attempts of a round run side by side
+    return time.seconds(items, chain=min(plan.chain, max(longest, 1.0)) * min(images, 1.0))
 
 
 # ---------------------------------------------------------------- how many images remain correct
+
+
+class _TrialRun(NamedTuple):
+    images: int
+    survivors: tuple[float, ...]
+    spent: tuple[tuple[Spent, ...], ...]
+
+
+def _whole_images(plans: list[list[StagePlan]], times: list[list[PassTime]], most: int, pool: Pool) -> int:
+    """On how many images all attacks can run to their end: 0 where fewer than 16 of more could."""
+    for images in dict.fromkeys((most, most // 2, FEWEST)):
+        pairs = [pair for part in zip(plans, times, strict=True) for pair in zip(*part, strict=True)]
+        seconds = sum(
+            stage_seconds(plan, time, images * plan.most.forwards, images) for plan, time in pairs if not plan.only
+        )
+        if min(FEWEST, most) <= images <= most and images and seconds <= WHOLE_S:
+            return images
+    return 0
+
+
+def _whole_run(
+    model: nn.Module, inputs: AttackInputs, pool: Pool, measure: Measure, plans: list[list[StagePlan]]
+) -> _TrialRun:
+    """All attacks on these images, to their end."""
+    table, images = VerdictTable(inputs, trials=len(measure.trials)), len(inputs.y)
+    survivors, spent = [], []
+    for number, trial in enumerate(measure.trials):
+        table.begin_trial(number, follows=trial.follows)
+        sums: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)]
+
+        def tell(progress: RunProgress, number: int = number, sums: list[Any] = sums) -> None:
+            if progress.record is None and progress.stage == len(sums):
+                sums.append((*_sums(table, number), progress.remaining / images))
+
+        entering = float(table.remaining[number].float().mean())
+        AttackRun(table, list(trial.stages), trial=number).run(model, pool, measure.verifier, tell)
+        table.finish_trial(number, trial.threat)
+        stages = []
+        for before, after in itertools.pairwise(sums):
+            forwards, backwards = (after[at] - before[at] for at in (0, 1))
+            stages.append(Spent(forwards / images, backwards / images, entering if forwards else 0.0))
+            entering = after[2]
+        spent.append(tuple(stages))
+        survivors.append(float(table.remaining[number].float().mean()))
+    return _TrialRun(images, tuple(survivors), tuple(spent))
+
+
+def _sums(table: VerdictTable, trial: int) -> tuple[float, float]:
+    return float(table.forwards[trial].sum()), float(table.backwards[trial].sum())
+
+
+def _short_runs(
+    model: nn.Module,
+    inputs: AttackInputs,
+    pool: Pool,
+    measure: Measure,
+    plans: list[list[StagePlan]],
+    watch: Stopwatch,
+    *,
+    left_s: float,
+) -> _TrialRun:
+    """A short form of the first attack of each trial; what later ones break is not known."""
+    began, survivors, spent, run = watch.now(), [], [], _ShortRun()
+    entering = 1.0
+    for number, (trial, part) in enumerate(zip(measure.trials, plans, strict=True)):
+        if number == 0 or watch.since(began) < left_s:  # else as the one before
+            run = _short_run(model, trial.stages[0], inputs, pool, measure)
+        entering = entering if trial.follows else 1.0
+        spent.append(tuple(_expected(trial, part, run, entering, pool)))
+        survivors.append(min(run.survivors, entering) if trial.follows else run.survivors)
+        entering = survivors[-1]
+    return _TrialRun(len(inputs.y), tuple(survivors), tuple(spent))
+
+
+def _expected(trial: ThreatStages, plans: list[StagePlan], run: _ShortRun, entering: float, pool: Pool) -> list[Spent]:
+    stand, found = min(run.survivors / max(entering, 1e-9), 1.0), []
+    for place, (stage, plan) in enumerate(zip(trial.stages, plans, strict=True)):
+        if repeats(list(trial.stages), place, pool):
+            found.append(Spent())
+            continue
+        most: tuple[float, float] = tuple(map(float, plan.most))  # type: ignore[assignment]
+        if place > 0:
+            share = entering * stand * (run.suspects if stage.suspects else stage.near or 1.0)
+            found.append(Spent(share * most[0], share * most[1], share))
+            continue
+        early = run.early if plan.rounds else most
+        if len(plan.rounds) > 1:
+            most = _weighted([cost for _, cost in plan.rounds], run.rounds)
+        both = [entering * (stand * whole + (1 - stand) * short) for whole, short in zip(most, early, strict=True)]
+        found.append(Spent(both[0], both[1], entering))
+    return found
+
+
+def _weighted(costs: list[Cost], shares: tuple[float, ...]) -> tuple[float, float]:
+    pairs = list(zip(costs, shares, strict=True))
+    return sum(cost.forwards * share for cost, share in pairs), sum(cost.backwards * share for cost, share in pairs)
 
 
 class _ShortRun(NamedTuple):

@@ -7,7 +7,7 @@ patch corruptions", 2023. A mask is a few patches of an image, drawn at random o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -146,6 +146,11 @@ class MaskedView(View):
     def sample(self) -> tuple[MaskedView, int]:
         """The view under its first mask alone, and the number of masks."""
         return dataclasses.replace(self, masks=dataclasses.replace(self.masks, count=1)), self.masks.count
+
+    def stand_in(self, tried: View, columns: Mapping[str, Any]) -> dict[str, Any]:
+        right = columns[f"right@{tried.name}/0"]
+        each = {f"right@{self.name}/{number}": right for number in range(self.masks.count)}
+        return super().stand_in(tried, columns) | each
 
     def columns(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> ViewColumns:
         if self.places:

@@ -1,263 +1,60 @@
 """What an evaluation will cost (`hardtack plan RUN`; training/plan.py is for a training run).
 
-The number of passes of an image that no attack breaks follows exactly from the attacks. How many images are broken, how
-long a pass takes and how much memory it needs are measured in a few seconds on a few of the user's own images.
+The number of passes of an image that no attack breaks follows exactly from the attacks (passes.py). How many images are
+broken, how long a pass takes and how much memory it needs are measured in some seconds on some of the user's own images
+(calibrate.py), and so is what an evaluation does beside its attacks (rehearsal.py).
 """
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from hardtack.attacks import preserve_state
-from hardtack.attacks.autoattack import Stage
-from hardtack.attacks.input_guard import guard_input
-from hardtack.attacks.pool.attack_run import counted
-from hardtack.attacks.pool.queue import Round
-from hardtack.attacks.pool.search import Cost
-from hardtack.attacks.pool.verifier import Verifier
+from hardtack.attacks.pool.attempts import AttackInputs
+from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.config import build
-from hardtack.base.cost import duration, text_table
+from hardtack.base.instruments import Instruments, Stopwatch
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
-from hardtack.data.spans import check_pair, count, head, original_of
-from hardtack.evaluation.calibrate import Calibration, calibrate
+from hardtack.data.spans import check_pair, head, shape_of
+from hardtack.evaluation.calibrate import Calibration, calibrate, stage_seconds
+from hardtack.evaluation.evaluation_plan import AuditCost, Bill, Plan, Plans
 from hardtack.evaluation.job import read_job
-from hardtack.evaluation.measure import piece_rows
-from hardtack.evaluation.measure_views import view_piece_rows
+from hardtack.evaluation.measure import Measure, piece_rows
+from hardtack.evaluation.measure_views import ViewMeasure, view_piece_rows
+from hardtack.evaluation.pass_times import PassTime, PassTimes
+from hardtack.evaluation.passes import StagePlan, passes
+from hardtack.evaluation.provenance import Provenance
+from hardtack.evaluation.rehearsal import Rehearsal, Rehearsed
 from hardtack.evaluation.settings import EvaluationConfig, gather_suite_settings
-from hardtack.evaluation.suites import SuiteContext, make_suite
+from hardtack.evaluation.suite import SuiteJob
 from hardtack.evaluation.target import load_target, note_missing_images
-from hardtack.evaluation.threat_stages import ThreatStages
+from hardtack.evaluation.threat_stages import AuditPlan, ThreatStages
 from hardtack.evaluation.views import View
 
-# passes of the official implementation for an image that no attack breaks: clean logits again at the start of every
-# attack and of every target, the search, and a check at the end
-OFFICIAL = {
-    "clean": Cost(1, 0),
-    "apgd_ce": Cost(1 + 101 + 1, 101),
-    "apgd_t": Cost(1 + 9 * (1 + 101) + 1, 9 * 101),
-    "fab_t": Cost(1 + 9 * (2 + 2 * 100 + 1) + 1, 9 * 100),
-    "square": Cost(1 + 1 + 5000 + 1 + 1, 0),
-}
+_COPIES = 5  # of a piece's images that attacks keep: the closest found, those being searched, those that broke
 
 
-@dataclass(frozen=True, kw_only=True)
-class StagePlan:
-    """What a stage spends on one image, without the verification of its success."""
-
-    name: str
-    attempts: str  # in words: 9 × 101
-    most: Cost  # the image is not broken
-    least: Cost  # the image is broken at the first check
-    rounds: tuple[tuple[Round, Cost], ...] = ()  # the most that each round of a search costs
-    only: str = ""  # which images it runs on, if not on all that remain correct
-    cost_known: bool = True
-
-
-def passes(
-    stages: Sequence[Stage], classes: int, *, every: int = 1, shape: tuple[int, ...] = (3, 8, 8)
-) -> list[StagePlan]:
-    """The passes of one image through the model, stage by stage. The pool checks every `every` passes."""
-    return [
-        _pooled(stage, classes, every) if stage.attack.pooled else _called(stage, classes, shape) for stage in stages
-    ]
-
-
-def _pooled(stage: Stage, classes: int, every: int) -> StagePlan:
-    attack = stage.attack
-    rounds = stage.rounds_for(classes)
-    lengths = [[attack.length(attempt.steps) for attempt in part.attempts] for part in rounds]
-    each = tuple(
-        (part, _sum(attack.attempt_cost(attack.length(a.steps), a.steps, classes) for a in part.attempts))
-        for part in rounds
-    )
-    first = rounds[0].attempts[0].steps
-    words = [
-        " + ".join(f"{own.count(length)} × {length}" for length in sorted(set(own)))
-        + (" if near the boundary" if part.near is not None else "")
-        for part, own in zip(rounds, lengths, strict=True)
-    ]
-    return StagePlan(
-        name=stage.name, attempts=" + ".join(words), most=_sum(cost for _, cost in each),
-        least=attack.attempt_cost(min(every, lengths[0][0]), first, classes), rounds=each, only=_only(stage),
-    )  # fmt: skip
-
-
-def _sum(costs: Iterable[Cost]) -> Cost:
-    return functools.reduce(Cost.plus, costs, Cost())
-
-
-def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
-    """A batch attack; its passes are counted on a small linear model where it does not state them itself."""
-    attack, pixels = stage.attack, torch.Size(shape).numel()
-    attempts = f"{attack.restarts} × {attack.steps or '?'} steps"
-    if (stated := attack.batch_cost(classes, shape)) is not None:
-        return StagePlan(name=stage.name, attempts=attempts, most=stated, least=stated, only=_only(stage))
-    model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, pixels, classes))
-    for parameter in model.parameters():
-        parameter.data = torch.arange(parameter.numel()).sin().reshape(parameter.shape)
-    x = torch.full((1, *shape), 0.5)
-    try:
-        with preserve_state(model), counted(model) as spent:
-            attack.search(model, x, model(x).argmax(dim=1), verdict=True)
-        cost, cost_known = Cost(spent[0] - 1, spent[1]), True
-    except Exception:  # the attack does not run on the linear model: its cost is not known
-        cost, cost_known = Cost(), False
-    return StagePlan(
-        name=stage.name, attempts=attempts, most=cost, least=cost, only=_only(stage), cost_known=cost_known
-    )
-
-
-def _only(stage: Stage) -> str:
-    return "zero gradients only" if stage.suspects else "near the boundary, in fp32" if stage.near is not None else ""
-
-
-# ---------------------------------------------------------------- the total
-
-
-@dataclass(frozen=True)
-class Bill:
-    """Passes of images, and the seconds they take."""
-
-    forwards: float = 0.0
-    backwards: float = 0.0
-    seconds: float = 0.0
-
-    def plus(self, other: Bill, times: float = 1.0) -> Bill:
-        return Bill(
-            self.forwards + times * other.forwards,
-            self.backwards + times * other.backwards,
-            self.seconds + times * other.seconds,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The cost of an evaluation. `least`: every image is broken at the first check; `most`: no image is broken."""
-
-    title: str
-    images: int
-    shape: tuple[int, ...]
-    classes: int
-    stages: tuple[tuple[str, StagePlan], ...]  # with the threat
-    tried: Calibration
-    least: Bill
-    expected: Bill
-    most: Bill
-    official: bool = False  # it has the stages of the official implementation
-    keep: bool = True
-    piece_rows: Callable[[int], int] = lambda most: most  # rows of a piece, by the share of a worker
-
-    @property
-    def per_survivor(self) -> Cost:
-        """Passes of an image that is not broken, with its clean prediction and one verification for each stage."""
-        always = [stage for _, stage in self.stages if not stage.only]
-        total = Cost(1 + len(always), 0)
-        for stage in always:
-            total = total.plus(stage.most)
-        return total
-
-    @property
-    def disk_mb(self) -> tuple[float, float]:
-        """Disk space of the adversarial images: expected, and at most."""
-        image = torch.Size(self.shape).numel() * 4 / 2**20 * self.images * bool(self.stages) * self.keep
-        broken = self.tried.clean * (1 - self.tried.survivors[-1]) if self.tried.survivors else 0.0
-        return image * broken, image
-
-    def __str__(self) -> str:
-        stages = self._stages() if self.stages else []
-        return "\n".join([*self._head(), *stages, *self._bills(), *self._official()])
-
-    def _head(self) -> list[str]:
-        tried, size = self.tried, "×".join(map(str, self.shape))
-        forwards, gradients = 1 / tried.forward_s, 1 / tried.gradient_s
-        lines = [
-            f"plan: {self.title}, {self.images:,} images {size}, {self.classes} classes",
-            f"  calibration: {tried.clean:.0%} of {tried.clean_images} clean images are classified correctly",
-            f"  {tried.device}, batch {tried.batch_size}, {tried.precision} search: {forwards:,.0f} forwards/s, "
-            f"{gradients:,.0f} forward+gradient/s, about {tried.memory_mb:,.0f} MB peak memory",
-        ]
-        if tried.attacked:
-            correct = ", ".join(f"{share:.0%}" for share in tried.survivors)
-            lines[1] += f"; of {tried.attacked} of these, {correct} after ten steps of the first attack"
-        return lines
-
-    def _stages(self) -> list[str]:
-        rows = [("stage", "attempts × passes", "image not broken", "broken at once")]
-        for threat, stage in self.stages:
-            only = f" ({stage.only})" if stage.only else ""
-            unknown = "not known"
-            most, least = (_cost(stage.most), _cost(stage.least)) if stage.cost_known else (unknown, unknown)
-            rows.append((f"{stage.name} {threat}", stage.attempts + only, most, least))
-        checks = sum(not stage.only for _, stage in self.stages)
-        rows.append(("clean, checks", f"1 + {checks}", _cost(Cost(1 + checks)), ""))
-        some = any(stage.only for _, stage in self.stages)
-        rows.append(("sum", "without those in parentheses" if some else "", _cost(self.per_survivor), ""))
-        return ["", *text_table(rows)]
-
-    def _bills(self) -> list[str]:
-        rows = [("all images", "forwards", "backwards", "time")]
-        bills = {"all broken at once": self.least, "expected (estimate)": self.expected, "none broken": self.most}
-        for name, bill in bills.items() if self.stages else [("total", self.most)]:
-            rows.append((name, f"{bill.forwards:,.0f}", f"{bill.backwards:,.0f}", duration(bill.seconds)))
-        expected, most = self.disk_mb
-        kept = f"  disk: about {expected:,.1f} MB of adversarial images, at most {most:,.1f} MB (keep=true)"
-        unknown = [
-            f"  {stage.name} is not included: its passes are not known"
-            for _, stage in self.stages
-            if not stage.cost_known
-        ]
-        return ["", *text_table(rows), *unknown, *([kept] if self.keep and self.stages else [])]
-
-    def _official(self) -> list[str]:
-        if not self.official:
-            return []
-        total = Cost()
-        for cost in OFFICIAL.values():
-            total = total.plus(cost)
-        each = ", ".join(f"{name} {cost.forwards:,}/{cost.backwards:,}" for name, cost in OFFICIAL.items())
-        spared = total.forwards - self.per_survivor.forwards
-        return [
-            f"  official implementation: {_cost(total)} for an image that is not broken ({each})",
-            f"  saved here: {spared} repeated clean passes and checks; and all passes after the first success, because",
-            "  the official implementation runs every attack to its last step",
-        ]
-
-
-def _cost(cost: Cost) -> str:
-    return f"{cost.forwards:,} F" + (f" + {cost.backwards:,} B" if cost.backwards else "")
-
-
-# ---------------------------------------------------------------- planning
-
-
-@dataclass(frozen=True)
-class Plans:
-    """One plan for each suite; a text for a column of a protocol that cannot be measured."""
-
-    parts: tuple[Plan | str, ...]
-
-    def __str__(self) -> str:
-        plans = [part for part in self.parts if isinstance(part, Plan)]
-        total = f"expected in total: {duration(sum(plan.expected.seconds for plan in plans))}"
-        return "\n\n".join([*map(str, self.parts), *([total] if len(plans) > 1 else [])])
-
-
-def plan_run(run: str | Path | None, values: Mapping[str, Any]) -> Plans:
+def plan_run(run: str | Path | None, values: Mapping[str, Any], instruments: Instruments | None = None) -> Plans:
     """What `evaluate` with the same settings will cost, for a run folder or a named model."""
+    instruments = instruments or Instruments()
     job = read_job(run, values)
     target = note_missing_images(load_target(run, job), job.n)
-    return Plans(
-        tuple(plan_evaluation(target.model, target.data, config=item, runtime=job.runtime) for item in job.configs())
-    )
+    parts: list[Plan | str] = []
+    for item in job.configs():
+        parts.append(
+            plan_evaluation(
+                target.model, target.data, config=item, runtime=job.runtime, instruments=instruments, first=not parts
+            )
+        )
+    return Plans(tuple(parts))
 
 
 def plan_evaluation(
@@ -266,103 +63,189 @@ def plan_evaluation(
     *,
     config: EvaluationConfig | None = None,
     runtime: Runtime | None = None,
+    instruments: Instruments | None = None,
+    first: bool = True,
     **settings: Any,
 ) -> Plan:
-    """What `evaluate` with the same arguments will cost."""
+    """What `evaluate` with the same arguments will cost. `first`: in its process, whose start is then counted."""
     check_pair(data)
-    config = config or build(EvaluationConfig, gather_suite_settings(settings))
-    runtime, suite = runtime or Runtime(), make_suite(config)
-    trials = [trial for trial in suite.threat_stages(config, runtime.seed) if trial.threat.eps > 0]
-    tried = calibrate(model, data, trials, config, runtime)
-    each = [passes(trial.stages, tried.classes, every=tried.every, shape=tried.shape) for trial in trials]
-    n = count(data)
-    views = suite.views(config, SuiteContext(model, tried.shape, runtime.seed, original_of(data)))
-    clean = Bill(n, 0, n * tried.forward_s).plus(_views_bill(model, views, data, runtime), n)
-    least = most = expected = clean
-    for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):
-        low, high, likely = _bill(trial, stages, tried, number)
-        enters = tried.clean if not trial.follows or number == 0 else tried.clean * tried.survivors[number - 1]
-        least = least.plus(low, 0 if trial.follows and number else n * tried.clean)
-        most, expected = most.plus(high, n), expected.plus(likely, n * enters)
+    config, runtime = config or build(EvaluationConfig, gather_suite_settings(settings)), runtime or Runtime()
+    instruments = instruments or Instruments()
+    device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
+    watch = Stopwatch(instruments, device)
+    keep_freed_memory()  # as the evaluation does
+    start_s = watch.since(instruments.began) if first else 0.0
+    planned = watch.now()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            instruments.begin_memory(device)
+            made = _make(model, data, config, runtime, watch, Path(folder))
+    finally:
+        model.to(home)
+    plan_s = instruments.now().since(planned).wall_s
+    return dataclasses.replace(made, start_s=start_s, load=instruments.load(device), plan_s=plan_s)
+
+
+def _make(
+    model: nn.Module, data: Any, config: EvaluationConfig, runtime: Runtime, watch: Stopwatch, folder: Path
+) -> Plan:
+    began = watch.now()
+    job = SuiteJob(model, data, config, runtime=runtime, folder=folder, provenance=Provenance())
+    with job.session(), preserve_state(model):
+        rehearsal = Rehearsal(job, watch)
+        rehearsal.begin(watch.since(began))
+        columns = rehearsal.piece()
+        measure = job.measure
+        if isinstance(measure, ViewMeasure):
+            measure = Measure(model, [], config, runtime, like=torch.zeros(1, *measure.shape))
+        shape = tuple(shape_of(data))
+        trials = [trial for trial in measure.trials if trial.threat.eps > 0]
+        measure.trials = trials
+        classes = _classes(model, data, runtime)
+        each = [passes(trial.stages, classes, every=_every(runtime), shape=shape) for trial in trials]
+        tried, _ = calibrate(model, data, measure, each, runtime, watch)
+        audits = _audits(job, rehearsal, trials, tried, watch) if trials and not job.random else []
+        rehearsal.end(columns)
+    peak_mb = watch.instruments.peak_mb(watch.device)
+    return _plan(job, trials, each, tried, rehearsal.found, audits, peak_mb)
+
+
+def _every(runtime: Runtime) -> int:
+    return 5 if runtime.torch_device.type == "cuda" else 2
+
+
+@torch.no_grad()
+def _classes(model: nn.Module, data: Any, runtime: Runtime) -> int:
+    x, _ = head(data, runtime.torch_device, first=1)
+    with runtime.arithmetic("fp32"):
+        return int(model(x.clamp(0, 1)).shape[1])
+
+
+# ---------------------------------------------------------------- audits
+
+
+def _audits(
+    job: SuiteJob, rehearsal: Rehearsal, trials: Sequence[ThreatStages], tried: Calibration, watch: Stopwatch
+) -> list[AuditCost]:
+    """Of every threat that is audited: the sample by survivors, and the seconds of so large a sample."""
+    x, _ = head(job.data, job.runtime.torch_device, first=64)
+    measure, costs = job.measure, []
+    assert isinstance(measure, Measure)
+    x = x.clamp(0, 1)
+    clean = measure.verifier.logits(x)
+    inputs = AttackInputs(x, clean.argmax(dim=1), torch.arange(len(x), device=x.device), clean)
+    audited = [trials[-1]] if job.identity.suite.curve else list(trials)
+    for trial in audited:
+        plan = trial.audit or AuditPlan(sample=job.config.audit)
+        if plan.size(job.total) == 0:
+            continue
+        if not rehearsal.found.examine_s:
+            rehearsal.examine(inputs, trial.threat)
+        survivors = tried.clean * tried.survivors[list(trials).index(trial)]
+        times = _audit_times(job, trial, plan, inputs, tried, watch)
+        costs.append(AuditCost(plan, survivors, tuple(times)))
+    return costs
+
+
+def _audit_times(
+    job: SuiteJob, trial: ThreatStages, plan: AuditPlan, inputs: AttackInputs, tried: Calibration, watch: Stopwatch
+) -> list[tuple[StagePlan, PassTime]]:
+    if not plan.stages:
+        return []
+    attacks, on_gpu = ThreatStages(threat=trial.threat, stages=plan.stages), job.runtime.torch_device.type == "cuda"
+    measure = Measure(
+        job.model, [attacks], job.config, job.runtime, like=inputs.x[:2], on_the_model="tf32" if on_gpu else "fp32"
+    )
+    pool, settled = measure.pool(inputs), measure.trials[0].stages
+    times = PassTimes(job.model, pool, inputs, watch, gradient_s=tried.gradient_s)
+    planned = passes(settled, tried.classes, every=tried.every, shape=tried.shape)
+    sample = plan.size(job.total)
+    return [
+        (part, times.of(stage, sample) or PassTime(tried.gradient_s, width=pool.batch_size))
+        for stage, part in zip(settled, planned, strict=True)
+    ]
+
+
+# ---------------------------------------------------------------- the sum
+
+
+class _Bills(NamedTuple):
+    least: Bill
+    expected: Bill
+    most: Bill
+
+
+def _plan(
+    job: SuiteJob,
+    trials: Sequence[ThreatStages],
+    each: Sequence[Sequence[StagePlan]],
+    tried: Calibration,
+    found: Rehearsed,
+    audits: Sequence[AuditCost],
+    peak_mb: float,
+) -> Plan:
+    n, config, views = job.total, job.config, job.views
     pooled = any(stage.attack.pooled for trial in trials for stage in trial.stages)
+
+    def rows(most: int) -> int:
+        size = view_piece_rows if views else piece_rows
+        extra: dict[str, Any] = {"views": views} if views else {"pooled": pooled}
+        return config.chunk_size or size(tried.shape, tried.batch_size, job.runtime, most=most, **extra)
+
+    piece = max(1, min(n, rows(n)))
+    forwards, backwards = (sum(view.cost[at] for view in views) for at in (0, 1))
+    clean = Bill(n, 0, found.piece.seconds(n, -(-n // piece)))
+    clean = clean.plus(Bill(n * forwards, n * backwards, n * found.views_s))
+    bills, setup_s = _attack_bills(trials, each, tried, n)
+    one = trials[0] if trials else None
     exact = config.suite == "autoattack" and config.version == "standard" and config.tier in ("exact", "verified")
+    copies = _COPIES * bool(trials) * piece * torch.Size(tried.shape).numel() * 4 / 2**20
     return Plan(
-        title=f"{config.suite}: {trials[0].words} at {', '.join(str(trial.threat) for trial in trials)}" if trials
+        title=f"{config.suite}: {one.words} at {', '.join(str(trial.threat) for trial in trials)}" if one
         else _views_title(config, views), images=n, shape=tried.shape, classes=tried.classes, tried=tried,
         stages=tuple((str(trial.threat), stage) for trial, part in zip(trials, each, strict=True) for stage in part),
-        least=least, expected=expected, most=most, keep=config.keep,
-        official=exact and len(trials) == 1 and trials[0].threat.norm != "l1" and tried.classes >= 10,
-        piece_rows=lambda most: config.chunk_size
-        or (view_piece_rows(tried.shape, tried.batch_size, runtime, most=most, views=views) if views
-            else piece_rows(tried.shape, tried.batch_size, runtime, pooled=pooled, most=most)),
+        least=clean.plus(bills.least), expected=clean.plus(bills.expected), most=clean.plus(bills.most),
+        keep=config.keep, rehearsed=found, audits=tuple(audits),
+        setup_s=setup_s + found.setup_s + tried.pool_s * bool(trials),
+        memory_mb=peak_mb + max(0, piece - found.tried) * found.image_mb + copies,
+        on_gpu=job.runtime.torch_device.type == "cuda",
+        official=exact and one is not None and len(trials) == 1 and one.threat.norm != "l1" and tried.classes >= 10,
+        piece_rows=rows,
     )  # fmt: skip
 
 
-def passes_of_settings(settings: Mapping[str, Any], classes: int, shape: tuple[int, ...] = (3, 32, 32)) -> int:
-    """Passes of one image that no attack breaks, forward and backward together, from an evaluation's settings alone."""
-    config: EvaluationConfig = build(EvaluationConfig, gather_suite_settings(dict(settings)))
-    suite, seed = make_suite(config), 0
-    total = 1
-    for trial in suite.threat_stages(config, seed):
-        for stage in passes(trial.stages, classes, shape=shape):
-            total += 1 + stage.most.forwards + stage.most.backwards if not stage.only else 0
-    model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, torch.Size(shape).numel(), classes))
-    views = suite.views(config, SuiteContext(model, shape, seed))
-    return total + sum(view.cost.forwards + view.cost.backwards for view in views)
+def _attack_bills(
+    trials: Sequence[ThreatStages], each: Sequence[Sequence[StagePlan]], tried: Calibration, n: int
+) -> tuple[_Bills, float]:
+    """The least, the expected and the most that attacks on n images take, and what is set up once."""
+    least, expected, most, setups = Bill(), Bill(), Bill(), {}
+    correct = n * tried.clean
+    for number, (trial, stages) in enumerate(zip(trials, each, strict=True)):
+        for place, planned in enumerate(stages):
+            time, spent = tried.times[number][place], tried.spent[number][place]
+            if tried.left_out[number][place]:
+                continue
+            setups[id(time)] = time.setup_s
+            if place == 0 and not (trial.follows and number):
+                least = least.plus(_stage_bill(planned, time, planned.least, correct, tried.forward_s))
+            most = most.plus(_stage_bill(planned, time, planned.most, n, tried.forward_s))
+            if entered := correct * spent.entered:
+                mean = (spent.forwards / spent.entered, spent.backwards / spent.entered)
+                expected = expected.plus(_stage_bill(planned, time, mean, entered, tried.forward_s))
+        if trial.follows and number:
+            broken = correct * max(0.0, tried.survivors[number - 1] - tried.survivors[number])
+        else:
+            broken = correct * (1 - tried.survivors[number])
+        expected = expected.plus(Bill(0, 0, broken * tried.forward_s))
+    return _Bills(least, expected, most), sum(setups.values())
 
 
-def _views_bill(model: nn.Module, views: Sequence[View], data: Any, runtime: Runtime) -> Bill:
-    """All views of one image; the time of each kind is measured on a few images."""
-    if not views:
-        return Bill()
-    home = next(iter(model.parameters()), torch.empty(0)).device
-    x, y = head(data, runtime.torch_device, first=32)
-    numbers = data.index[: len(x)] if isinstance(data, Dataset) else torch.arange(len(x))
-    index, total = numbers.to(x.device), Bill()
-    try:
-        verifier = Verifier(model.to(runtime.torch_device), runtime, batch_size=len(x))
-        with preserve_state(model), guard_input(model), torch.no_grad():
-            for kind, view in {view.kind: view for view in views}.items():
-                costs = [other.cost for other in views if other.kind == kind]
-                sample, times = view.sample()
-                sample.columns(verifier, x, y, index)
-                began = time.perf_counter()
-                sum(column.sum().item() for column in sample.columns(verifier, x, y, index).values())
-                seconds = times * (time.perf_counter() - began) / len(x)
-                forwards, backwards = (sum(cost[at] for cost in costs) for at in (0, 1))
-                total = total.plus(Bill(forwards, backwards, len(costs) * seconds))
-    finally:
-        model.to(home)
-    return total
+def _stage_bill(planned: StagePlan, time: PassTime, spent: Sequence[float], images: float, check_s: float) -> Bill:
+    """A stage on so many images, each of which takes `spent` forwards and backwards and a check at the end."""
+    forwards = images * spent[0]
+    return Bill(forwards + images, images * spent[1], stage_seconds(planned, time, forwards, images) + images * check_s)
 
 
 def _views_title(config: EvaluationConfig, views: Sequence[View]) -> str:
     count = sum(view.cost.forwards for view in views)
     return f"{config.suite}: {count} views of every image" if views else config.suite
-
-
-def _bill(trial: ThreatStages, stages: Sequence[StagePlan], tried: Calibration, number: int) -> tuple[Bill, Bill, Bill]:
-    """For one image that is correct when clean: the least, the most, and the expected cost."""
-    check, stand = Bill(1, 0, tried.forward_s), tried.survivors[number]
-    low = high = likely = Bill()
-    for place, (stage, planned) in enumerate(zip(trial.stages, stages, strict=True)):
-        each_s = tried.pass_s(number, place, planned.most)
-        high = high.plus(_priced(planned.most, each_s)).plus(check)
-        meant = _priced(planned.most, each_s)
-        if place > 0:
-            share = stand * (tried.suspects[number] if stage.suspects else stage.near or 1.0)
-            likely = likely.plus(meant, share).plus(check, share)
-            continue
-        low = low.plus(_priced(planned.least, each_s)).plus(check)
-        early = _priced(Cost(*tried.early[number]), each_s) if planned.rounds else meant  # type: ignore[arg-type]
-        if len(planned.rounds) > 1:
-            shares = zip(planned.rounds, tried.rounds[number], strict=True)
-            meant = Bill()
-            for (_, cost), share in shares:
-                meant = meant.plus(_priced(cost, each_s), share)
-        likely = likely.plus(meant, stand).plus(early, 1 - stand).plus(check)
-    return low, high, likely
-
-
-def _priced(cost: Cost, each_s: float) -> Bill:
-    return Bill(cost.forwards, cost.backwards, cost.forwards * each_s)

@@ -68,10 +68,10 @@ class SmoothedView(View):
     def cost(self) -> Cost:
         return Cost(self.n0 + self.n)
 
-    def sample(self) -> tuple[SmoothedView, int]:
+    def sample(self) -> tuple[SmoothedView, float]:
         """The view with few copies; times so many it costs as much as all of them."""
         few = min(self.n, _PLANNED)
-        return dataclasses.replace(self, n0=1, n=few), max(1, round((self.n0 + self.n) / (1 + few)))
+        return dataclasses.replace(self, n0=1, n=few), (self.n0 + self.n) / (1 + few)
 
     def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
         """The copies that select of all images, then those that estimate, of one image after the other."""

@@ -7,7 +7,7 @@ batch, the order or the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -90,9 +90,14 @@ class View:
         """A digest of what the files of the view hold for these images; empty for regenerated images."""
         return ""
 
-    def sample(self) -> tuple[View, int]:
+    def sample(self) -> tuple[View, float]:
         """A smaller view with the same cost per pass, and how many of it make this one: to estimate the time."""
         return self, 1
+
+    def stand_in(self, tried: View, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Columns under the names of this view's, from those of `tried`: a view of its kind, or its sample."""
+        end = f"@{tried.name}"
+        return {name.removesuffix(end) + f"@{self.name}": part for name, part in columns.items() if name.endswith(end)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -234,7 +234,7 @@ _PASSES: dict[str, float] = {}
 
 
 def _image_passes(key: str, settings: Mapping[str, Any], classes: int) -> float:
-    from hardtack.evaluation.plan import passes_of_settings
+    from hardtack.evaluation.passes import passes_of_settings
 
     if key not in _PASSES:
         _PASSES[key] = passes_of_settings(settings, classes)

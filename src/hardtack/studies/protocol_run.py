@@ -19,6 +19,7 @@ import torch
 
 from hardtack.base.config import build, nested
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.instruments import Instruments
 from hardtack.data.folder import find_test_list
 from hardtack.data.official import OfficialC, open_official
 from hardtack.data.official.kinds import KINDS
@@ -109,7 +110,7 @@ def measure_protocol(
     return ProtocolMeasurement(job.protocol, row, job.missing, tuple(job.evaluations.values()))
 
 
-def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
+def plan_protocol(run: str | Path | None, words: dict[str, Any], instruments: Instruments | None = None) -> list[Any]:
     """What each evaluation of a protocol will cost, and a line for a column that cannot be measured."""
     job = ProtocolJob(run, nested(words))
     plans: dict[str, Any] = {}
@@ -123,7 +124,10 @@ def plan_protocol(run: str | Path | None, words: dict[str, Any]) -> list[Any]:
             continue
         key = json.dumps([column.data, dataclasses.asdict(config)], default=str)
         if key not in plans:
-            plans[key] = plan_evaluation(target.model, target.data, config=config, runtime=job.target_config.runtime)
+            plans[key] = plan_evaluation(
+                target.model, target.data, config=config, runtime=job.target_config.runtime, instruments=instruments,
+                first=not plans,
+            )  # fmt: skip
     return list(plans.values())
 
 

@@ -21,14 +21,14 @@ from hardtack.attacks.pool.search import Cost
 from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.cost import device_name, duration, text_table
 from hardtack.base.errors import UserError
-from hardtack.base.instruments import Instruments, Load, Moment, busy_note, slower_now
+from hardtack.base.instruments import Instruments, Load, Moment, busy_note, idle_s, slower_now
 from hardtack.data import Dataset, load_training
 from hardtack.training.averaging import has_statistics
 from hardtack.training.checkpoint import Progress
 from hardtack.training.passes import passes_per_image
 from hardtack.training.phases import Phase, phases
 from hardtack.training.recipe import Recipe
-from hardtack.training.rehearsal import Rehearsal, Rehearsed, Timed, idle_s
+from hardtack.training.rehearsal import Rehearsal, Rehearsed, Timed
 from hardtack.training.start import fresh_model
 from hardtack.training.startup_notes import startup_notes
 from hardtack.training.trainer import STATISTICS_STEPS, Trainer

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hardtack.base.instruments import Instruments, Moment
+from hardtack.base.instruments import Instruments, Moment, idle_s
 from hardtack.data import Batch
 from hardtack.training.later_compilation import LaterCompilation, worth_s
 from hardtack.training.loss_gradient import RecordedLossGradient
@@ -184,11 +184,6 @@ class Rehearsal:
 
     def _since(self, began: Moment) -> float:
         return idle_s(self._now().since(began), on_gpu=self.on_gpu)
-
-
-def idle_s(passed: Moment, *, on_gpu: bool) -> float:
-    """The seconds that an idle machine would have taken. A GPU computes on while the process waits for a core."""
-    return passed.wall_s if on_gpu else max(passed.wall_s - passed.delayed_s, 0.0)
 
 
 def steady(each: Sequence[float]) -> tuple[float, float]:

@@ -13,7 +13,8 @@ from hardtack.attacks.autoattack import Stage, autoattack
 from hardtack.attacks.pool.search import Cost
 from hardtack.commands.cli import main
 from hardtack.evaluation.consistency import Consistency
-from hardtack.evaluation.plan import OFFICIAL, passes, plan_evaluation
+from hardtack.evaluation.passes import OFFICIAL, passes
+from hardtack.evaluation.plan import plan_evaluation
 from tiny_runs import MODEL, Linear, images, labels, write_data
 
 THREAT = ht.Threat.parse("linf:0.01")

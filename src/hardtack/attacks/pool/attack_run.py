@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,35 @@ class RunProgress:
 Tell = Callable[[RunProgress], None]
 
 
+class Pools:
+    """The pool of each stage: the given one, or one with less rounding, made when it is first needed."""
+
+    def __init__(self, model: nn.Module, pool: Pool, like: Tensor) -> None:
+        self.model, self.pool, self.like = model, pool, like
+        self._made: dict[str, Pool] = {}
+
+    def of(self, stage: Stage) -> Pool:
+        """`like` are a few images, on which a copy of the model must have its logits and gradient."""
+        if stage.attack.has_gradient_source:
+            return self._made.get("itself") or self._keep("itself", self.pool.exact(self.model))
+        if stage.exact:
+            return self._made.get("exact") or self._keep("exact", self.pool.finer(self.model, self.like, "fp32"))
+        if stage.fine and stage.attack.pooled:
+            return self._made.get("finer") or self._keep("finer", self.pool.finer(self.model, self.like))
+        return self.pool
+
+    def _keep(self, name: str, pool: Pool) -> Pool:
+        self._made[name] = pool
+        return pool
+
+
+def repeats(stages: Sequence[Stage], number: int, pool: Pool) -> bool:
+    """Whether a stage would repeat an earlier one, because everything is searched in fp32 anyway; it is left out."""
+    stage = stages[number]
+    twin = dataclasses.replace(stage, exact=False)
+    return pool.coarse == "fp32" and (stage.fine or (stage.exact and twin in stages[:number]))
+
+
 class AttackRun:
     """The stages of one trial. `first` is the stage to begin with; `kept` is its record, as read from disk."""
 
@@ -58,36 +87,21 @@ class AttackRun:
 
     def run(self, model: nn.Module, pool: Pool, verifier: Verifier, tell: Tell | None = None) -> None:
         """Run the remaining stages. `model` is the real one; the pool has its own copy."""
-        finer: Pool | None = None
-        exact: Pool | None = None
-        itself: Pool | None = None
+        pools = Pools(model, pool, self.table.inputs.x[:8])
         for number in range(self.first, len(self.stages)):
             stage, began = self.stages[number], time.monotonic()
             rows = self._rows(stage)
-            if self._repeats(number, pool):
+            if repeats(self.stages, number, pool):
                 rows = rows[:0]
             if len(rows) and stage.attack.threat.eps > 0:
-                chosen = pool
-                if stage.attack.has_gradient_source:
-                    chosen = itself = itself or pool.exact(model)
-                elif stage.exact:
-                    chosen = exact = exact or pool.finer(model, self.table.inputs.x[:8], "fp32")
-                elif stage.fine and stage.attack.pooled:
-                    chosen = finer = finer or pool.finer(model, self.table.inputs.x[:8])
                 if stage.attack.pooled:
-                    self._run_pooled(number, rows, chosen, verifier, tell)
+                    self._run_pooled(number, rows, pools.of(stage), verifier, tell)
                 else:
-                    self._run_batches(number, rows, model, chosen, verifier)
+                    self._run_batches(number, rows, model, pools.of(stage), verifier)
             self.seconds[stage.name] = self.seconds.get(stage.name, 0.0) + time.monotonic() - began
             self.kept = None
             if tell is not None:
                 tell(self._progress(number + 1, 0.0))
-
-    def _repeats(self, number: int, pool: Pool) -> bool:
-        """Whether a stage would repeat an earlier one, because everything is searched in fp32 anyway."""
-        stage = self.stages[number]
-        twin = dataclasses.replace(stage, exact=False)
-        return pool.coarse == "fp32" and (stage.fine or (stage.exact and twin in self.stages[:number]))
 
     def _rows(self, stage: Stage) -> Tensor:
         rows = self.table.remaining[self.trial]
