@@ -23,8 +23,12 @@ from hardtack.models import ModelConfig
 from hardtack.threats import Threat
 
 SuiteName = (
-    Literal["attacks", "autoattack", "clean", "corruptions", "curve", "patches", "perturbations", "pgd", "sweep"] | str
-)
+    Literal[
+        "attacks", "autoattack", "clean", "corruptions", "curve", "patches", "perturbations", "pgd", "smoothing",
+        "sweep",
+    ]
+    | str
+)  # fmt: skip
 AttackName = (
     Literal[
         "apgd", "apgd_ce", "apgd_dlr", "apgd_t", "boundary", "cw", "ddn", "deepfool", "ead", "fab", "fab_t", "fgsm",

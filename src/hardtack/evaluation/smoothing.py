@@ -50,7 +50,7 @@ class SmoothedView(View):
     seed: int
     exact: bool = False
     name = "smoothing"
-    source = "regenerated"
+    source = ""
     alone = True
 
     @property

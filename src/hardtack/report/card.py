@@ -12,6 +12,7 @@ from typing import Any
 from hardtack import __version__
 from hardtack.base.files import write_text
 from hardtack.report import wording
+from hardtack.report.charts.certified import bounds_of, numbers_of
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.markdown import code, inline
 from hardtack.report.page import templates
@@ -56,6 +57,7 @@ def render_card(run: Run) -> str:
         ],
         intervals=sorted({result.interval for result in run.results if result.interval}),
         curve=_curve(run),
+        bounds=[{**numbers_of(group), "sigma": f"{group[0].sigma:g}"} for group in bounds_of([run])],
         flags=distinct_flags(run.results),
         data=_data(run),
         training=list(_training(run)),

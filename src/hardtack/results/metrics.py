@@ -149,13 +149,13 @@ def certified_accuracy(result: Result, columns: Columns) -> Any:
     return certified_radii(columns) > parse_threat(str(result.threat))[1]
 
 
-@metrics.register("average_certified_radius", title="Average certified radius", order=3)
+@metrics.register("average_certified_radius", title="Average certified radius", charted=True)
 def average_certified_radius(result: Result, columns: Columns) -> Any:
     """The certified radius averaged over images."""
     return certified_radii(columns)
 
 
-@metrics.register("smoothed_accuracy", title="Accuracy of the smoothed model", order=4)
+@metrics.register("smoothed_accuracy", title="Accuracy of the smoothed model", charted=True)
 def smoothed_accuracy(result: Result, columns: Columns) -> Any:
     """The share of images that the smoothed model classifies correctly; an abstention is not correct."""
     return columns["vote@smoothing"] == columns["label"]
@@ -176,7 +176,7 @@ def corrupted_accuracy(result: Result, columns: Columns) -> Any:
     return columns[f"correct@{result.attack}"]
 
 
-@metrics.register("mean_corrupted_accuracy", title="Mean accuracy under corruptions", order=5)
+@metrics.register("mean_corrupted_accuracy", title="Mean accuracy under corruptions", order=3)
 def mean_corrupted_accuracy(result: Result, columns: Columns) -> Any:
     """Accuracy averaged over types and severities."""
     return _mean_of(columns, "correct@")
@@ -194,13 +194,13 @@ def mean_corrupted_error(result: Result, columns: Columns) -> Any:
     return np.mean([1 - _mean_of(columns, f"correct@{name}/") for name in result.attack_settings["types"]], axis=0)
 
 
-@metrics.register("mean_corruption_error", title="mCE", order=6)
+@metrics.register("mean_corruption_error", title="mCE", order=4)
 def mean_corruption_error(result: Result, columns: Columns) -> Any:
     """Errors relative to AlexNet's, averaged over types."""
     return _in_units(result, columns)
 
 
-@metrics.register("relative_corruption_error", title="Relative mCE", order=7)
+@metrics.register("relative_corruption_error", title="Relative mCE", order=5)
 def relative_corruption_error(result: Result, columns: Columns) -> Any:
     """The increase of the error under corruptions, relative to AlexNet's increase."""
     return _in_units(result, columns)
@@ -229,13 +229,13 @@ def flip_probability(result: Result, columns: Columns) -> Any:
     return columns[f"flips@{result.attack}"]
 
 
-@metrics.register("mean_flip_probability", order=8)
+@metrics.register("mean_flip_probability", order=6)
 def mean_flip_probability(result: Result, columns: Columns) -> Any:
     """Flip probability averaged over types."""
     return _mean_of(columns, "flips@")
 
 
-@metrics.register("mean_flip_rate", title="mFR", order=9)
+@metrics.register("mean_flip_rate", title="mFR", order=7)
 def mean_flip_rate(result: Result, columns: Columns) -> Any:
     """Flip probabilities relative to AlexNet's, averaged over types."""
     units = result.extra["units"]

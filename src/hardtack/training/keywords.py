@@ -18,7 +18,7 @@ from hardtack.training.schedule import ScheduleConfig
 from hardtack.training.sharpness import SharpnessConfig
 
 Section = Mapping[str, Any]
-ObjectiveName = Literal["adversarial", "alp", "free", "mart", "rspc", "standard", "trades"] | str
+ObjectiveName = Literal["adversarial", "alp", "free", "gaussian", "mart", "rspc", "standard", "trades"] | str
 
 
 class RecipeSettings(TypedDict, total=False):
