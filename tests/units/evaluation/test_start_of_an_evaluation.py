@@ -10,9 +10,9 @@ torch.manual_seed(0)
 model = ht.load_model("vit_digits", num_classes=10, depth=1)
 x = torch.rand(6, 3, 32, 32)
 y = model(x).argmax(dim=1)
-for threat, tier in (("l2:0.05", "verified"), ("linf:0.01", "fast")):
-    found = ht.evaluate(model, (x, y), suite="autoattack", threat=threat, tier=tier, quiet=True)
-    assert found.clean_accuracy == 1
+found = ht.evaluate(model, (x, y), suite="autoattack", tier="fast", threat="linf:0.00005", quiet=True)
+assert found.robust_accuracy > 0 and "audit" in str(found)  # the audit has run
+ht.attack(model, x, y, "fab", threat="linf:0.0005", steps=2)
 loaded = {"torch._dynamo", "torch._inductor", "timm", "sympy", "pandas", "sklearn"} & set(sys.modules)
 assert not loaded, loaded
 """
