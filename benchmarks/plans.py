@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="these cases: train/NAME or evaluate/NAME")
     parser.add_argument("--limit", type=int, default=20000, help="images of the training set")
     parser.add_argument("--epochs", type=int, default=4, help="of every training")
+    parser.add_argument("--words", nargs="*", default=[], help="further settings of every training")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no case is begun")
     parser.add_argument("--child", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -89,6 +90,7 @@ def cases(options: argparse.Namespace, folder: Path) -> dict[str, tuple[str, lis
     """By name: the verb, its words, and the words that only the command itself takes."""
     data = [] if options.small else [f"data.root={options.root}"]
     short = [f"train.epochs={options.epochs}", f"validation.every={options.epochs}", f"data.limit={options.limit}"]
+    short += options.words
     trainings = SMALL_TRAININGS if options.small else {name: [recipe, *short] for name, recipe in TRAININGS.items()}
     found = {
         f"train/{name}": ("train", [*words, *data], [f"output={folder / name}"]) for name, words in trainings.items()
@@ -115,7 +117,8 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
             continue
         planned, real = run("plan", words, folder), run(verb, [*words, *own], folder)
         record["cases"][name] = {"words": words, "planned": planned, "real": real, **compared(planned, real)}
-        record |= {key: real[key] for key in ("device", "torch")} | {"date": datetime.date.today().isoformat()}
+        known = {key: real[key] for key in ("device", "torch") if key in real}
+        record |= {**known, "date": datetime.date.today().isoformat()}
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(record, indent=1) + "\n")
         print(f"{name}: {line(record['cases'][name])}", flush=True)
