@@ -40,6 +40,7 @@ _TIMM = re.compile(rf"timm:{_NAME}")
 _OTHERS_ATTACK = re.compile(rf"(?:foolbox|torchattacks|art|autoattack):{_NAME}")
 _ATTACK_KEYS = ("attack.name", "attacks", "attacks.name", "attack.attack", "attack.attack.name")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_GIVEN = re.compile(r"given:[A-Za-z0-9_.-]+")  # what a call in Python brought along: nothing that could be opened
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?(?:/[0-9.]+)?")
 
 
@@ -104,7 +105,7 @@ def _check_text(key: str, text: str, values: Mapping[str, Any], folder: Path, ch
 
 def is_plain(text: str) -> bool:
     """Whether a setting is a name of ours or of timm's, a threat or a number, and so names no code, file or URL."""
-    return not text.endswith(".py") and any(form.fullmatch(text) for form in (_WORDS, _THREAT, _TIMM, _NUMBER))
+    return not text.endswith(".py") and any(form.fullmatch(text) for form in (_WORDS, _THREAT, _TIMM, _NUMBER, _GIVEN))
 
 
 def is_plain_setting(key: str, text: str) -> bool:
@@ -115,7 +116,7 @@ def is_plain_setting(key: str, text: str) -> bool:
 def _check_data(key: str, text: str, values: Mapping[str, Any], folder: Path, chosen: set[str]) -> None:
     """A data set without a path is a name of ours; a path must lie below a root that was typed, or be remembered."""
     colon, path = _path_of(text)
-    if not colon and "/" not in text and _WORDS.fullmatch(text) and not text.endswith(".py"):
+    if _GIVEN.fullmatch(text) or (not colon and "/" not in text and _WORDS.fullmatch(text) and text[-3:] != ".py"):
         return
     data = values.get("data") if "data" in values else values
     root = data.get("root") if isinstance(data, Mapping) else None
@@ -163,6 +164,8 @@ def _typed_paths(values: Mapping[str, Any]) -> Iterator[str]:
     data = values.get("data")
     section = {"name": data} if isinstance(data, str) else data
     for entry in _data_sections(section):
+        if _GIVEN.fullmatch(str(entry.get("name", ""))):
+            continue
         root, (colon, path) = entry.get("root"), _path_of(str(entry.get("name", "")))
         if isinstance(root, str):
             yield _absolute(root)

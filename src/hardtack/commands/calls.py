@@ -25,6 +25,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
 from hardtack.base.shown_settings import shows_settings
 from hardtack.commands.executor_words import take_executor
+from hardtack.commands.given_target import given_target
 from hardtack.commands.study import study as _study
 from hardtack.engine import Executor
 from hardtack.evaluation import Evaluation, EvaluationConfig, Provenance
@@ -82,10 +83,13 @@ def evaluate_run(
 ) -> list[Evaluation]:  # fmt: skip
     """Evaluate a run folder, or `model=…` on `data=…`, as `hardtack evaluate` does; results are kept in the folder.
 
-    One evaluation for each suite of `suite="pgd,sweep"`. Settings with dotted names are in `settings`.
+    One evaluation for each suite of `suite="pgd,sweep"`. Settings with dotted names are in `settings`. Of a run that
+    trained a module of yours, `model` is such a module, whose weights do not matter; `data` may be what `ht.evaluate`
+    takes.
     """
-    values = _joined(keywords, settings)
-    with _elsewhere(executor, on, workers, per_gpu, ray, values.get("runtime")) as place:
+    with given_target(run, keywords) as named, contextlib.ExitStack() as stack:
+        values = _joined(named, settings)
+        place = stack.enter_context(_elsewhere(executor, on, workers, per_gpu, ray, values.get("runtime")))
         return _evaluate_run(run, quiet=quiet, executor=place, **values)
 
 

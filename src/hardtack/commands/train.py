@@ -16,6 +16,7 @@ from hardtack.commands.words import Words, say, split_target
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from hardtack.threats import Threat
     from hardtack.training import Recipe
     from hardtack.training.callbacks import Callback
     from hardtack.training.keywords import RecipeSettings
@@ -64,24 +65,43 @@ def _train_and_say(recipe: Recipe) -> Path:
 
 
 def train(
-    recipe: str | Path | Recipe | None = None, *, quiet: bool = False, on_step: Callback | None = None,
+    recipe: str | Path | Recipe | None = None, *, epochs: int | None = None, batch_size: int | None = None,
+    lr: float | None = None, threat: str | Threat | None = None, quiet: bool = False, on_step: Callback | None = None,
     on_epoch: Callback | None = None, on_validation: Callback | None = None,
     settings: Mapping[str, Any] | None = None, **sections: Unpack[RecipeSettings],
 ) -> Path:  # fmt: skip
-    """Train a recipe (a file, its name, or a Recipe) and return its run folder.
+    """Train a recipe, or a module on data of your own, and return the run folder.
 
-    The keywords are the sections of a recipe, `train("digits/trades", train={"epochs": 5}, model="timm:resnet18")`;
-    `settings` has those of the command line, `{"train.epochs": 5}`. More epochs than a finished run has extend it.
+        ht.train("digits/trades", epochs=5, output="runs/longer")
+        ht.train(model=net, data=(x, y), objective="adversarial", threat="linf:8/255", epochs=20)
+
+    The keywords are the sections of a recipe, `optimiser={"name": "sgd", "lr": 0.1}`, and short ones for what is
+    changed most; `settings` has those of the command line, `{"train.clip": 1.0}`. `model` may be a module, `data` all
+    that `ht.evaluate` takes, or `{"train": …, "validation": …}`; without the latter, a tenth of it is set aside
+    (`{"data.validation": 0.1}`). The module itself gets the weights of the best checkpoint. A call that was stopped
+    continues when it is repeated with such a module and the same data; more epochs than a finished run has extend it.
+
     `on_step`, `on_epoch` and `on_validation` are called with a `TrainingEvent` (training/callbacks.py), whose `stop()`
     ends the run after the epoch.
     """
-    from hardtack.base.config import nested
+    from hardtack.base.config import merge, plain
+    from hardtack.commands.given_training import check_recipe, module_of, named, take_weights, with_short
     from hardtack.training import Recipe, read_recipe
     from hardtack.training.callbacks import Callbacks
     from hardtack.training.start import train_recipe
 
-    if not isinstance(recipe, Recipe):
-        path = find_recipe(recipe) if recipe is not None else None
-        recipe = read_recipe(path, **nested({**sections, **(settings or {})}))
-    callbacks = Callbacks(on_step, on_epoch, on_validation)
-    return train_recipe(recipe, validate=validator_of(recipe), quiet=quiet, callbacks=callbacks)
+    check_recipe(recipe)
+    module = module_of(sections.get("model"))
+    path = find_recipe(recipe) if isinstance(recipe, str | Path) else None
+    short = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "threat": threat}
+    with named(sections, settings or {}) as values:
+        values = with_short(values, path, short)
+        if not isinstance(recipe, Recipe):
+            recipe = read_recipe(path, **values)
+        elif values:
+            recipe = read_recipe(None, **merge(plain(recipe), values))
+        callbacks = Callbacks(on_step, on_epoch, on_validation)
+        folder = train_recipe(recipe, validate=validator_of(recipe), quiet=quiet, callbacks=callbacks)
+    if module is not None:
+        take_weights(module, folder)
+    return folder

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # one stream per draw, far from those of attacks and objectives that use the same keys
 _CROP, _RESIZED, _FLIP, _POLICY, _JITTER, _CUTOUT, _ERASE, _MIX, _ROTATE = (0xA4600 + 16 * n for n in range(9))
 RESIZED_CROP = _RESIZED  # the loader's crops are drawn like the device's
+_COLOURS = ("color_jitter", "color_jitter_hue")
 _GREY = (128 / 255,) * 3
 Colour = tuple[float, float, float]
 
@@ -171,8 +172,9 @@ class Augment(nn.Module):
     std: Tensor
 
     def __init__(
-        self, config: AugmentConfig, num_classes: int, *, mean: Colour = (0.0, 0.0, 0.0), std: Colour = (1.0, 1.0, 1.0)
-    ) -> None:
+        self, config: AugmentConfig, num_classes: int, *, mean: Colour = (0.0, 0.0, 0.0),
+        std: Colour = (1.0, 1.0, 1.0), channels: int = 3,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.config, self.num_classes = config, num_classes
         self.policy = _make_policy(config)
@@ -180,7 +182,7 @@ class Augment(nn.Module):
         if self.policy is not None and not config.color_jitter_with_policy:
             self.jitters = False
         for name, values in (("mean", mean), ("std", std)):
-            self.register_buffer(name, torch.tensor(values).view(1, 3, 1, 1), persistent=False)
+            self.register_buffer(name, torch.tensor(values[:channels]).view(1, channels, 1, 1), persistent=False)
         for name in ("mixup", "cutmix"):
             alpha = getattr(config, name)
             table = mixing.beta_table(alpha) if alpha else torch.zeros(1)
@@ -290,4 +292,9 @@ def make_augment(
     cropped = data is None or (data.sampling is not None and data.sampling.crop is not None)
     if config.resized_crop_at == "decode" and not cropped:
         raise UserError("augment.resized_crop_at=decode crops while loading: load the data with ht.data.load_training")
-    return Augment(config, num_classes, mean=mean, std=std)
+    channels = 3 if data is None else data.image_shape[0]
+    coloured = [name for name in _COLOURS if getattr(config, name)]
+    coloured += ["policy"] * (config.policy != "none")
+    if channels == 1 and coloured:
+        raise UserError(f"augment.{coloured[0]} changes colours, and these images are grey; leave it out")
+    return Augment(config, num_classes, mean=mean, std=std, channels=channels)

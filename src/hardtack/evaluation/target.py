@@ -38,6 +38,7 @@ from hardtack.models import Classifier, ModelConfig, find_weights, load_model, r
 from hardtack.models.facts import usual
 from hardtack.models.files import sha256
 from hardtack.models.from_file import place_of, same_weights, state_sha256
+from hardtack.models.kept import kept_module
 
 _READINGS = 5  # of a checkpoint that is replaced while it is read
 
@@ -132,9 +133,12 @@ def note_missing_images(target: Target, n: int | None) -> Target:
     return dataclasses.replace(target, provenance=dataclasses.replace(target.provenance, flags=flags))
 
 
-def load_run(run: str | Path, *, checkpoint: str = "best") -> Classifier:
-    """The trained model of a run folder."""
-    return rebuild(run_folder(run), checkpoint=checkpoint)
+def load_run(run: str | Path, *, checkpoint: str = "best", model: nn.Module | None = None) -> Classifier:
+    """The trained model of a run folder. `model`: of a run that trained a module of the user's, such a module."""
+    if model is None:
+        return rebuild(run_folder(run), checkpoint=checkpoint)
+    with kept_module(model):
+        return rebuild(run_folder(run), checkpoint=checkpoint)
 
 
 def run_folder(run: str | Path) -> Path:
@@ -224,7 +228,8 @@ def _from_model(config: TargetConfig, with_images: bool) -> Target:
     shape: dict[str, Any] = {}
     if data is not None:
         classes = None if named.pretrained else _stored_architecture(named).get("num_classes") or data.num_classes
-        shape = {"num_classes": classes, "image_size": data.image_shape[-1]}
+        height, side = data.image_shape[1:]
+        shape = {"num_classes": classes, "image_size": None if height != side and place_of(named.name) else side}
     model = load_model(named, **shape, seed=config.runtime.seed)
     provenance = _provenance(named, model, shape, config)
     return Target(model=model, provenance=provenance, folder=_model_folder(named, config.output), images=data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from hardtack.models.classifier import Classifier, Triple, as_triple
 from hardtack.models.dtypes import check_values
 from hardtack.models.files import find_weights, read_metadata, read_shapes
 from hardtack.models.from_file import named_place, place_of
+from hardtack.models.kept import given_classes, given_model, is_given, model_like
 from hardtack.models.stored_architecture import check_numbers, limited_size
 from hardtack.models.weights import adapt_state, load_weights
 
@@ -84,6 +86,10 @@ def load_model(
             name=name, image_size=image_size, pretrained=pretrained, weights=path, adapt=adapt, options=options,
             mean=_given("mean", mean), std=_given("std", std),
         )  # fmt: skip
+    if is_given(asked.name):
+        bare = ModelConfig(name=asked.name)
+        names = [item.name for item in dataclasses.fields(ModelConfig)]
+        return given_model(asked.name, {key: asked for key in names if getattr(asked, key) != getattr(bare, key)})
     path = asked.weights or (None if weights is None else str(weights))
     adapt, pretrained = asked.adapt or adapt, asked.pretrained or pretrained
     if adapt and path is None and not pretrained:
@@ -143,10 +149,17 @@ def rebuild(path: str | Path, *, checkpoint: str = "best") -> Classifier:
     if not written:
         raise UserError(f"{file} does not say which model it holds; use load_model(NAME, weights='{file}')")
     if written["source"] == "wrapped":
-        raise UserError(
-            f"{file} holds weights of your own module {written['name']}; "
-            f"create it, wrap it and call load_weights(model, '{file}')"
-        )
+        model = model_like(written)
+        if model is None:
+            if given_classes():
+                raise UserError(f"{file} holds weights of a {written['name']}, and what is given is: {given_classes()}")
+            raise UserError(
+                f"{file} holds weights of your own module {written['name']}, and no file says how to make it: in "
+                f"Python give it, model=…; on the command line name a function that makes it and the weights, "
+                f"model=FILE.py:FUNCTION model.weights={file}"
+            )
+        load_weights(model, file)
+        return model.eval()
     name = _named_code(written["name"], file) if place_of(written["name"]) else written["name"]
     # options go into their own section: as keywords they could name weights to load or to download
     asked = ModelConfig(name=name, options=written["options"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,10 +29,10 @@ class Normalize(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Triple, std: Triple) -> None:
+    def __init__(self, mean: Triple, std: Triple, channels: int = 3) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(1, 3, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(1, 3, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(mean[:channels]).view(1, channels, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std[:channels]).view(1, channels, 1, 1), persistent=False)
         self.identity = mean == (0.0, 0.0, 0.0) and std == (1.0, 1.0, 1.0)
         self.text = f"mean={mean}, std={std}"
 
@@ -44,7 +44,7 @@ class Normalize(nn.Module):
 
 
 class Classifier(nn.Module):
-    """[0,1] pixels N×3×H×W to logits N×num_classes: `body(normalise(x))`.
+    """[0,1] pixels N×3×H×W to logits N×num_classes: `body(normalise(x))`. With `channels=1` images are grey, N×1×H×W.
 
     `architecture` is a plain mapping from which `rebuild` can make the same network again. `image_size` is
     the only size this model accepts, None when any will do; `num_classes` is None when a wrapped module does
@@ -62,9 +62,11 @@ class Classifier(nn.Module):
         num_classes: int | None,
         image_size: int | None,
         architecture: dict[str, Any],
+        channels: int = 3,
     ) -> None:
         super().__init__()
-        self.normalise = Normalize(mean, std)
+        self.normalise = Normalize(mean, std, channels)
+        self.channels = channels
         self.body = body
         self.num_classes = num_classes
         self.image_size = image_size
@@ -74,6 +76,7 @@ class Classifier(nn.Module):
             "image_size": image_size,
             "mean": list(mean),
             "std": list(std),
+            **({} if channels == 3 else {"channels": channels}),
         }
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,8 +86,10 @@ class Classifier(nn.Module):
 
     def _check(self, x: Tensor) -> None:
         # Shapes and dtypes are static under torch.compile: these checks leave no trace in the graph.
-        if x.ndim != 4 or x.shape[1] != 3:
-            raise UserError(f"a model takes images of shape N×3×H×W, found {_shape(x)}")
+        if x.ndim != 4 or x.shape[1] != self.channels:
+            is_grey = x.ndim == 4 and x.shape[1] == 1
+            grey = "; for a network of grey images: ht.wrap(module, channels=1)" if is_grey else ""
+            raise UserError(f"a model takes images of shape N×{self.channels}×H×W, found {_shape(x)}{grey}")
         if not x.is_floating_point():
             raise UserError(f"a model takes float pixels in [0,1], found {x.dtype}; divide bytes by 255")
         size = self.image_size
@@ -103,12 +108,16 @@ def wrap(
     std: float | Sequence[float] | None = None,
     image_size: int | None = None,
     num_classes: int | None = None,
+    channels: Literal[1, 3] = 3,
 ) -> Classifier:
     """A module of the user's as a `Classifier`. It shares the module's weights and its train/eval flags.
 
     `mean` and `std` are what the module expects its input to be normalised with; None when it takes [0,1]
     pixels as they are. `num_classes`, when None, is read from the module or, with `image_size`, measured.
+    `channels=1`: the module takes grey images.
     """
+    if channels not in (1, 3):
+        raise UserError(f"channels must be 3 (colour) or 1 (grey), found {channels!r}")
     if not isinstance(module, nn.Module):
         raise UserError(f"wrap takes a torch.nn.Module, found {type(module).__name__}")
     if isinstance(module, Classifier):
@@ -121,6 +130,7 @@ def wrap(
         num_classes=num_classes,
         image_size=image_size,
         architecture={"name": f"{kind.__module__}.{kind.__qualname__}", "options": {}, "source": "wrapped"},
+        channels=channels,
     )
     model.training = module.training
     if num_classes is None:
@@ -137,7 +147,8 @@ def normalisation(model: nn.Module) -> dict[str, Triple]:
     layer = next((part for part in model.modules() if isinstance(part, Normalize)), None)
     if layer is None:
         return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
-    return {name: as_triple(name, getattr(layer, name).flatten().tolist(), default=0.0) for name in ("mean", "std")}
+    values = {name: getattr(layer, name).flatten().tolist() for name in ("mean", "std")}
+    return {name: as_triple(name, each if len(each) == 3 else each[0], default=0.0) for name, each in values.items()}
 
 
 def probe(model: nn.Module, image_size: int, *, low: float = 0.5, high: float = 0.5) -> Tensor:
@@ -148,7 +159,8 @@ def probe(model: nn.Module, image_size: int, *, low: float = 0.5, high: float = 
     tensor = next(iter(model.parameters()), torch.empty(0))
     with evaluating(model), torch.no_grad():
         ramp = torch.linspace(low, high, image_size, device=tensor.device)
-        return model(ramp.expand(1, 3, image_size, image_size).contiguous())
+        channels = model.channels if isinstance(model, Classifier) else 3
+        return model(ramp.expand(1, channels, image_size, image_size).contiguous())
 
 
 @contextlib.contextmanager

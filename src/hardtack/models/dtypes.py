@@ -31,7 +31,7 @@ def takes_model(job: Callable[P, R]) -> Callable[P, R]:
         try:
             return typing.cast(Callable[..., R], job)(model, *args, **kwargs)
         except RuntimeError as error:
-            odd = _odd_dtypes(model)
+            odd = odd_dtypes(model)
             if not odd or not any(word in str(error) for word in _MISMATCH):
                 raise
             raise UserError(
@@ -54,6 +54,6 @@ def check_values(model: nn.Module) -> None:
         )
 
 
-def _odd_dtypes(model: nn.Module) -> str:
+def odd_dtypes(model: nn.Module) -> str:
     dtypes = {weight.dtype for weight in model.parameters() if weight.is_floating_point()} - {torch.float32}
     return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

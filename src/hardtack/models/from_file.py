@@ -46,8 +46,8 @@ class Place(NamedTuple):
 
 
 def place_of(name: str) -> Place | None:
-    """The place that a model's name says; None for a name of ours or of timm's."""
-    if name.startswith("timm:"):
+    """The place that a model's name says; None for a name of ours or of timm's, and a module given in Python."""
+    if name.startswith(("timm:", "given:")):
         return None
     if name.endswith(".py"):
         return Place(name, "")

@@ -52,18 +52,27 @@ def _config(name: str | Mapping[str, Any] | ObjectiveConfig, settings: dict[str,
             raise UserError(f"{', '.join(settings)}: an objective that was made in Python already has its settings")
         return name
     named = {"name": name} if isinstance(name, str) else dict(name)
-    make: Any = objectives.get(str(named.get("name"))).make
+    chosen: ObjectiveConfig = choose(objectives, with_attack({**named, **settings}), path="objective")
+    return chosen
+
+
+def with_attack(section: Mapping[str, Any]) -> dict[str, Any]:
+    """A section `objective` in which settings of the attack may stand beside those of the objective."""
+    settings = dict(section)
+    make: Any = objectives.get(str(settings.get("name"))).make
     own = {item.name for item in dataclasses.fields(make)} if dataclasses.is_dataclass(make) else set()
+    own.add("name")
     loose = {key: settings.pop(key) for key in list(settings) if key in _OF_ATTACK and key not in own}
     if loose and "attack" not in own:
-        raise UserError(f"{', '.join(loose)}: the objective '{named['name']}' attacks nothing")
+        raise UserError(
+            f"{', '.join(loose)}: the objective '{settings['name']}' attacks nothing; one that does is 'adversarial'"
+        )
     if loose:
         attack = settings.get("attack", {})
         if not isinstance(attack, str | Mapping):
             raise UserError(f"{', '.join(loose)}: the attack that was made in Python already has its settings")
         settings["attack"] = {**({"name": attack} if isinstance(attack, str) else attack), **loose}
-    chosen: ObjectiveConfig = choose(objectives, {**named, **settings}, path="objective")
-    return chosen
+    return settings
 
 
 def _check_first_call(made: Objective) -> None:

@@ -28,6 +28,8 @@ _ADDED = {
     "augment.erase_after_mixing": False, "augment.mix_mode": "image", "augment.mix_batch": None,
     "objective.clean_pass": False, "objective.fill": "zero",
 }  # fmt: skip
+_GIVEN = {"data.name": "images", "model.name": "module"}  # what a call in Python may bring along
+
 # Settings that may change between a run and its continuation.
 _MAY_CHANGE = {
     "output", "runtime.device", "runtime.compile", "runtime.shard", "data.root", "data.workers", "train.log_every",
@@ -139,7 +141,11 @@ def load_state(folder: Path, recipe: dict[str, Any], *, steps_per_epoch: int) ->
     if changed:
         detail = ", ".join(f"{key}: {before.get(key)} → {now.get(key)}" for key in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
-        raise UserError(f"{folder} holds a run of another recipe ({detail}{more}); choose another folder with output=…")
+        given = [what for key, what in _GIVEN.items() if key in changed and str(now[key]).startswith("given:")]
+        mend = f"give the same {' and '.join(given)} to continue it, or " if given else ""
+        raise UserError(
+            f"{folder} holds a run of another recipe ({detail}{more}); {mend}choose another folder with output=…"
+        )
     return state
 
 

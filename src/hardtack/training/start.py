@@ -9,6 +9,8 @@ from hardtack.base.config import plain
 from hardtack.base.trust import remember_paths
 from hardtack.data import Dataset, load_training
 from hardtack.models import Classifier, load_model
+from hardtack.models.from_file import place_of
+from hardtack.models.kept import fit_to, is_given
 from hardtack.training.callbacks import Callbacks
 from hardtack.training.checkpoint import saved_architecture
 from hardtack.training.recipe import Recipe
@@ -41,9 +43,13 @@ def check_start(recipe: Recipe) -> None:
 
 def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
     """The model of a recipe, for the classes and the image size of the data."""
-    return load_model(
-        recipe.model, num_classes=data.num_classes, image_size=data.image_shape[-1], seed=recipe.runtime.seed
-    )
+    height, side = data.image_shape[1:]
+    size = None if height != side and place_of(recipe.model.name) else side  # a network of the user's may take both
+    model = load_model(recipe.model, num_classes=data.num_classes, image_size=size, seed=recipe.runtime.seed)
+    if is_given(recipe.model.name):
+        first = data.batch(range(min(8, len(data))))
+        fit_to(model, first.x, data.labels)
+    return model
 
 
 def _without_start(recipe: Recipe, folder: Path) -> Recipe:

@@ -14,6 +14,7 @@ from torch import nn
 from hardtack.attacks import preserve_state
 from hardtack.base.errors import UserError
 from hardtack.data import Dataset
+from hardtack.models.kept import is_given, weights_sha256
 from hardtack.objectives.contract import Objective
 from hardtack.training.checkpoint import Progress
 from hardtack.training.recipe import Recipe
@@ -85,12 +86,20 @@ def _more_classes(model: nn.Module, data: Dataset) -> Iterator[str]:
 
 def _start(recipe: Recipe, model: nn.Module) -> Iterator[str]:
     adaptation = adapted_weights(model)
-    if adaptation is not None:
+    if is_given(recipe.model.name):
+        yield "starts from the weights of the module that was given"
+    elif adaptation is not None:
         yield f"starts from adapted weights: {adaptation.summary()}"
     elif recipe.model.weights is not None:
         yield f"starts from the weights in {recipe.model.weights}"
     elif recipe.model.pretrained:
         yield f"starts from the published weights of {recipe.model.name}"
+
+
+def start_facts(recipe: Recipe, model: nn.Module) -> dict[str, str]:
+    """What the first line of `metrics.jsonl` says of weights that are neither random nor a file's as they are."""
+    facts = {} if (adaptation := adapted_weights(model)) is None else {"adapted": adaptation.summary()}
+    return facts | ({"weights_sha256": weights_sha256(model)} if is_given(recipe.model.name) else {})
 
 
 def adapted_weights(model: nn.Module) -> Any:

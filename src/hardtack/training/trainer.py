@@ -51,7 +51,7 @@ from hardtack.training.schedule import Schedule
 from hardtack.training.sharding import any_process, fill, split_models, whole
 from hardtack.training.sharpness import MicroBatch, buffers_restored, copy_prepared
 from hardtack.training.signals import catch_sigterm, exit_with_first_process
-from hardtack.training.startup_notes import adapted_weights, check_classes, startup_notes
+from hardtack.training.startup_notes import check_classes, start_facts, startup_notes
 from hardtack.training.trackers import TrackedRun
 from hardtack.training.tracking import RunLog, Window
 from hardtack.training.validation import Validate, Validation
@@ -215,8 +215,8 @@ class Trainer:
                 f"extends the finished run of {before} epochs to {epochs}: the learning rate goes on at its place in "
                 f"the schedule of {epochs} epochs, so this is not a run of {epochs} epochs from the start"
             )
-        if self.progress.done == 0 and (adaptation := adapted_weights(self.model)) is not None:
-            log.write("start", step=0, epoch=0, adapted=adaptation.summary())
+        if self.progress.done == 0 and (facts := start_facts(self.recipe, model)):
+            log.write("start", step=0, epoch=0, **facts)
 
     def _epoch(self, log: RunLog, received: list[int], later: LaterCompilation) -> None:
         epoch, start = divmod(self.progress.done, self.steps_per_epoch)
