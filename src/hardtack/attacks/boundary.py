@@ -61,6 +61,7 @@ class Boundary(Attack):
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
+    smallest_in: ClassVar[tuple[str, ...]] = ("l2",)
     uses_logit_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

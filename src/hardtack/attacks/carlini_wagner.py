@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -71,6 +71,8 @@ class CarliniWagner(Attack):
     target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
+
+    smallest_in: ClassVar[tuple[str, ...]] = ("l2",)
 
     def __post_init__(self) -> None:
         check(self)

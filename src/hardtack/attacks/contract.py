@@ -164,6 +164,10 @@ class Attack:
     """Whether its gradient is not the model's own (adaptive.py): it then searches on the model itself in fp32, whatever
     the precision of the pool, and asks the model about images that it does not mean to return."""
 
+    smallest_in: ClassVar[tuple[str, ...]] = ()
+    """Norms in which it searches for the smallest perturbation, so that one search gives the curve over all radii; an
+    attack without any uses the whole radius that it is given."""
+
     check_interval: ClassVar[int] = 1
     """The pool may check this attack's attempts so many times more rarely than others'."""
 

@@ -9,7 +9,7 @@ at 0 and 1; here pixels that have reached their bound leave the rest of the step
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,8 @@ class DeepFool(Attack):
     target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
+
+    smallest_in: ClassVar[tuple[str, ...]] = ("linf", "l2", "l1")
 
     def __post_init__(self) -> None:
         check(self)

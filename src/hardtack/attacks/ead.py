@@ -9,7 +9,7 @@ and, where it is closer than that, takes it. c is searched for each image.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,8 @@ class EAD(Attack):
     target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
+
+    smallest_in: ClassVar[tuple[str, ...]] = ("l1",)
 
     def __post_init__(self) -> None:
         check(self)

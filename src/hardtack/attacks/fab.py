@@ -10,6 +10,7 @@ An iteration calls the model twice: for the linearisation (forward and backward)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -66,6 +67,8 @@ class FAB(Attack):
     fused: bool = False
     reach: bool = False
     seed: int = 0
+
+    smallest_in: ClassVar[tuple[str, ...]] = ("linf", "l2", "l1")
 
     def __post_init__(self) -> None:
         check(self)

@@ -60,6 +60,7 @@ class HopSkipJump(Attack):
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
 
+    smallest_in: ClassVar[tuple[str, ...]] = ("linf", "l2")
     uses_logit_gradient: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -51,6 +51,8 @@ class MinimumNorm(Attack):
     target: TargetChoice | None = None
     mode: Literal["eval", "train"] = "eval"
     seed: int = 0
+
+    smallest_in: ClassVar[tuple[str, ...]] = ("linf", "l2", "l1")
 
     def __post_init__(self) -> None:
         check(self)

@@ -259,6 +259,13 @@ FLAGS = _rows(
         "a larger `smoothing.n` decides some of them",
     ),
     (
+        "no_minimum_norm",
+        "yellow",
+        "of `suite=curve`: the attack does not search for the smallest perturbation in this norm: "
+        "the curve is too high below its largest radius",
+        "`attack=fmn` or another attack of the smallest perturbation, or `suite=sweep`",
+    ),
+    (
         "note",
         "yellow",
         "a remark without a code of its own: of an older version, or of code of yours",

@@ -56,6 +56,7 @@ def kinds() -> dict[str, Kind]:
     """By noun, in the order in which `describe` shows things that share a name."""
     of_attacks = {"occlusion": "patches.md", "patch_fool": "patches.md"}
     of_suites = {name: f"{name}.md" for name in ("autoattack", "corruptions", "patches", "perturbations")}
+    of_suites["smoothing"] = "certified.md"
     alone = ("train", "evaluate", "attack", "corrupt", "report", "export", "gauntlet")
     of_verbs = {
         **{name: f"{name}.md" for name in alone},

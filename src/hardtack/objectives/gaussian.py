@@ -28,6 +28,8 @@ class GaussianConfig(ObjectiveConfig):
 
     sigma            deviation of the noise in pixel units
     label_smoothing  share of the label that is spread over all classes
+
+    Paper: Cohen et al. 2019, Certified Adversarial Robustness via Randomized Smoothing (arXiv:1902.02918)
     """
 
     sigma: Annotated[float, Field(gt=0)] = 0.25

@@ -166,6 +166,18 @@ def linear_pair(count=40):
     return model, (x, model(x).argmax(dim=1))
 
 
+@pytest.mark.parametrize(
+    "attack, threat, flagged",
+    [("fmn", "l1:0.4", False), ("deepfool", "linf:0.01", False), ("hopskipjump", "linf:0.01", False),
+     ("ead", "l1:0.4", False), ("fab", "l2:0.1", False), ("ddn", "linf:0.01", True), ("pgd", "l2:0.1", True)],
+)  # fmt: skip
+def test_a_curve_of_an_attack_that_does_not_search_for_the_smallest_perturbation_is_flagged(attack, threat, flagged):
+    model, data = linear_pair(8)
+    steps = {} if attack == "fab" else {"steps": 3}
+    curve = measure(model, data, suite="curve", threat=threat, attack={"name": attack, **steps})
+    assert ("no_minimum_norm" in codes(curve)) == flagged
+
+
 @pytest.mark.parametrize("norm, eps", [("linf", 0.01), ("l2", 0.12), ("l1", 0.4)])
 def test_a_curve_agrees_with_single_radii(norm, eps):
     model, data = linear_pair()

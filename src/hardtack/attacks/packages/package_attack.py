@@ -116,6 +116,7 @@ class PackageAttack(Attack):
     package: ClassVar[Package]
     registered: ClassVar[str]  # foolbox:LinfPGD
     kind: ClassVar[Any]
+    smallest_in: ClassVar[tuple[str, ...]] = ("linf", "l2", "l1")  # unknown: some of them do
 
     def __post_init__(self) -> None:
         check(self)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from hardtack.attacks.autoattack import Stage
 from hardtack.base.registry import suites
+from hardtack.evaluation.sanity import Flag, flag
 from hardtack.evaluation.scores import robustness_area
 from hardtack.evaluation.settings import EvaluationConfig
 from hardtack.evaluation.suites.contract import Measurement, Suite, robust_results
@@ -41,8 +43,26 @@ class CurveSuite(Suite):
         return config.threat or make_attack(_settings(config), None, 0).threat
 
     def results(self, measurement: Measurement) -> list[Result]:
+        measurement = dataclasses.replace(measurement, flags=[*measurement.flags, *_flags(measurement)])
         results = robust_results(measurement, per_class=False)
         return [*results, robustness_area(measurement.columns, results[-1])]
+
+
+def _flags(measurement: Measurement) -> list[Flag]:
+    """An attack that uses its whole radius breaks no image at a smaller one: the curve is far too high there."""
+    stages, flags = measurement.threat_stages[0], []
+    for stage in stages.stages:
+        if stages.threat.norm in stage.attack.smallest_in:
+            continue
+        in_norms = " and ".join(stage.attack.smallest_in)
+        does = f"searches for the smallest perturbation in {in_norms}, not in" if in_norms else "does not search for"
+        rest = stages.threat.norm if in_norms else "the smallest perturbation"
+        flags.append(
+            flag("yellow", "no_minimum_norm",
+                 f"{stage.name} {does} {rest}: below the largest radius the curve may be far too high; use attack=fmn, "
+                 "or suite=sweep, which attacks at every radius")
+        )  # fmt: skip
+    return flags
 
 
 def _settings(config: EvaluationConfig) -> Any:

@@ -44,6 +44,8 @@ class SmoothingSuite(Suite):
     alpha   the probability with which the certificate of an image may be wrong
     radii   l2 radii of certified accuracy; null: 0, 1, 2 and 3 times sigma
     exact   predict all copies in fp32; false: a GPU takes half precision where rounding cannot change the class
+
+    Paper: Cohen et al. 2019, Certified Adversarial Robustness via Randomized Smoothing (arXiv:1902.02918)
     """
 
     sigma: Annotated[float, Field(gt=0)] = 0.25
