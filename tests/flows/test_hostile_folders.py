@@ -31,6 +31,7 @@ COMMANDS = {
     "train": [["run/config.yaml", CPU], ["digits/trades", "output=run", "train.epochs=1", CPU]],
     "describe": [["run"], ["run/checkpoints/best.safetensors"]],
     "corrupt": [["npz:run/examples/pgd-1eec97180408.npz", "out"], ["folder:run", "out"]],
+    "watch": [["run", "--once"]],
     "leaderboard": [["run", "-o", "out"], ["run", "small", "-o", "out"], ["run", "-o", "out", "--verify"]],
     "demo": [["--folder", "demo"]],
     "gauntlet": [["core=run", "n=4", CPU]],

@@ -73,6 +73,12 @@ class JobLock:
         self._remove(self.token)
         _HELD.pop(self.token, None)
 
+    def seen_held(self) -> bool:
+        """Whether a process that is alive holds the lock. A holder on another machine is known to be gone when this is
+        asked again and again and the lock has not been renewed for a minute."""
+        holder = self._holder()
+        return holder is not None and not self._is_abandoned(holder)
+
     # ------------------------------------------------------------ the file
 
     def _create(self) -> bool:
@@ -156,9 +162,7 @@ def hold(lock: JobLock | None, share: Callable[[bool], bool] = lambda value: val
 
 def is_held(path: Path) -> bool:
     """Whether a process that is alive holds the lock at `path`, as far as can be known without waiting."""
-    lock = JobLock(path)
-    holder = lock._holder()
-    return holder is not None and not lock._is_abandoned(holder)
+    return JobLock(path).seen_held()
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

@@ -31,7 +31,8 @@ INTERRUPTED = 130
 # the order in which the help shows them; others follow by name
 ORDER = (
     "train", "evaluate", "analyze", "study", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan",
-    "report", "leaderboard", "query", "export", "import", "compare", "corrupt", "list", "describe", "doctor", "demo",
+    "report", "leaderboard", "watch", "query", "export", "import", "compare", "corrupt", "list", "describe", "doctor",
+    "demo",
 )  # fmt: skip
 
 

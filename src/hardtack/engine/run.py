@@ -38,6 +38,8 @@ def _compute(job: Job, store: Store, executor: Executor, *, quiet: bool) -> Any:
     size = max(1, job.piece_size(max(1, -(-job.total // shares))))
     executor.wait()  # all processes must see the same pieces on disk before one of them adds to them
     missing = missing_spans(store.spans(), job.total, size)
+    if executor.is_main:
+        store.announce(job.title, job.unit, total=job.total, done=job.total - sum(span.rows for span in missing))
     executor.wait()
     executor.run(job, missing, store, quiet=quiet)
     executor.wait()

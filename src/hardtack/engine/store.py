@@ -5,6 +5,7 @@ A job with the id `pgd-0123456789ab` keeps its pieces in the hidden folder `.pgd
     00000000-00000256.parquet   one value per row (jobs with columns)
     00000000-00000256.npz       arrays
     00000256-00000512.part      notes of a piece that is not finished
+    job.json                    title and size of the job, for those who look on (`hardtack watch`)
     scratch/                    whatever the job itself wants to find again
 
 Every file is written whole and renamed into place. The parquet file of a piece (or the npz file, for a job without
@@ -16,9 +17,11 @@ read too. Its analyses used the names above.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,11 +30,13 @@ import numpy as np
 
 from hardtack.base.arrays import Columns, count_rows, read_arrays, read_columns, write_arrays, write_columns
 from hardtack.base.errors import UserError
-from hardtack.base.files import atomic
+from hardtack.base.files import atomic, write_text
 from hardtack.base.lock import JobLock
 from hardtack.base.printable import printable
 from hardtack.engine.identity import check_id
 from hardtack.engine.pieces import PieceResult, Span, join_pieces, without_overlap
+
+ANNOUNCEMENT = "job.json"
 
 
 class Notebook:
@@ -74,6 +79,9 @@ class MemoryStore:
 
     def notebook(self, span: Span) -> Notebook | None:
         return None
+
+    def announce(self, title: str, unit: str, *, total: int, done: int) -> None:
+        """Nobody can look on."""
 
     def read(self) -> tuple[Columns, Columns]:
         return join_pieces(self._pieces)
@@ -128,6 +136,11 @@ class PieceStore:
     def notebook(self, span: Span) -> Notebook | None:
         """Where a piece that is not finished notes what it has come to."""
         return Notebook(self._file(span, "part"), span.rows, older=self._older_file(span, "part"))
+
+    def announce(self, title: str, unit: str, *, total: int, done: int) -> None:
+        """Say what is being computed, since when, and how many rows were `done` before."""
+        facts = {"title": title, "unit": unit, "total": total, "done": done, "began": round(time.time(), 3)}
+        write_text(self.folder / ANNOUNCEMENT, json.dumps(facts) + "\n")
 
     def read(self) -> tuple[Columns, Columns]:
         """Columns and arrays of all complete pieces, in the order of their rows."""

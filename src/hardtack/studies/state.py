@@ -7,19 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path
-from hardtack.base.limits import read_json
 from hardtack.base.lock import is_held
 from hardtack.report.site.study_pages import StudyFolder
+from hardtack.report.study_record import RECORD, read_record
 from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView, verdict_counts
 from hardtack.results import is_run
 from hardtack.studies.study import SCALES, Study, load_study
 from hardtack.studies.study_files import list_studies
 
-RECORD = "study.json"
 SEARCH_DEPTH = 6  # of folders below the one that was named
 
 
@@ -108,15 +105,3 @@ def study_folders(paths: Iterable[Path]) -> list[StudyFolder]:
                 folder = Path(here)
                 found.setdefault(folder.resolve(), StudyFolder(folder=folder, view=read_record(folder)))
     return list(found.values())
-
-
-def read_record(folder: Path) -> StudyView | None:
-    """What a study has come to in its folder; None if it was not run or the record is damaged."""
-    path = folder / RECORD
-    if not path.is_file():
-        return None
-    try:
-        record: StudyView = TypeAdapter(StudyView).validate_python(read_json(path), strict=True)
-    except (UserError, ValidationError, RecursionError):
-        return None
-    return record

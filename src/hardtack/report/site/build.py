@@ -10,10 +10,9 @@ from typing import Any
 
 import hardtack
 from hardtack.base.digests import json_digest
-from hardtack.base.errors import UserError
 from hardtack.base.file_state import file_state
-from hardtack.base.lock import JobLock, hold
 from hardtack.base.limits import shorten
+from hardtack.base.lock import JobLock, hold
 from hardtack.base.progress import Meter
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.page import render_page

@@ -33,10 +33,8 @@ def entries_of(run: Run, verified: Mapping[str, Verified]) -> tuple[list[Entry],
     entries = []
     for row, result, swept in _numbers(run):
         if not _is_sound(result):
-            problems.append(
-                f"{shorten(result.metric)} {shorten(result.threat or result.attack or '')} is {result.value:.6g}, which "
-                "it cannot be; it was left out"
-            )
+            about = f"{shorten(result.metric)} {shorten(result.threat or result.attack or '')}"
+            problems.append(f"{about} is {result.value:.6g}, which it cannot be; it was left out")
             continue
         entries.append(_entry(run, row, result, swept, verified.get(result.evaluation)))
     return entries, list(dict.fromkeys(problems))
@@ -54,7 +52,9 @@ def architecture_of(run: Run) -> tuple[str, int | None]:
 
 def _numbers(run: Run) -> list[tuple[Row, Result, bool]]:
     """Every number that can be ranked, with its row, and whether it is a radius of a sweep."""
-    found = [(row, result, False) for table in leaderboard([run]) for row in table.rows for result in row.cells.values()]
+    found = [
+        (row, result, False) for table in leaderboard([run]) for row in table.rows for result in row.cells.values()
+    ]
     for charted in curves([run]):
         for curve in charted.curves:
             clean = next((point.result for point in curve.points if point.eps == 0), None)

@@ -133,7 +133,8 @@ class SiteFolder:
 def folders_state(folders: Iterable[Path], *more: Any, weights: bool = False) -> str:
     """A digest of the names, sizes and times of all files of run folders that a page may show; links are not followed.
 
-    `weights`: those of the checkpoints, too. Empty where a file changed so recently that another change could go unnoticed: such a page is written again.
+    `weights`: those of the checkpoints, too. Empty where a file changed so recently that another change could go
+    unnoticed: such a page is written again.
     """
     digest, newest = hashlib.sha256(json.dumps(more, default=str).encode()), 0
     before = time.time_ns()

@@ -12,7 +12,6 @@ from hardtack.report import palette, wording
 from hardtack.report.headline_column import BROKEN, UNHARMED
 from hardtack.report.page import Shared, render_shared
 from hardtack.report.site.evidence import BADGES, MEANS
-
 from hardtack.results.distinguish import distinguish
 
 Record = Mapping[str, Any]
@@ -50,7 +49,7 @@ def index_html(
 
 
 def _ways(runs: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """Every way in which numbers were measured, by its key: the most telling first, and a name that tells them apart."""
+    """Every way in which numbers were measured, by its key: the most telling first, with names that differ."""
     ways: dict[str, dict[str, Any]] = {}
     for run in runs:
         for entry in run["entries"]:
@@ -76,7 +75,7 @@ def _name(way: Mapping[str, Any]) -> str:
 
 
 def _rank(way: Mapping[str, Any]) -> tuple[Any, ...]:
-    """As the headlines of a report choose: measured here, for many runs, telling, a worst case, no radius of a sweep."""
+    """As the headlines of a report choose: measured here, for many runs, telling, a worst case, not of a sweep."""
     best, worst = max(way["values"]), min(way["values"])
     accuracy = way["percent"] and not way["lower"]
     return (
@@ -94,7 +93,11 @@ def _rank(way: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _way(way: Mapping[str, Any]) -> dict[str, Any]:
     names = ("name", "title", "lower", "percent", "data", "threat", "attack", "suite", "reported", "beside")
-    return {**{name: way[name] for name in names}, "count": len(way["values"]), "clean": way["metric"] == "clean_accuracy"}
+    return {
+        **{name: way[name] for name in names},
+        "count": len(way["values"]),
+        "clean": way["metric"] == "clean_accuracy",
+    }
 
 
 def _rows(runs: Sequence[Record], ways: Sequence[str]) -> list[list[Any]]:
@@ -106,8 +109,9 @@ def _rows(runs: Sequence[Record], ways: Sequence[str]) -> list[list[Any]]:
         for entry in run["entries"]:
             flags = [[flag["level"], flag["code"], flag["message"]] for flag in entry["flags"]]
             parameters = entry["parameters"] or run["parameters"]
+            model = entry["model"] or run["architecture"]
             rows.append([
-                number, place[entry["way"]["key"]], entry["checkpoint"] if several else "", entry["model"] or run["architecture"],
+                number, place[entry["way"]["key"]], entry["checkpoint"] if several else "", model,
                 parameters, wording.count(parameters) if parameters else "", entry["value"], entry["text"],
                 entry["interval"], entry["clean"], entry["clean_text"], entry["evidence"], entry["about"], flags,
             ])  # fmt: skip
