@@ -9,14 +9,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 .venv/ready: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing hardtack into .venv (about two minutes the first time)"
-	@$(PIP) install --quiet --editable .
+	@$(PIP) install --quiet --quiet --editable .
 	@$(BIN)/python -c 'import hardtack, torch, torchvision, timm'
 	@touch .venv/ready
 
 # and what its tests, lint, site and packages need
 .venv/dev-ready: .venv/ready
 	@echo "installing what the tests need into .venv (about two minutes the first time)"
-	@$(PIP) install --quiet --editable '.[dev]'
+	@$(PIP) install --quiet --quiet --editable '.[dev]'
 	@$(BIN)/python -c 'import pytest, xdist, mypy, build'
 	@touch .venv/dev-ready
 

@@ -3,6 +3,7 @@
 import functools
 import re
 import shlex
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from hardtack.studies.study_files import list_studies
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(?:bash|console)?\n(.*?)^```", re.M | re.S)
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.M | re.S)
+SHELL = ("", "bash", "console")
 COMMAND = re.compile(r"^(?:\$ )?hardtack (.+)$", re.M)
 REMARK = re.compile(r"\s+#\s.*|\s….*")
 SETTING = re.compile(r"([a-z_]+(?:\.[a-z0-9_]+)*)=")
@@ -43,9 +45,14 @@ def settings():
     return {row.name for row in settings_rows()}
 
 
+def blocks(text, *languages):
+    """The code blocks of a page in one of these languages."""
+    return [textwrap.dedent(code) for language, code in FENCE.findall(text) if language in languages]
+
+
 def commands(text):
     """The commands in the code blocks of a page, word by word, without remarks; lines that end with \\ are one."""
-    for block in BLOCK.findall(text):
+    for block in blocks(text, *SHELL):
         for line in COMMAND.findall(re.sub(r"\\\n\s*", "", block)):
             line = REMARK.sub("", line)
             # a value in quotes may span lines: it is no setting of its own
@@ -106,7 +113,7 @@ def test_commands_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_compiles_and_names_exist(page):
-    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+    for block in blocks(page.read_text(), "python"):
         compile(block, page.name, "exec")
         assert not set(re.findall(r"\bht\.(\w+)", block)) - set(hardtack.__all__)
 
