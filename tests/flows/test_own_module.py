@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,3 +215,16 @@ def test_commands_say_what_they_cannot_rebuild(tmp_path, monkeypatch, capsys):
     assert main(words) == 0
     (measured,) = ht.evaluate_run("run", model=Net(3), data=(COLOUR, LABELS), suite="clean", quiet=True)
     assert f"{measured.clean_accuracy:.2%}" in capsys.readouterr().out
+
+
+def test_the_page_about_python_runs_from_the_first_line_to_the_last(tmp_path, monkeypatch):
+    page = Path(__file__).parents[2].joinpath("docs", "python.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S):
+        exec(block, names)
+    assert names["stored"].robust_accuracy == names["again"].robust_accuracy
+    assert (
+        names["again"].robust_accuracy
+        == ht.evaluate(names["model"], (names["x"], names["y"]), threat="linf:4/255", quiet=True).robust_accuracy
+    )

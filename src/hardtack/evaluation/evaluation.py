@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -29,6 +29,11 @@ from hardtack.results.agreement import check_evaluation
 from hardtack.results.audit_bound import audit_line
 from hardtack.results.disagreement import Disagreement, wrong_file
 from hardtack.results.evidence import examples_path, write_evidence
+from hardtack.results.frames import data_frame, result_dicts, result_frame
+from hardtack.results.notebook import table_html
+
+if TYPE_CHECKING:
+    import pandas
 
 Columns = dict[str, np.ndarray]
 
@@ -75,14 +80,43 @@ class Evaluation:
     def flags(self) -> tuple[Flag, ...]:
         return self.results[-1].flags
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the images, as plain values that JSON can hold; `results` are whole records."""
+        return {
+            "id": self.id, "suite": self.results[0].suite, "data": self.results[0].data,
+            "n": len(self.verdicts["index"]),
+            **{result.metric: result.value for result in self.results if result.metric == "clean_accuracy"},
+            "robust_accuracy": self.robust_accuracy, "flags": [dict(flag) for flag in self.flags],
+            "results": result_dicts(self.results),
+        }  # fmt: skip
+
+    def to_frame(self, of: Literal["results", "images"] = "results") -> pandas.DataFrame:
+        """A data frame of pandas: a row for each number, or with `of="images"` for each image and its verdicts."""
+        if of not in ("results", "images"):
+            raise UserError(f"to_frame has a row for each of 'results' or 'images', found {of!r}")
+        return result_frame(self.results) if of == "results" else data_frame(self.verdicts)
+
+    def _repr_html_(self) -> str:
+        curve = [result for result in self.results if result.metric == "robust_accuracy"]
+        audits = [line for facts in self.results[-1].extra.get("audit", ()) if (line := audit_line(facts))]
+        rows = [(_label(result), result) for result in self._shown()]
+        return table_html(self._title(), rows, flags=self.flags, notes=audits, curve=curve)
+
+    def _title(self) -> str:
+        first, last = self.results[0], self.results[-1]
+        title = (last.attack or first.suite).removeprefix(f"{last.attack_settings.get('kind')} ")
+        return f"{title} on {first.data}"
+
+    def _shown(self) -> list[Result]:
+        """The results without those of single views."""
+        return [result for result in self.results if not find_metric(result.metric).per_view]
+
     def __repr__(self) -> str:
         return f"Evaluation({self.id}: {', '.join(f'{r.metric} {r.value:.2%}' for r in self.results)})"
 
     def __str__(self) -> str:
         first, last = self.results[0], self.results[-1]
-        title = (last.attack or first.suite).removeprefix(f"{last.attack_settings.get('kind')} ")
-        lines = [f"{title} on {first.data}  ({self.id})"]
-        shown = [result for result in self.results if not find_metric(result.metric).per_view]
+        lines, shown = [f"{self._title()}  ({self.id})"], self._shown()
         if len(shown) < len(self.results) and first.suite in suites:
             lines += suite_class(first.suite).text_table(self.results)
         names = [_label(result) for result in shown]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from hardtack.base.printable import printable
-from hardtack.results.record import Result
+from hardtack.results.frames import COLUMNS
 from hardtack.results.robustbench import Paper
 from hardtack.results.runs import Run
 
@@ -28,30 +28,6 @@ class ExportConfig(Paper):
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%")
-COLUMNS: dict[str, Callable[[Result], object]] = {
-    "model": lambda result: result.model,
-    "checkpoint": lambda result: result.checkpoint,
-    "metric": lambda result: result.metric,
-    "value": lambda result: result.value,
-    "low": lambda result: result.low,
-    "high": lambda result: result.high,
-    "interval": lambda result: result.interval,
-    "n": lambda result: result.n or None,
-    "threat": lambda result: result.threat,
-    "attack": lambda result: result.attack,
-    "suite": lambda result: result.suite,
-    "data": lambda result: result.data,
-    "data_description": lambda result: result.data_description,
-    "protocol": lambda result: result.protocol,
-    "column": lambda result: result.extra.get("column"),
-    "source": lambda result: result.extra.get("source"),
-    "flags": lambda result: " ".join(f"{flag['level']}:{flag['code']}" for flag in result.flags),
-    "precision": lambda result: result.precision,
-    "seed": lambda result: result.seed,
-    "created": lambda result: result.created,
-    "weights_sha256": lambda result: result.weights_sha256,
-    "evaluation": lambda result: result.evaluation,
-}
 
 
 def csv_text(runs: Sequence[Run]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from hardtack.base.arrays import read_arrays, write_arrays
 from hardtack.base.errors import UserError
 from hardtack.base.files import write_text
 from hardtack.base.limits import read_json, shorten
+from hardtack.results.frames import result_dicts, result_frame
 from hardtack.results.metrics import is_share
+from hardtack.results.notebook import table_html
 from hardtack.results.record import Result
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,15 +48,36 @@ class Finding:
         )
         return next(matches, None)
 
-    def __str__(self) -> str:
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, as plain values that JSON can hold; `results` are whole records."""
+        plain = {"id": self.id, "analysis": self.analysis, "settings": dict(self.settings), "about": dict(self.about)}
+        plain |= {"facts": dict(self.facts), "notes": list(self.notes), "arrays": list(self.arrays)}
+        return {**plain, "results": result_dicts(self.results)}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """A data frame of pandas: a row for each number."""
+        return result_frame(self.results)
+
+    def _repr_html_(self) -> str:
+        flags = self.results[0].flags if self.results else ()
+        return table_html(
+            self._title(), list(zip(self._names(), self.results, strict=True)), flags=flags, notes=self.notes
+        )
+
+    def _title(self) -> str:
         where = f" on {self.about['data']}" if self.about.get("data") else ""
         own = f"{self.analysis}."
         words = [word.removeprefix(own) for word in self.about.get("words", ()) if word.startswith(own)]
-        lines = [f"{self.analysis}{where}{': ' if words else ''}{' '.join(words)}  ({self.id})"]
-        names = [
+        return f"{self.analysis}{where}{': ' if words else ''}{' '.join(words)}"
+
+    def _names(self) -> list[str]:
+        return [
             " ".join(filter(None, (_spoken(result), result.threat, result.extra.get("column"))))
             for result in self.results
         ]
+
+    def __str__(self) -> str:
+        lines, names = [f"{self._title()}  ({self.id})"], self._names()
         width = max([32, *map(len, names)])
         for name, result in zip(names, self.results, strict=True):
             kind = ".2%" if is_share(result.metric) else ".4g"
