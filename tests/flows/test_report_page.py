@@ -127,6 +127,25 @@ def test_what_is_not_comparable_stands_apart(page):
     assert len(protocols) == 2 and sum("pgd-100" in text for text in protocols) == 1
 
 
+def test_one_run_has_one_card_and_no_check_is_said_to_have_passed(browser, tmp_path):
+    """Four numbers that nothing on the page compares with: rows of one card, on a phone too."""
+    folder = make_run(tmp_path / "trades")
+    corrupted(folder, level=0.8)
+    flipping(folder, level=0.05)
+    for width in (1280, 390):
+        page = open_page(browser, write_report(folder), width=width)
+        assert page.locator("#leaderboard .card").count() == 1 and page.locator("#leaderboard table").count() == 1
+        rows = page.locator("#leaderboard tbody tr")
+        assert rows.count() == 4 and page.locator("#leaderboard h2").inner_text() == "Results"
+        assert "Robust accuracy ℓ∞ ≤ 8/255" in rows.first.inner_text() and "72.8%" in rows.first.inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width and page.complaints == []
+        warnings = page.locator(".headline", has_text="Warnings")
+        assert "every check passed" not in page.content()
+        assert "PGD alone" in warnings.inner_text() and "careful" in warnings.get_attribute("class")
+        assert "attacks by gradients alone" in page.locator("#warnings").inner_text()
+        page.context.close()
+
+
 def test_curves_show_values_and_bands_under_the_pointer(page):
     plot = page.locator("#curves .plot")
     assert plot.locator("polyline.curve").count() == 4 and plot.locator("polygon.band").count() == 4

@@ -15,8 +15,10 @@ from hardtack.report import wording
 from hardtack.report.charts.certified import bounds_of, numbers_of
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.markdown import code, inline
+from hardtack.report.measures import how_measured
 from hardtack.report.page import templates
-from hardtack.report.tables import protocol_view, table_view
+from hardtack.report.remarks import remarks
+from hardtack.report.tables import protocol_view
 from hardtack.report.view import flattened
 from hardtack.results import (
     ANALYSIS,
@@ -25,7 +27,6 @@ from hardtack.results import (
     ProtocolRow,
     ProtocolTable,
     Result,
-    Row,
     Run,
     curves,
     distinct_flags,
@@ -51,14 +52,13 @@ def render_card(run: Run) -> str:
     text = environment.get_template("card.md").render(
         name=run.label,
         summary=_summary(run),
-        tables=[
-            *(_with_checkpoints(table.rows, table_view(table, [run])) for table in leaderboard([run])),
-            *(_with_checkpoints(table.rows, _protocol(table, run)) for table in protocol_tables([run])),
-        ],
+        measures=_measures(run),
+        tables=[_with_checkpoints(table.rows, _protocol(table, run)) for table in protocol_tables([run])],
         intervals=sorted({result.interval for result in run.results if result.interval}),
         curve=_curve(run),
         bounds=[{**numbers_of(group), "sigma": f"{group[0].sigma:g}"} for group in bounds_of([run])],
         flags=distinct_flags(run.results),
+        remarks=[remark.message for remark in remarks([run]) if remark.message and run.results],
         data=_data(run),
         training=list(_training(run)),
         commands=_commands(run),
@@ -87,7 +87,23 @@ def _name_of(section: Any) -> str:
     return str(section) if section else ""
 
 
-def _with_checkpoints(rows: Sequence[Row | ProtocolRow], values: dict[str, Any]) -> dict[str, Any]:
+def _measures(run: Run) -> list[dict[str, Any]]:
+    """Every number outside of protocols and sweeps, in one table."""
+    rows = []
+    for table in leaderboard([run]):
+        for row in table.rows:
+            for result in (row.cells[threat] for threat in table.threats if threat in row.cells):
+                rows.append({
+                    "name": " ".join(filter(None, (wording.metric_name(result.metric), wording.reach_of(result)))),
+                    "result": wording.with_interval(result),
+                    "clean": wording.with_interval(row.clean) if row.clean else "—",
+                    "checkpoint": row.checkpoint or "—",
+                    "how": how_measured(table, result).replace(" · ", "; "),
+                })  # fmt: skip
+    return rows
+
+
+def _with_checkpoints(rows: Sequence[ProtocolRow], values: dict[str, Any]) -> dict[str, Any]:
     for row, shown in zip(rows, values["rows"], strict=True):
         shown["checkpoint"] = row.checkpoint
     return values

@@ -28,7 +28,7 @@ def table_view(table: Table, runs: Sequence[Run]) -> dict[str, Any]:
                 "name": row.run,
                 "checkpoint": checkpoint,
                 "architecture": next(wording.architecture(result) for result in row.cells.values()),
-                "cells": [_cell(result) for result in results],
+                "cells": [cell_view(result) for result in results],
                 "flags": row.flags,
             }
         )
@@ -64,7 +64,7 @@ def protocol_view(table: ProtocolTable, runs: Sequence[Run]) -> dict[str, Any]:
                 "name": row.run,
                 "checkpoint": row.checkpoint if several else "",
                 "architecture": next(wording.architecture(result) for result in row.cells.values()),
-                "cells": [_cell(row.cells.get(column)) for column in table.columns],
+                "cells": [cell_view(row.cells.get(column)) for column in table.columns],
                 "flags": distinct_flags(row.cells.values()),
             }
             for row in table.rows
@@ -80,7 +80,7 @@ def _table_title(table: Table) -> str:
     return f"{wording.metric_name(table.metric)}: {wording.attack_name(table.attack, table.suite)} on {table.data}"
 
 
-def _cell(result: Result | None) -> dict[str, Any] | None:
+def cell_view(result: Result | None) -> dict[str, Any] | None:
     if result is None:
         return None
     audit, audit_line = audit_of(result.extra, result.threat)

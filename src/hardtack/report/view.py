@@ -14,6 +14,8 @@ from hardtack.report import attack_examples, charts, kinds, mask_snapshots, pale
 from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
 from hardtack.report.history import is_number, said_warnings
+from hardtack.report.measures import measures_view, split_tables
+from hardtack.report.remarks import remarks
 from hardtack.report.side_by_side import best_and_last, side_by_side
 from hardtack.report.tables import protocol_view, table_view
 from hardtack.results import REPORTED, Result, Run, find_metric, leaderboard, protocol_tables, source_of
@@ -30,8 +32,8 @@ LEVEL_MEANS = {
 def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
     """Every section of the page for these runs; `output` is where the page will lie."""
     runs = palette.in_order(runs)
-    tables = leaderboard(runs)
-    warnings = _warnings(runs)
+    tables, alone = split_tables(leaderboard(runs))
+    warnings, limits = _warnings(runs), remarks(runs)
     trusted = [run.trusted for run in runs]  # a number that its evidence contradicts is no headline
     sound_tables = leaderboard(trusted)
     column = telling_column(sound_tables, trusted)
@@ -47,9 +49,12 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "who_is_coloured": palette.who_is_coloured(runs),
         "solid": palette.SOLID,
         "runs": [_run(number, run, output) for number, run in enumerate(runs)],
-        "headlines": headlines(sound_tables, column, warnings, {run.label: number for number, run in enumerate(runs)}),
+        "headlines": headlines(
+            sound_tables, column, warnings, {run.label: number for number, run in enumerate(runs)}, limits
+        ),
         "verdict": verdict(column, trusted),
         "tables": [table_view(table, runs) for table in tables],
+        "measures": [measures_view(own, runs) for own in alone.values()],
         "protocols": [protocol_view(table, runs) for table in protocol_tables(runs)],
         "sections": [section for section in sections if section["id"] != TRAINING],
         "chart_words": {kind: kinds.words(kind) for kind in kinds_in(sections)},
@@ -65,6 +70,7 @@ def view(runs: Sequence[Run], output: Path) -> dict[str, Any]:
         "configuration": _configuration(runs),
         "configured": sum(bool(run.config) for run in runs),
         "warnings": warnings,
+        "remarks": [asdict(remark) for remark in limits if remark.message],
         "level_means": LEVEL_MEANS,
         "provenance": _provenance(runs),
         "unverifiable": _unverifiable(runs),
@@ -82,7 +88,7 @@ def _parts(values: Mapping[str, Any]) -> list[Part]:
     """In the page's order; those without content are left out."""
     sections = [part("charts", section["short"], id=section["id"], section=section) for section in values["sections"]]
     parts = [
-        (True, [part("leaderboard", "Leaderboard")]),
+        (True, [part("leaderboard", "Results" if values["measures"] and not values["tables"] else "Leaderboard")]),
         (values["protocols"], [part("protocols", "Protocols")]),
         (sections, sections),
         (values["example_groups"], [part("examples", "Examples")]),

@@ -14,7 +14,8 @@ def test_the_card_has_numbers_protocol_warnings_and_commands(tmp_path):
     path = write_card(folder)
     text = path.read_text()
     assert path == folder / "card.md"
-    assert "| best | 93.3% (90.3–95.5%) | 72.8% (68.0–77.1%) |" in text
+    assert "| Robust accuracy ℓ∞ ≤ 8/255 | 72.8% (68.0–77.1%) | 93.3% (90.3–95.5%) | best | pgd steps=20" in text
+    assert "- **note.** Robust accuracy was measured with PGD alone." in text
     assert "pgd-20, one restart, cross-entropy" in text
     assert "**yellow: few-images.**" in text
     assert "hardtack evaluate trades suite=pgd checkpoint=best threat=linf:8/255 attack.steps=20" in text

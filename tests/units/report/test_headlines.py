@@ -6,6 +6,7 @@ from surveyed import measured
 
 from hardtack.report.headline_column import telling_column
 from hardtack.report.headlines import headlines, verdict
+from hardtack.report.remarks import remarks
 from hardtack.results import append_result, append_results, leaderboard, read_runs, write_verdicts
 
 
@@ -130,3 +131,82 @@ def test_the_sentence_names_attack_and_threat_and_pairs_the_verdicts_of_its_radi
             attacked(folder, count / 360, threat, suite="sweep", verdicts="verdicts/sweep.parquet")
     said = top(tmp_path)[2]
     assert said.startswith("Under pgd at ℓ∞ ≤ 2/255, robust is ahead of plain by 16.7 points on the same 360 images")
+
+
+# ---------------------------------------------------------------- the story, and what no check can see
+
+
+def story(folders, *values):
+    """The sentence for runs with these accuracies, clean and under attack, on the same hundred images."""
+    images = np.arange(100)
+    for folder, (plain, robust) in zip(folders, values, strict=True):
+        verdicts = {"index": images, "clean_correct": images < plain, "robust@linf:8/255": images < robust}
+        write_verdicts(folder / "verdicts" / "aa.parquet", verdicts)
+        about = {"suite": "autoattack", "evaluation": "aa", "n": 100, "verdicts": "verdicts/aa.parquet"}
+        hits = {"attack": "autoattack standard", "threat": "linf:8/255"}
+        append_results(
+            folder,
+            [
+                measured(folder, "clean_accuracy", plain / 100, **about),
+                measured(folder, "robust_accuracy", robust / 100, **about, **hits),
+            ],
+        )
+    return top(folders[0].parent)[2]
+
+
+def test_the_sentence_tells_which_model_the_attack_breaks(tmp_path):
+    folders = [tmp_path / name for name in ("standard", "trades", "adversarial")]
+    for folder in folders:
+        folder.mkdir()
+    said = story(folders, (97, 0), (96, 72), (95, 70))
+    assert said.startswith(
+        "Under autoattack at ℓ∞ ≤ 8/255, standard falls from 97.0% to 0.0%, while trades keeps 72.0%; trades and "
+        "adversarial do not differ significantly: 2.0 points on the same 100 images (exact paired test"
+    )
+    said = story(folders, (97, 0), (96, 72), (95, 1))
+    assert "adversarial and standard fall to 1.0% or below, while trades keeps 72.0%, 71.0 points more on the" in said
+    said = story(folders, (97, 40), (96, 72), (95, 70))
+    assert said.startswith("Under autoattack at ℓ∞ ≤ 8/255, trades and adversarial do not differ"), "none is broken"
+    assert "fall" not in story(folders, (97, 0), (96, 4), (95, 3)), "none keeps anything"
+    assert "fall" not in story(folders, (12, 0), (96, 72), (95, 70)), "what was wrong before did not fall"
+
+
+def limits_of(folder):
+    """What the card of warnings says of these runs, and the remarks behind it."""
+    found = remarks(read_runs(folder))
+    (card,) = headlines([], None, [], {}, found)
+    return found, card
+
+
+def classes(value, count, **more):
+    """What a clean accuracy stores about its classes."""
+    return {"value": value, "extra": {"per_class": {"classes": [str(number) for number in range(count)]}}, **more}
+
+
+def test_pgd_alone_and_chance_do_not_pass_every_check(folders, tmp_path):
+    for folder in folders:
+        attacked(folder, 0.3)
+        append_result(folder, measured(folder, "clean_accuracy", **classes(0.8, 10)))
+    found, card = limits_of(tmp_path)
+    assert (card["value"], card["kind"]) == ("none", "careful") and card["interval"].startswith("but PGD alone")
+    assert [remark.code for remark in found if remark.message] == ["attacks by gradients alone"]
+    assert [concern["name"] for concern in found[0].concerns] == ["plain", "robust"]
+    for folder in folders:
+        attacked(folder, 0.2, suite="autoattack", attack="autoattack standard")
+    found, card = limits_of(tmp_path)
+    assert not [remark for remark in found if remark.message] and "PGD" not in card["interval"]
+    append_result(folders[0], measured(folders[0], "clean_accuracy", **classes(0.12, 10, created="2026-05-01")))
+    found, card = limits_of(tmp_path)
+    assert card["interval"].startswith("but near chance") and found[0].concerns[0]["name"] == "plain"
+    append_result(folders[0], measured(folders[0], "clean_accuracy", **classes(0.12, 100, created="2026-06-01")))
+    assert "chance" in limits_of(tmp_path)[1]["interval"], "2 % of 100 classes: 12 % is above chance, but by little"
+    append_result(folders[0], measured(folders[0], "clean_accuracy", **classes(0.32, 100, created="2026-07-01")))
+    assert "chance" not in limits_of(tmp_path)[1]["interval"]
+
+
+def test_only_runs_with_all_checks_and_evidence_pass(folders, tmp_path):
+    """Numbers without verdict files are not verifiable, numbers of others were never checked."""
+    append_result(folders[0], measured(folders[0], "clean_accuracy", 0.9, verdicts="verdicts/e-1.parquet"))
+    assert limits_of(folders[0])[1]["interval"] == "but nothing was attacked, 1 evaluation not verifiable"
+    append_result(folders[1], measured(folders[1], "clean_accuracy", 0.9, extra={"source": "reported"}))
+    assert limits_of(folders[1])[1]["interval"] == "but nothing was checked"

@@ -83,7 +83,7 @@ def test_a_protocol_is_a_table_in_its_own_order(home, capsys):
             ],
         )  # fmt: skip
     text = exported(capsys, "runs", "format=latex")
-    assert text.count("begin{table}") == 1 and "caption{mine 2 (\\%): cifar10/test, 10,000 images" in text
+    assert text.count("begin{table}") == 1 and "caption{Protocol mine 2 (\\%) on 10,000 images of cifar10/test." in text
     assert r"Run & Clean & PGD\_2 \\" in text and r"zero\_gradient" in text
     assert r"vit$^\dagger$ & 50.0 {\scriptsize 40.0--90.0} & 75.0" in text
     assert re.search(r"cnn & 50.0 [^&]* & --- ", text)
@@ -126,7 +126,32 @@ def test_latex_marks_what_must_not_be_quoted(capsys):
     flag = {"level": "red", "code": "masked_gradients", "message": "…"}
     append_results("runs/vit", attacked(flags=(flag,)))
     text = exported(capsys, "runs", "format=latex")
-    assert r"vit$^\dagger$ &" in text and r"unreliable: masked\_gradients" in text
+    assert r"vit$^\dagger$ &" in text and r"unreliable (masked\_gradients)" in text
+
+
+def test_latex_has_captions_and_labels_for_a_paper(capsys):
+    append_results("runs/vit", attacked(0.3123))
+    append_results("runs/cnn", attacked(0.2) + attacked(0.4, data="cifar100/test", evaluation="autoattack-2"))
+    append_results("runs/cnn", attacked(0.1, data="svhn/test", evaluation="autoattack-3"))
+    text = exported(capsys, "runs", "format=latex")
+    assert (
+        r"\caption{Clean accuracy and robust accuracy (\%) under AutoAttack (standard, tier verified) on 10,000 images "
+        r"of cifar10/test. Small numbers: 95\,\% Wilson intervals.}"
+    ) in text
+    assert re.findall(r"\\label\{(.*?)\}", text) == [
+        "tab:robust-accuracy-autoattack-cifar10-test",
+        "tab:measurements-cnn",
+    ]
+    alone = text.split(r"\label{tab:measurements-cnn}")[1]
+    assert alone.count(r"Robust accuracy $\ell_\infty \le 8/255$ & AutoAttack (standard, tier verified) on 10,000") == 2
+    balanced(text.split(r"\begin{table}")[2])
+    append_results("runs/vit", attacked(0.3123, threat="linf:8/255", precision="bf16", evaluation="autoattack-4"))
+    append_results("runs/cnn", attacked(0.3123, threat="linf:8/255", precision="bf16", evaluation="autoattack-4"))
+    labels = re.findall(r"\\label\{(.*?)\}", exported(capsys, "runs", "format=latex"))
+    assert labels[:2] == [
+        "tab:robust-accuracy-autoattack-cifar10-test",
+        "tab:robust-accuracy-autoattack-cifar10-test-2",
+    ]
 
 
 def test_names_stay_text_in_latex():

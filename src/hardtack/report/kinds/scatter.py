@@ -7,7 +7,7 @@
 
 A point may have `low` and `high` of its y, and be `open`: a ring for a number from elsewhere. `x_kind` and `y_kind` are
 percent or number. How the two go together is said below: Spearman's and Pearson's correlation of the points that are
-not open, from three on.
+not open, from five on: of fewer even a perfect order of ranks is no evidence (one order in 24 for four).
 """
 
 from __future__ import annotations
@@ -80,9 +80,12 @@ def scatter_view(
     return {"name": name, "file": file or name, **axes, "series": series}
 
 
+FEWEST = 5  # points: the smallest number whose perfect order has a two-sided p below 0.05
+
+
 def correlation(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
-    """Spearman's and Pearson's; none where one of the two does not vary, or there are fewer than three points."""
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    """Spearman's and Pearson's; none where one of the two does not vary, or there are fewer than `FEWEST` points."""
+    if len(x) < FEWEST or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     return float(np.corrcoef(_ranks(x), _ranks(y))[0, 1]), float(np.corrcoef(x, y)[0, 1])
 
@@ -98,7 +101,7 @@ def _together(series: Sequence[Mapping[str, Any]], each: str) -> str:
     series = [entry for entry in series if not entry.get("open")]
     correlations = correlation([entry["x"] for entry in series], [entry["y"] for entry in series])
     if correlations is None:
-        return ""
+        return f"{len(series)} {each}s are too few for a correlation" if 1 < len(series) < FEWEST else ""
     return f"over {len(series)} {each}s: Spearman's ρ {correlations[0]:.2f}, Pearson's r {correlations[1]:.2f}".replace(
         "-", "−"
     )
