@@ -10,7 +10,7 @@ from typing import Any
 
 from hardtack.analysis import analyze
 from hardtack.base.config import build, choose, flat, parse_words, plain
-from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.errors import UnknownSetting, UserError, did_you_mean
 from hardtack.base.registry import analyses
 from hardtack.engine import Executor
 from hardtack.evaluation.target import Target, TargetConfig, complete, load_target, note_missing_images
@@ -106,8 +106,10 @@ def _check_keys(values: dict[str, Any], names: list[str]) -> None:
                 f"'{key}.…' is a setting of the analysis {key}, which is not among those named; add the word {key}"
             )
         takers = [name for name in names if key in fields[name]]
-        hint = f"; did you mean {takers[0]}.{key}?" if takers else did_you_mean(key, [*SHARED, *names])
-        raise UserError(f"analyze has no setting '{key}'{hint}")
+        own = [f"{name}.{field}" for name in names for field in fields[name]]
+        near = did_you_mean(key, [*SHARED, *names]) or did_you_mean(f"{names[0]}.{key}", own)
+        hint = f"; did you mean {takers[0]}.{key}?" if takers else near
+        raise UnknownSetting(f"analyze has no setting '{key}'{hint}", owner=f"analysis:{names[0]}")
 
 
 def _target(run: str | None, values: dict[str, Any], chosen: Iterable[Any]) -> tuple[Target, TargetConfig]:

@@ -19,8 +19,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
 
 from hardtack.base.annotations import SEVERAL, Choice, Number, WrittenAsText, fixed_length, is_number, listed
-from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.errors import UnknownSetting, UserError, did_you_mean
 from hardtack.base.layers import flat, join_path, merge, nested, parse_words, read_one_yaml, read_yaml, write_plain
+from hardtack.base.nearest import setting_hint
 from hardtack.base.registry import Registry, registry_of
 
 __all__ = [
@@ -44,6 +45,26 @@ class _Fault(UserError):
         return _Fault(path.rstrip("."), self.message)
 
 
+class _UnknownKey(_Fault):
+    """A key that a section does not have. The nearest right one is found by `named`, where all sections are known."""
+
+    def __init__(self, path: str, key: str, names: list[str], owner: str = "") -> None:
+        super().__init__(path, f"unknown key '{{path}}'{setting_hint(key, names, None)}")
+        self.key, self.names, self.owner = key, names, owner
+
+    def inside(self, outer: str) -> _UnknownKey:
+        return _UnknownKey(super().inside(outer).path, self.key, self.names, self.owner)
+
+    def named(self, root: type | None) -> UserError:
+        hint = setting_hint(self.key, self.names, root)
+        return UnknownSetting(f"unknown key '{self.path}'{hint}", path=self.path, owner=self.owner)
+
+
+def _told(fault: _Fault, root: type | None = None) -> UserError:
+    """What is raised of a fault in the end."""
+    return fault.named(root) if isinstance(fault, _UnknownKey) else UserError(str(fault))
+
+
 def _about_section(error: object) -> _Fault:
     return _Fault("", f"{{path}}: {error}")
 
@@ -59,7 +80,7 @@ def build(cls: type, values: Mapping[str, Any], *, path: str = "") -> Any:
     try:
         return _build(cls, values)
     except _Fault as fault:
-        raise UserError(str(fault.inside(path))) from None
+        raise _told(fault.inside(path), cls) from None
 
 
 def choose(registry: Registry, value: Any, *, path: str = "", default: Any = None) -> Any:
@@ -70,7 +91,7 @@ def choose(registry: Registry, value: Any, *, path: str = "", default: Any = Non
     try:
         return _choose(value, registry=registry, default=default)
     except _Fault as fault:
-        raise UserError(str(fault.inside(path))) from None
+        raise _told(fault.inside(path)) from None
 
 
 def check(instance: Any) -> None:
@@ -84,8 +105,7 @@ def _build(cls: type, values: Mapping[str, Any]) -> Any:
     settings = _settings(cls)
     for key in values:
         if key not in settings:
-            hint = did_you_mean(key, settings) or f"; known keys: {', '.join(settings)}"
-            raise _Fault(str(key), f"unknown key '{{path}}'{hint}")
+            raise _UnknownKey(str(key), str(key), [*settings])
     filled = {key: settings[key].validate(value) for key, value in values.items()}
     for name, setting in settings.items():
         if setting.required and name not in filled:
@@ -112,7 +132,11 @@ def _choose(value: Any, *, registry: Registry, default: Any) -> Any:
     except UserError as error:
         raise _about_section(error) from None
     settings = {key: item for key, item in value.items() if key != "name"}
-    return _build(typing.cast(type, entry.make), {**entry.presets, **settings})
+    try:
+        return _build(typing.cast(type, entry.make), {**entry.presets, **settings})
+    except _UnknownKey as fault:
+        fault.owner = fault.owner or f"{registry.kind}:{entry.name}"
+        raise
 
 
 def _changed_default(registry: Registry, default: Any, value: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.errors import UserError, did_you_mean, known_elsewhere
 
 
 @dataclass(frozen=True)
@@ -91,11 +91,24 @@ class Registry:
         if self.others is not None and isinstance(name, str) and ":" in name:
             return self._of_another_package(name, self.others)
         if name not in self:
-            hint = did_you_mean(name, self.names()) or f"; known: {_listed(self.names())}"
+            hint = self._hint(name)
             raise UserError(f"there is no {self.kind} '{name}'{hint}")
         if name not in self._entries:
             importlib.import_module(self._scan()[name].module)
         return self._entries[name]
+
+    def _hint(self, name: str) -> str:
+        """Where the name belongs, if it is that of something else, or the nearest right one."""
+        word = str(name).lower()
+        others = [table for table in BY_NAME if table is not self and word in table]
+        if others and not known_elsewhere(word, self.names()):
+            said = [f"{table.article} {table.kind} ({TYPED[table.name].format(word)})" for table in others]
+            return f"; {name} is {' and '.join(said)}"
+        return did_you_mean(name, self.names()) or f"; known: {_listed(self.names())}"
+
+    @property
+    def article(self) -> str:
+        return "an" if self.kind[0] in "aeiou" else "a"
 
     def _of_another_package(self, name: str, others: Registry) -> Entry:
         if name not in self._elsewhere:
@@ -274,6 +287,13 @@ metrics = Registry("metrics", "metric", "hardtack.results")
 verbs = Registry("verbs", "verb", "hardtack.commands")
 mechanisms = Registry("mechanisms", "defence mechanism", "hardtack.evaluation.gauntlet.mechanisms")
 evaluators = Registry("evaluators", "evaluator", "hardtack.evaluation.gauntlet.evaluators")
+# what people choose by name, and how that is typed
+TYPED = {
+    "attacks": "suite=pgd attack={}", "suites": "suite={}", "objectives": "objective={}",
+    "analyses": "hardtack analyze RUN {}", "losses": "attack.loss={}", "corruptions": "suite=corruptions types={}",
+    "datasets": "data={}",
+}  # fmt: skip
+BY_NAME = (attacks, suites, objectives, analyses, losses, corruptions, datasets)
 
 
 def _listed(names: list[str], most: int = 40) -> str:

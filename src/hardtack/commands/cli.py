@@ -21,7 +21,7 @@ import typer
 
 from hardtack import __version__
 from hardtack.base import user_files
-from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.errors import UnknownSetting, UserError, did_you_mean, known_elsewhere
 from hardtack.base.files import local_path
 from hardtack.base.printable import one_line, print_note
 from hardtack.base.registry import datasets, verbs
@@ -145,17 +145,47 @@ def _check_local(arguments: list[str]) -> None:
 def _report_error(error: Exception) -> int:
     """Print one line about an error, and return the exit code: 2 for a mistake of the user's, 1 for a fault."""
     if isinstance(error, UserError):
-        return _fail(str(error))
+        return _fail(f"{error}{_how_to_list(error)}" if isinstance(error, UnknownSetting) else str(error))
     if isinstance(error, OSError):  # a folder that cannot be created, a full disk
         return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
     exit_code = getattr(error, "exit_code", None)  # an error of typer's: a wrong option, a missing argument
     message = error.format_message() if hasattr(error, "format_message") else ""
     if exit_code is not None and message.strip():  # it is empty where the help was shown instead
-        return _fail(message)
+        return _fail(_unknown_option(message))
     if exit_code is not None:
         return int(exit_code)
     origin = _line_of_user(error) or "this is a fault of hardtack"
     return _fail(f"{type(error).__name__}: {error} ({origin}; --debug shows the traceback)", code=1)
+
+
+def _how_to_list(error: UnknownSetting) -> str:
+    """The command that lists the settings there are: of the registered thing, of the section, or of the verb."""
+    from hardtack.commands.settings_table import find_sections
+
+    section, dot, _ = error.path.partition(".")
+    verb = typed[0] if typed and typed[0] in verbs else ""
+    owner = error.owner.partition(":")[2]
+    if owner:
+        of = owner if len(find_sections(owner)) == 1 else error.owner
+    else:
+        of = section if dot and find_sections(section) else verb
+    return f"; hardtack list settings {of} shows all" if of else ""
+
+
+def _unknown_option(message: str) -> str:
+    """`No such option: --epochs`, with the setting that was meant."""
+    option = message.removeprefix("No such option: ").split()[0].rstrip(".").lstrip("-")
+    verb = typed[0] if typed and typed[0] in verbs else ""
+    if not message.startswith("No such option: --") or not verb:
+        return message
+    from hardtack.commands.settings_table import words_of
+
+    key = option.partition("=")[0].replace("-", "_")
+    words = words_of(verb)
+    near = key if key in words else known_elsewhere(key, words) or next((w for w in words if w.endswith(f".{key}")), "")
+    given = near if "=" in near else f"{near}=…"
+    hint = f", did you mean {given}?" if near else f"; hardtack list settings {verb} shows them"
+    return f"there is no option --{option}; settings are written key=value{hint}"
 
 
 def _fail(message: str, code: int = 2) -> int:

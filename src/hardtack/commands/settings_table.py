@@ -106,6 +106,18 @@ def rows_named(setting: str) -> list[SettingRow]:
     return [row for section in sections for row in section_rows(section) if row.name == setting]
 
 
+def words_of(verb: str) -> list[str]:
+    """The settings that a verb takes, those of its sections and of the objective's or attack's usual choice too."""
+    rows = list(_verb_rows(verb))
+    sections = [row.name for row in rows if row.type == SECTION and row.name in _recipe_sections()]
+    names = [row.name for row in rows] + [row.name for name in sections for row in _recipe_rows(name)]
+    if "objective" in names:
+        names += [row.name for row in section_rows(Section("objective", "trades"))]
+    if "attack" in names:
+        names += [row.name for row in section_rows(Section("attack", "pgd"))]
+    return [name for name in dict.fromkeys(names) if not name.startswith("--")]
+
+
 def _names_of(kind: str) -> Container[str]:
     """The names of the sections of a kind."""
     if kind == "recipe":

@@ -56,7 +56,7 @@ MISTAKES = {
     "objective": ([*TRAIN, "objective=trade"], "did you mean 'trades'"),
     "attack": ([*EVALUATE[:3], "attack.name=pdg"], "did you mean 'pgd'"),
     "attack in short": (["attack", *EVALUATE[1:3], "attack=pdg"], "did you mean 'pgd'"),
-    "attack setting": ([*EVALUATE[:3], "attack.step_size=1"], "did you mean 'steps'"),
+    "attack setting": ([*EVALUATE[:3], "attack.step_size=1"], "did you mean 'step'"),
     "suite": ([*EVALUATE[:3], "suite=sweeep"], "did you mean 'sweep'"),
     "second suite": ([*EVALUATE[:3], "suite=clean,pdg"], "did you mean 'pgd'"),
     "tier of another suite": ([*EVALUATE[:3], "tier=fast"], "'tier' is a setting of suite=autoattack"),
