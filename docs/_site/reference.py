@@ -6,8 +6,10 @@ read them; names of Python are those of the package root, with their signatures 
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 # of a page: which kinds of sections it has, and what stands above them
@@ -99,7 +101,53 @@ def python_page() -> str:
             for own, method in vars(value).items():
                 if not own.startswith("_") and callable(getattr(value, own)) and inspect.getdoc(method):
                     parts += [f"### {name}.{own}", *_described(f"{name}.{own}", getattr(value, own))]
+    parts += ["## What they return"]
+    for kind in _returned([getattr(hardtack, name) for name in hardtack.__all__]):
+        text = inspect.getdoc(kind) or ""  # a dataclass without one has its signature there
+        said = [] if text.startswith(f"{kind.__name__}(") else [_fenced(text)]
+        parts += [f"### {kind.__name__}", *said, *table(("member", "is"), _members(kind))]
     return "\n\n".join(parts) + "\n"
+
+
+def _returned(functions: Iterable[object]) -> list[type]:
+    """The classes of hardtack that these functions return, by name."""
+    from hardtack.evaluation.attack_call import Attacked
+
+    found: dict[str, type] = {"Attacked": Attacked}  # of `ht.attack`, whose return depends on what it is asked for
+    for function in functions:
+        if inspect.isfunction(function):
+            names = re.findall(r"\w+", str(function.__annotations__.get("return", "")))
+            kinds = [_named(function.__module__, name) for name in names]
+            found |= {kind.__name__: kind for kind in kinds if kind is not None}
+    return [found[name] for name in sorted(found)]
+
+
+def _named(module: str, name: str) -> type | None:
+    """A class of hardtack by a name that stands in an annotation of a module, imported for types only or not."""
+    value = getattr(sys.modules[module], name, None)
+    for path in () if value else re.findall(rf"from (hardtack[\w.]*) import [^\n]*\b{name}\b", _source(module)):
+        value = getattr(importlib.import_module(path), name)
+    return value if inspect.isclass(value) and value.__module__.startswith("hardtack.") else None
+
+
+def _source(module: str) -> str:
+    return inspect.getsource(sys.modules[module])
+
+
+def _members(kind: type) -> Iterator[tuple[str, str]]:
+    """Fields of a dataclass, then properties and methods, each with the first sentence of what is said about it."""
+    for name, annotation in kind.__annotations__.items():
+        if not name.startswith("_"):
+            yield f"`{name}`", f"`{_annotation(annotation)}`"
+    for name, member in vars(kind).items():
+        if name.startswith("_") or not (isinstance(member, property) or inspect.isfunction(member)):
+            continue
+        text = " ".join((inspect.getdoc(member) or "").split("\n\n")[0].split())
+        if isinstance(member, property):
+            made = f"`{_annotation(member.fget.__annotations__.get('return', 'Any'))}`"
+            yield f"`{name}`", f"{made}: {text}" if text else made
+        elif text:
+            yield f"`{name}()`", text
 
 
 def _described(name: str, value: object) -> Iterator[str]:
@@ -114,23 +162,34 @@ def _described(name: str, value: object) -> Iterator[str]:
 
 def _broken_lines(name: str, signature: inspect.Signature) -> str:
     """`name(a, *, b=1) -> float`; one parameter in each line where it is long."""
-    whole = f"{name}{signature}".replace("typing.", "").replace("collections.abc.", "")
-    if len(whole) <= 100:
-        return whole
-    lines, keyword_only = [], False
+    words, keyword_only = [], False
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not keyword_only:
-            lines.append("    *,")
+            words.append("*")
         keyword_only |= parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
-        lines.append(f"    {parameter},")
-    returned = (
-        "" if signature.return_annotation is signature.empty else f" -> {_annotation(signature.return_annotation)}"
+        words.append(_parameter(parameter))
+    returned = signature.return_annotation
+    end = ")" if returned is signature.empty else f") -> {_annotation(returned)}"
+    whole = f"{name}({', '.join(words)}{end}"
+    return whole if len(whole) <= 90 else "\n".join([f"{name}(", *(f"    {word}," for word in words), end])
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    typed = "" if parameter.annotation is parameter.empty else f": {_annotation(parameter.annotation)}"
+    equals = " = " if typed else "="
+    default = (
+        ""
+        if parameter.default is parameter.empty
+        else f"{equals}{'...' if parameter.default is ... else repr(parameter.default)}"
     )
-    return "\n".join([f"{name}(", *lines, f"){returned}"]).replace("typing.", "").replace("collections.abc.", "")
+    return f"{star}{parameter.name}{typed}{default}"
 
 
 def _annotation(annotation: object) -> str:
-    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    annotation = getattr(annotation, "__forward_arg__", annotation)  # of a NamedTuple
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return re.sub(r"\b(typing|collections\.abc|pathlib|torch)\.", "", text)
 
 
 def _fenced(text: str) -> str:

@@ -69,6 +69,8 @@ def test_the_reference_has_every_command_setting_and_name(generated):
     assert {f"## ht.{name}" for name in hardtack.__all__ if name != "__version__"} <= set(python.splitlines())
     assert "| `--on here|torchrun|ray[:ADDRESS]|slurm` | where to compute" in commands
     assert "    threat: " in python[python.index("## ht.attack\n") :]
+    measured = python[python.index("### Evaluation\n") : python.index("### Finding\n")]
+    assert "| `robust` | `" in measured and "| `clean_accuracy` | `float` |" in measured and "### Attacked\n" in python
     training = generated["reference/settings_training.md"]
     assert re.search(
         r"^\| `objective\.beta` \| number \| `6(\.0)?` \|", training[training.index("## objective trades") :], re.M

@@ -74,7 +74,7 @@ def class_name(model: nn.Module) -> str:
 
 
 def find_blocks(model: nn.Module) -> list[Block]:
-    """In order of definition."""
+    """The blocks of a network, in order of definition: transformer blocks, residual blocks, stages."""
     if not isinstance(model, nn.Module):
         raise UserError(f"blocks are those of a model, found {type(model).__name__}; ht.load_model(NAME) makes one")
     found = {name: module for name, module in model.named_modules() if _is_block(module)}
