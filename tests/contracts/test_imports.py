@@ -33,12 +33,12 @@ ROOT_FILES = {"__init__", "__main__"}
 BASE_ORDER = (
     "errors", "printable", "file_state", "files", "limits", "digests", "receipts", "arrays", "lock",
     "registry", "annotations", "layers", "config", "trust", "randomness", "progress", "capture", "runtime", "cost",
-    "instruments",
+    "instruments", "new_kernels",
 )  # fmt: skip
 WITHOUT_TORCH = {"results", "report"}
 TORCH = {"torch", "torchvision", "timm"}
 # base modules that themselves import torch and so are closed to the rooms that must not
-TORCH_BASE = {"randomness", "capture", "runtime", "cost", "instruments"}
+TORCH_BASE = {"randomness", "capture", "runtime", "cost", "instruments", "new_kernels"}
 LONGEST = 400
 
 

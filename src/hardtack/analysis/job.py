@@ -25,14 +25,19 @@ def analyze_words(words: Iterable[str], *, quiet: bool = False, executor: Execut
     Mistakes on the command line are raised at once. Findings are yielded one by one. If an analysis fails for this
     model, the other analyses still run, and the error is raised at the end.
     """
+    chosen, values, target, config = read_analyses(words)
+    return _findings(chosen, values, target, config, quiet=quiet, executor=executor)
+
+
+def read_analyses(words: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any], Target, TargetConfig]:
+    """The analyses by name, all settings, and what they look at."""
     words = list(words)
     run, names = _split_names([word for word in words if "=" not in word])
     values = parse_words([word for word in words if "=" in word])
     chosen = {name: _analysis(name, values) for name in names}
     _check_keys(values, names)
     shared = {key: value for key, value in values.items() if key in SHARED and key != "batch_size"}
-    target, config = _target(run, shared, chosen.values())
-    return _findings(chosen, values, target, config, quiet=quiet, executor=executor)
+    return chosen, values, *_target(run, shared, chosen.values())
 
 
 def _findings(

@@ -22,6 +22,7 @@ from hardtack.base.cores import usable_cores
 BUSY_SHARE = 0.05  # of the time that this process waited for a core
 UNSTEADY = 0.25  # distance of the quartiles of repeated measurements, as a share of their median
 REPEATS, REPEATS_S = 5, 0.3  # of short work that is timed again and again
+END_S = {"cpu": 0.5, "cuda": 0.9}  # until a process that has used torch has ended (benchmarks/plans.py)
 _FOREIGN_MB = 1500  # of a GPU's memory: more than the context of one idle process
 
 
@@ -78,6 +79,10 @@ class Instruments:
         if device.type == "cuda":
             return torch.cuda.max_memory_allocated(device) / 2**20
         return _peak_resident_mb()
+
+    def end_s(self, device: torch.device) -> float:
+        """From the last line of a command to the end of its process; 0 within a process that goes on."""
+        return END_S.get(device.type, END_S["cpu"]) if self.whole_process else 0.0
 
     def load(self, device: torch.device) -> Load:
         """The load of the machine since the instruments were made."""

@@ -7,13 +7,20 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from hardtack.base.errors import UserError
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import On, is_of_place, read_place
 from hardtack.commands.recipe_files import find_recipe, is_recipe, is_study_row
 from hardtack.commands.recipe_validator import validator_of
-from hardtack.commands.words import Words, say, split_target
+from hardtack.commands.words import say, split_target
+
+CommandWords = Annotated[
+    list[str] | None, typer.Argument(metavar="[VERB] [WORD]... [KEY=VALUE]...", help="the command that is planned")
+]
 
 if TYPE_CHECKING:
     from hardtack.commands.plan_on import PlanOn
@@ -34,22 +41,70 @@ class PlanWords:
     protocol: str | None = None
 
 
-@verbs.register("plan", settings=("hardtack.evaluation.job:EvaluationJob", "hardtack.commands.plan:PlanWords"))
-def plan_words(words: Words = None, on: On = None) -> None:
-    """Estimate the cost of an evaluation or a training run: [bold]hardtack plan runs/x suite=autoattack[/bold].
+VERBS = ("train", "evaluate", "analyze", "corrupt", "study")
 
-    Or [bold]hardtack plan digits/trades train.epochs=20[/bold],
-    or [bold]hardtack plan study=cauchy/table1 scale=paper[/bold].
-    Prints passes through the model, time and memory, after a few seconds of calibration on this machine. With
-    [bold]--on ray[/bold], [bold]--on slurm slurm.hours=4[/bold] or [bold]workers=4[/bold] also the expected wall time
-    and GPU-hours there.
+
+@verbs.register("plan", settings=("hardtack.evaluation.job:EvaluationJob", "hardtack.commands.plan:PlanWords"))
+def plan_words(words: CommandWords = None, on: On = None) -> None:
+    """Estimate what a command will cost: write plan before it, [bold]hardtack plan evaluate runs/x suite=pgd[/bold].
+
+    [bold]plan train digits/trades train.epochs=20[/bold], [bold]plan analyze runs/x jacobian n=50[/bold],
+    [bold]plan corrupt cifar10 OUT types=fog[/bold], [bold]plan study cauchy/table1 scale=paper[/bold]. Of train,
+    evaluate and study=NAME the verb may be left out. Prints passes through the model, time and memory, after some
+    seconds of trial on this machine. With [bold]--on ray[/bold], [bold]--on slurm slurm.hours=4[/bold] or
+    [bold]workers=4[/bold] also the expected wall time and GPU-hours there (not of analyze and corrupt).
     """
+    verb, words = split_verb(words or [])
+    if verb in ("analyze", "corrupt"):
+        if on is not None or any(is_of_place(word) for word in words):
+            raise UserError(f"plan {verb} plans for this process; leave out what says where it runs (--on, workers=…)")
+        say(_plan_job(verb, words))
+        return
     path, settings = split_target(words)
+    check_verb(verb, path, settings)
+    if verb == "study" and path is not None:
+        path, settings = None, [f"study={path}", *settings]
     own = [word for word in settings if is_of_place(word)]
     if on is None and not own:
         say(plan(path, settings, whole_process=True))
     else:
         say(plan_on(path, [word for word in settings if word not in own], on=on, place_words=own))
+
+
+def split_verb(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The command that is planned, if it is named, and its words. A run folder of that name goes first."""
+    words = list(words)
+    if words and words[0] in VERBS and not Path(words[0]).exists():
+        return words[0], words[1:]
+    return None, words
+
+
+def check_verb(verb: str | None, path: str | None, settings: Sequence[str]) -> None:
+    """Refuse a target that the named command does not take."""
+    trains = path is not None and (is_recipe(path) or is_study_row(path))
+    if verb == "evaluate" and trains:
+        raise UserError(f"{path} is a recipe, and evaluate takes a run folder or model=…: hardtack plan train {path}")
+    if verb == "train" and path is not None and not trains:
+        find_recipe(path)  # says what is missing, with the nearest name
+    if verb == "study" and path is None and not any(word.startswith("study=") for word in settings):
+        raise UserError("name a study: hardtack plan study cauchy/table1 (hardtack list studies)")
+
+
+def _plan_job(verb: str, words: Sequence[str]) -> object:
+    from hardtack.base.config import parse_words
+    from hardtack.base.instruments import Instruments
+
+    instruments = Instruments(whole_process=True)
+    if verb == "analyze":
+        from hardtack.analysis.plan import plan_analyses
+
+        return plan_analyses(words, instruments)
+    from hardtack.data.copy_plan import plan_copy
+
+    bare = [word for word in words if "=" not in word]
+    if not 1 <= len(bare) <= 2 or list(words[: len(bare)]) != bare:
+        raise UserError("plan corrupt takes the words of corrupt: hardtack plan corrupt cifar10 OUT types=fog")
+    return plan_copy(bare[0], parse_words(words[len(bare) :]), instruments)
 
 
 def plan_on(

@@ -89,6 +89,17 @@ def corrupt_data(
     executor: Executor | None = None,
 ) -> Path:
     """Write the copy; returns the path of the contact sheet, which shows the first image under every corruption."""
+    copy = read_copy(source, output, values)
+    _mark(copy.folder, copy.facts)
+    executor = executor or choose_executor(copy.runtime)
+    for job in copy.jobs():
+        run_job(job, store=job.store, executor=executor, quiet=quiet)
+    shutil.rmtree(copy.pieces, ignore_errors=True)
+    return copy.finish()
+
+
+def read_copy(source: str, output: str | Path, values: dict[str, Any]) -> Copy:
+    """The copy that these settings ask for; the folder is made, and nothing is written."""
     values = config.merge({"data": {"name": source}}, values)
     settings: CorruptedCopyConfig = build(CorruptedCopyConfig, values)
     data = load_data(settings.data, settings.split)
@@ -107,23 +118,9 @@ def corrupt_data(
         "seed": settings.seed, "constants": settings.constants or suited, "layout": layout, "jpeg": settings.jpeg,
         "classes": list(data.classes), "frost": frost_source(frost), **(stored.settings if stored else {}),
     }  # fmt: skip
-    _mark(folder, facts)
-    copy = _Copy(data=data, folder=folder, facts=facts, frost=frost, stored=stored, runtime=settings.runtime)
-    each = [(type_, severities) for type_ in types]
-    if layout != "npy":
-        each = [(type_, (severity,)) for type_ in types for severity in severities]
-    executor = executor or choose_executor(settings.runtime)
-    for place, (type_, some) in enumerate(each, start=1):
-        job = _JOBS[layout](copy, type_, some, title=f"corrupt {type_} ({place} of {len(each)} files)")
-        run_job(job, store=job.store, executor=executor, quiet=quiet)
-    shutil.rmtree(copy.pieces, ignore_errors=True)
-    if layout == "npy":
-        with atomic(folder / "labels.npy") as file:
-            np.save(file, np.tile(data.labels.numpy().astype(np.int64), 5))
-    first = data.batch([0], settings.runtime.torch_device)
-    return write_contact_sheet(
-        folder / "contact_sheet.png", _eight_bits(first.x)[0].numpy(), types=types, severities=severities,
-        corrupted=lambda type_, severity: copy.corrupted(first.x, first.index, type_, severity)[0].numpy(),
+    return Copy(
+        data=data, folder=folder, facts=facts, frost=frost, stored=stored, runtime=settings.runtime,
+        types=tuple(types), severities=severities,
     )  # fmt: skip
 
 
@@ -141,7 +138,7 @@ def _mark(folder: Path, facts: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Copy:
+class Copy:
     """What all files of a copy share."""
 
     data: Dataset
@@ -150,6 +147,31 @@ class _Copy:
     frost: Path | None
     stored: StoredImages | None
     runtime: Runtime
+    types: tuple[str, ...]
+    severities: tuple[int, ...]
+
+    def jobs(self) -> list[FileJob]:
+        """One for each file (or folder of images) of the copy."""
+        layout: Layout = self.facts["layout"]
+        each = [(type_, self.severities) for type_ in self.types]
+        if layout != "npy":
+            each = [(type_, (severity,)) for type_ in self.types for severity in self.severities]
+        return [
+            _JOBS[layout](self, type_, some, title=f"corrupt {type_} ({place} of {len(each)} files)")
+            for place, (type_, some) in enumerate(each, start=1)
+        ]
+
+    def finish(self) -> Path:
+        """Write what belongs to no single type; the path of the contact sheet."""
+        if self.facts["layout"] == "npy":
+            with atomic(self.folder / "labels.npy") as file:
+                np.save(file, np.tile(self.data.labels.numpy().astype(np.int64), 5))
+        first = self.data.batch([0], self.runtime.torch_device)
+        return write_contact_sheet(
+            self.folder / "contact_sheet.png", _eight_bits(first.x)[0].numpy(), types=self.types,
+            severities=self.severities,
+            corrupted=lambda type_, severity: self.corrupted(first.x, first.index, type_, severity)[0].numpy(),
+        )  # fmt: skip
 
     @property
     def pieces(self) -> Path:
@@ -163,13 +185,13 @@ class _Copy:
         return _eight_bits(corrupted if self.stored is None else self.stored.resize(corrupted))
 
 
-class _FileJob(Job):
+class FileJob(Job):
     """One file (or folder of images) of the copy; its rows are the images."""
 
     unit = "img"
     joins_pieces = False
 
-    def __init__(self, copy: _Copy, type_: str, severities: Sequence[int], *, title: str) -> None:
+    def __init__(self, copy: Copy, type_: str, severities: Sequence[int], *, title: str) -> None:
         self.copy, self.type, self.severities, self.title, self.total = copy, type_, severities, title, len(copy.data)
         name = type_ if len(severities) > 1 else f"{type_}-{severities[0]}"
         id = job_id(name, [copy.facts, type_, list(severities)])
@@ -186,7 +208,7 @@ class _FileJob(Job):
     def recall(self) -> Path | None:
         return self.path if self.path.exists() else None
 
-    def travels(self, serve: Callable[[Any], Any]) -> _FileJob:
+    def travels(self, serve: Callable[[Any], Any]) -> FileJob:
         job = shallow_copy(self)
         data = served(self.copy.data, serve)
         job.copy = dataclasses.replace(self.copy, data=data, stored=enlarged_from(data.original))
@@ -219,7 +241,7 @@ class _FileJob(Job):
         raise NotImplementedError
 
 
-class _ArrayJob(_FileJob):
+class _ArrayJob(FileJob):
     """TYPE.npy, (5·n)×H×W×3, severity after severity."""
 
     columns = False
@@ -241,7 +263,7 @@ class _ArrayJob(_FileJob):
                     file.write(np.ascontiguousarray(piece.arrays[str(severity)]).tobytes())
 
 
-class _TreeJob(_FileJob):
+class _TreeJob(FileJob):
     """TYPE/SEVERITY/CLASS/IMAGE; image files are written as they are made."""
 
     @property
@@ -276,7 +298,7 @@ class _TreeJob(_FileJob):
         self.path.touch()
 
 
-class _ParquetJob(_FileJob):
+class _ParquetJob(FileJob):
     """TYPE-SEVERITY.parquet with image bytes and labels."""
 
     @property
@@ -298,7 +320,7 @@ class _ParquetJob(_FileJob):
                 writer.write_table(pa.table(table, schema=_SCHEMA))
 
 
-_JOBS: dict[Layout, type[_FileJob]] = {"npy": _ArrayJob, "folder": _TreeJob, "parquet": _ParquetJob}
+_JOBS: dict[Layout, type[FileJob]] = {"npy": _ArrayJob, "folder": _TreeJob, "parquet": _ParquetJob}
 
 
 def _eight_bits(x: Tensor) -> Tensor:

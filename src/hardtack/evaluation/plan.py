@@ -21,6 +21,7 @@ from hardtack.attacks.pool.attempts import AttackInputs
 from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.config import build
 from hardtack.base.instruments import Instruments, Stopwatch
+from hardtack.base.new_kernels import new_kernels
 from hardtack.base.runtime import Runtime
 from hardtack.data import Dataset
 from hardtack.data.spans import check_pair, head, shape_of
@@ -74,16 +75,19 @@ def plan_evaluation(
     device, home = runtime.torch_device, next(iter(model.parameters()), torch.empty(0)).device
     watch = Stopwatch(instruments, device)
     keep_freed_memory()  # as the evaluation does
-    start_s = watch.since(instruments.began) if first else 0.0
+    start_s = watch.since(instruments.began) + instruments.end_s(device) if first else 0.0
     planned = watch.now()
     try:
         with tempfile.TemporaryDirectory() as folder:
             instruments.begin_memory(device)
-            made = _make(model, data, config, runtime, watch, Path(folder))
+            with new_kernels() as kernels:
+                made = _make(model, data, config, runtime, watch, Path(folder))
     finally:
         model.to(home)
     plan_s = instruments.now().since(planned).wall_s
-    return dataclasses.replace(made, start_s=start_s, load=instruments.load(device), plan_s=plan_s)
+    return dataclasses.replace(
+        made, start_s=start_s, kernels_s=kernels.seconds, load=instruments.load(device), plan_s=plan_s
+    )
 
 
 def _make(

@@ -22,6 +22,7 @@ from hardtack.base.allocator import keep_freed_memory
 from hardtack.base.cost import device_name, duration, text_table
 from hardtack.base.errors import UserError
 from hardtack.base.instruments import Instruments, Load, Moment, busy_note, idle_s, slower_now
+from hardtack.base.new_kernels import new_kernels
 from hardtack.data import Dataset, load_training
 from hardtack.training.averaging import has_statistics
 from hardtack.training.checkpoint import Progress
@@ -61,6 +62,7 @@ class ValidationPlan:
     least_s: float = 0.0
     most_s: float = 0.0
     setup_s: float = 0.0
+    kernels_s: float = 0.0  # that the plan compiled; they are not in setup_s
 
     @property
     def each_s(self) -> float:
@@ -127,7 +129,9 @@ class TrainingPlan:
 
     @property
     def setup_s(self) -> float:
-        return sum(timed.setup_s for timed in self.rehearsed.timed) + self.rehearsed.first_s
+        """What first steps take beyond steady ones; kernels that the plan compiled are on disk by then."""
+        first_s = sum(timed.setup_s for timed in self.rehearsed.timed) + self.rehearsed.first_s
+        return max(0.0, first_s - self.rehearsed.kernels_s)
 
     @property
     def validation_s(self) -> float:
@@ -189,7 +193,7 @@ class TrainingPlan:
     def _bill(self) -> list[tuple[str, ...]]:
         bill: list[tuple[str, ...]] = [("total", "steps", "images", "time")]
         timed, several = self.rehearsed.timed, len(self.rehearsed.timed) > 1
-        bill.append(("start: imports, data, model", "", "", duration(self.start_s)))
+        bill.append(("start and end: imports, data, model", "", "", duration(self.start_s)))
         if self.setup_s > 0.01:
             bill.append(("first steps, beyond steady ones", "", "", duration(self.setup_s)))
         if self.rehearsed.compile_s:
@@ -224,6 +228,10 @@ class TrainingPlan:
             factor = slower_now(self.load)
             now = f"; times are those of an idle machine, and now it takes {factor:.2g} × as long"
             lines.append(note + (now if factor > 1.05 and not self.on_gpu else "; plan again when it is idle"))
+        if (kernels_s := self.rehearsed.kernels_s + self.validation.kernels_s) > 0.05:
+            lines.append(
+                f"kernels were compiled for {duration(kernels_s)}; they are on disk, and the run does not wait"
+            )
         lines.append(f"planning took {duration(self.plan_s)}")
         return [f"  {line}" for line in lines]
 
@@ -251,7 +259,7 @@ def plan_training(
         model = fresh_model(recipe, data)
         validator = make_validator(recipe)
         job = Trainer(dataclasses.replace(recipe, train=train), model, data, quiet=True, folder=Path(folder))
-        start_s = _idle(instruments.finished(device).since(instruments.began), job)
+        start_s = _idle(instruments.finished(device).since(instruments.began), job) + instruments.end_s(device)
         stretches = phases(job)
         passes = tuple(passes_per_image(recipe, epoch=phase.at / job.steps_per_epoch) for phase in stretches)
         rehearsed, validation, save_s = _rehearse(job, stretches, validator, instruments)
@@ -282,9 +290,14 @@ def _rehearse(
         about: dict[str, Any] = {"total": job.total, "model": job.model, "objective": job.objective, "data": job.data}
         list(startup_notes(job.recipe, Progress(), **about))
         noted_s = _idle(instruments.finished(job.device).since(began), job)
-        rehearsed = Rehearsal(job, instruments).run(stretches)
-        rehearsed = dataclasses.replace(rehearsed, first_s=rehearsed.first_s + noted_s)
-        validation = plan_validation(job, validator, instruments) if validator is not None else ValidationPlan()
+        with new_kernels() as kernels:
+            rehearsed = Rehearsal(job, instruments).run(stretches)
+        first_s = rehearsed.first_s + noted_s
+        rehearsed = dataclasses.replace(rehearsed, first_s=first_s, kernels_s=kernels.seconds)
+        with new_kernels() as others:
+            validation = plan_validation(job, validator, instruments) if validator is not None else ValidationPlan()
+        setup_s = max(0.0, validation.setup_s - others.seconds)
+        validation = dataclasses.replace(validation, setup_s=setup_s, kernels_s=others.seconds)
     except torch.OutOfMemoryError:
         size = job.config.batch_size // job.config.accumulate
         raise UserError(

@@ -51,6 +51,7 @@ class Rehearsed:
     log_s: float
     first_s: float = 0.0  # once, before the steps that were timed
     compile_s: float = 0.0
+    kernels_s: float = 0.0  # of the first steps, for kernels that are on disk afterwards
     memory_mb: float = 0.0
     notes: tuple[str, ...] = ()
 

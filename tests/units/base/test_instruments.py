@@ -2,12 +2,14 @@
 
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from hardtack.base.instruments import Instruments, Load, busy_note, process_age_s, slower_now, waited_for_cores_s
+from hardtack.base.new_kernels import new_kernels
 
 CPU = torch.device("cpu")
 
@@ -58,3 +60,21 @@ def test_what_is_said_of_a_busy_machine(load, spread, words):
 
 def test_how_much_slower_a_busy_machine_is():
     assert slower_now(Load(0.5)) == 2 and slower_now(Load(None)) == slower_now(Load(0.0)) == 1
+
+
+def test_kernels_that_triton_compiles_anew_are_counted(monkeypatch):
+    knobs = pytest.importorskip("triton.knobs")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    heard = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **said: heard.append(said))
+    before = knobs.compilation.listener
+    with new_kernels() as found:
+        for total, hit in ((2_000_000, False), (500_000, False), (9_000_000, True)):
+            times = SimpleNamespace(total=total)
+            knobs.compilation.listener(src=None, metadata={}, metadata_group={}, times=times, cache_hit=hit)
+    assert (found.seconds, found.count) == (2.5, 2) and len(heard) == 3, "a listener of the user's still hears all"
+    assert knobs.compilation.listener is before
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with new_kernels() as found:
+        assert knobs.compilation.listener is before
+    assert found.seconds == 0

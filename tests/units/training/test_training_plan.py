@@ -1,6 +1,9 @@
 """A training run's plan: its arithmetic on a fake clock, what follows from the recipe, and that it leaves no trace."""
 
+import contextlib
 import itertools
+import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,15 +11,19 @@ import torch
 from fake_instruments import FakeInstruments
 from hardtack.attacks.pool.search import Cost
 from hardtack.base.errors import UserError
+from hardtack.base.instruments import END_S
+from hardtack.base.new_kernels import NewKernels
 from hardtack.commands.cli import main
 from hardtack.commands.plan import plan
 from hardtack.commands.recipe_files import is_recipe
 from hardtack.commands.recipe_validator import validator_of
+from hardtack.training import plan as training_plan
 from hardtack.training import rehearsal
 from hardtack.training.plan import WITHSTAND, plan_training
 from hardtack.training.trainer import Trainer
 from tiny_runs import tiny_recipe, write_data
 
+RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 PGD = {"name": "pgd", "threat": "linf:0.1", "steps": 3}
 
 
@@ -73,6 +80,33 @@ def test_slow_first_steps_are_counted_once(monkeypatch, tmp_path):
     assert (found.steps, found.step_s, found.setup_s) == (20, 1.0, 30.0)
     assert found.start_s == 3.0
     assert found.total_s == pytest.approx(3 + 30 + 20 + 7)  # 7: the first validation
+
+
+def test_kernels_that_the_plan_compiles_are_not_of_the_run(monkeypatch, tmp_path):
+    """Of the 30 s that the first step takes beyond others, Triton compiles 25: the run finds its kernels on disk."""
+    compiled = iter([NewKernels(25.0, 9), NewKernels(2.0, 1)])  # in steps, in the validation
+    monkeypatch.setattr(training_plan, "new_kernels", lambda: contextlib.nullcontext(next(compiled)))
+    run = FakeRun(monkeypatch, tmp_path, step=lambda number, width, attacked: (31.0 if number == 1 else 1.0,))
+    found = run.plan(**CLEAN, validation={"every": 6})
+    assert found.setup_s == pytest.approx(5.0) and found.validation.setup_s == pytest.approx(5.0)
+    assert found.total_s == pytest.approx(3 + 5 + 20 + 5)
+    assert "kernels were compiled for 27.0 s" in str(found)
+
+
+def test_recorded_plans_hold_once_new_kernels_and_the_end_are_told_apart():
+    """Six plans on an H200 were made before that. Of one, another plan of the same network gives the kernels' share; of
+    SAM nothing does, but the truth lies between its plans without and with its first steps."""
+    cases = json.loads((RESULTS / "plans_gpu.json").read_text())["cases"]
+    parts = {name: case["planned"]["parts"] for name, case in cases.items()}
+    kernels = {"train/vit_pgd": parts["train/vit_pgd"]["setup_s"] - parts["train/vit_trades"]["setup_s"]}
+    for name, case in cases.items():
+        real, planned = case["real"], case["planned"]
+        most_s = planned["seconds"] - kernels.get(name, 0.0) + END_S["cuda"]
+        if name == "train/vit_sam":
+            assert most_s - parts[name]["setup_s"] < real["seconds"] < most_s
+        else:
+            assert most_s == pytest.approx(real["seconds"], rel=0.25), name
+        assert planned["memory_mb"] == pytest.approx(real["memory_mb"], rel=0.25), name
 
 
 def test_noisy_steps_are_counted_by_their_median_and_noise_is_said(monkeypatch, tmp_path):
