@@ -166,7 +166,12 @@ def _record(
         "architecture": architecture,
         "parameters": parameters or next((entry["parameters"] for entry in entries if entry["parameters"]), None),
         "trained": bool(run.metrics),
-        "problems": [shorten(problem, 300) for problem in [*run.problems[:8], *unsound[:8]]],
+        "problems": [_without_folder(problem, run) for problem in [*run.problems[:8], *unsound[:8]]],
     }
     site.keep(key, record)
     return record
+
+
+def _without_folder(problem: str, run: Run) -> str:
+    """The problem of a run without where it lies: a site is published, and homes of its makers are not."""
+    return shorten(problem.replace(f"{run.path}/", "").replace(str(run.path), "the folder"), 300)
