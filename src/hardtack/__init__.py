@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what _MODULES says, for type checkers and editors
     from hardtack.commands.calls import evaluate as evaluate
     from hardtack.commands.calls import evaluate_run as evaluate_run
     from hardtack.commands.calls import study as study
+    from hardtack.commands.leaderboard import write_leaderboard as write_leaderboard
     from hardtack.commands.train import train as train
     from hardtack.data import load_data as load_data
     from hardtack.evaluation.attack_call import attack as attack
@@ -58,6 +59,7 @@ _MODULES = {
     "tap": "hardtack.models",
     "train": "hardtack.commands.train",
     "wrap": "hardtack.models",
+    "write_leaderboard": "hardtack.commands.leaderboard",
     "write_report": "hardtack.report",
     "Runtime": "hardtack.base.runtime",
     "Threat": "hardtack.threats",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,7 @@ def test_studies_have_pages_with_runs_of_the_named_folders_only(run, record, tmp
     named.parent.mkdir()
     named.write_text(json.dumps({**view, "name": "../../elsewhere", "rows": []}))
     site = tmp_path / "site"
+    time.sleep(0.15)  # until the times of these files are certain
     assert main(["leaderboard", str(record.parents[2]), "-o", str(site)]) == 0
     out = capsys.readouterr().out
     assert "1 run, 2 studies" in out and "study.json is damaged" in out

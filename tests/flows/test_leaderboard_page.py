@@ -9,7 +9,7 @@ import pytest
 from looks import SCREENS
 from test_report_page import HOSTILE_NAME, _is_local, browser, make_run  # noqa: F401
 
-from hardtack.commands.leaderboard import leaderboard
+import hardtack as ht
 
 from many_runs import make_light, make_many  # isort: skip  # beside run_folders, which test_report_page finds
 
@@ -23,7 +23,7 @@ def site(tmp_path_factory):
     info = base / "cifar10" / "Linf" / "Rice2020Overfitting.json"
     info.parent.mkdir(parents=True)
     info.write_text(json.dumps({"clean_acc": "85.34", "autoattack_acc": "53.42", "eps": "8/255"}))
-    return leaderboard([base / "runs"], base / "site", reported=[info], quiet=True).index
+    return ht.write_leaderboard(base / "runs", base / "site", reported=[info], quiet=True).index
 
 
 def open_site(browser, index, *, width=1280, scheme="light", address=""):  # noqa: F811

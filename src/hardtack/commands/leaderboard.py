@@ -37,7 +37,7 @@ def leaderboard_words(
     accuracy with the Pareto front. Each run and each study has a page. Badges say what was checked about the evidence
     of a number. The site opens from the disk. A repeated call writes only what changed.
     """
-    report = leaderboard(runs or [], output, reported=reported or [], verify=verify, title=title)
+    report = write_leaderboard(runs or [], output, reported=reported or [], verify=verify, title=title)
     say(f"{report}\nsite: {report.index}")
     for line in report.left_out[:_MOST_TOLD]:
         say(f"left out: {line}")
@@ -47,8 +47,8 @@ def leaderboard_words(
         typer.launch(report.index.resolve().as_uri())
 
 
-def leaderboard(
-    runs: Iterable[str | Path],
+def write_leaderboard(
+    runs: str | Path | Iterable[str | Path],
     output: str | Path = "site",
     *,
     reported: Iterable[str | Path] = (),
@@ -56,14 +56,18 @@ def leaderboard(
     title: str = "Leaderboard",
     quiet: bool = False,
 ) -> SiteReport:
-    """Write the site over these runs, and the studies among them, to a folder."""
+    """Write the site over these runs, and the studies among them, to a folder: `ht.write_leaderboard("runs/", "site")`.
+
+    The settings are those of `hardtack leaderboard`. Returns what was written, with the path of the index.
+    """
     from hardtack.base.errors import UserError
     from hardtack.base.files import local_path
     from hardtack.report.site import write_site
     from hardtack.results.reported import reported_runs
     from hardtack.studies.state import study_folders
 
-    folders, listed = [local_path(path) for path in runs], list(reported)
+    named = [runs] if isinstance(runs, str | Path) else list(runs)
+    folders, listed = [local_path(path) for path in named], list(reported)
     if not folders and not listed:
         raise UserError("name a folder of runs: hardtack leaderboard runs/ --output site")
     return write_site(
