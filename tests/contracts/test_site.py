@@ -54,6 +54,13 @@ def test_every_page_is_in_the_menu_once(generated):
     assert sorted(menu) == sorted(own | set(generated))
 
 
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_lists_begin_after_an_empty_line(page):
+    """GitHub shows them as lists either way, the site only so."""
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
+    assert not re.findall(r"^(?!\s|[-*|] |\d+\. ).+\n(?:[-*]|\d+\.) .*", text, re.M)
+
+
 def test_every_page_is_found_from_the_first_one_or_the_readme():
     linked = {
         match
