@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,9 +50,29 @@ class UnfinishedJob:
     done: int
 
 
-def unfinished_jobs(run_dir: str | Path, is_held: Callable[[Path], bool]) -> list[UnfinishedJob]:
-    """Every unfinished job of a run folder; `is_held` tells whether a process holds the lock at a path."""
-    folder = Path(run_dir)
+class Counts(NamedTuple):
+    """What one file of a piece adds to its job."""
+
+    rows: int = 0
+    pieces: int = 0
+    correct: int | None = None
+    robust: int | None = None
+    standing: int = 0
+    under_way: int = 0
+
+
+# of files that were read before: their state, and what they add
+Known = dict[Path, tuple[tuple[int, ...], Counts]]
+
+
+def unfinished_jobs(
+    run_dir: str | Path, is_held: Callable[[Path], bool], known: Known | None = None
+) -> list[UnfinishedJob]:
+    """Every unfinished job of a run folder; `is_held` tells whether a process holds the lock at a path.
+
+    Whoever asks again and again keeps `known`, so that a piece is read once.
+    """
+    folder, known = Path(run_dir), {} if known is None else known
     jobs = []
     for home in HOMES:
         try:
@@ -61,79 +81,81 @@ def unfinished_jobs(run_dir: str | Path, is_held: Callable[[Path], bool]) -> lis
             continue
         for name in names:
             if match := _JOB.fullmatch(name):
-                job = _job(folder, f"{home}/{name}", match[1], is_held)
+                job = _job(folder, f"{home}/{name}", match[1], is_held, known)
                 jobs += [job] if job is not None else []
     return jobs
 
 
-def _job(folder: Path, name: str, id: str, is_held: Callable[[Path], bool]) -> UnfinishedJob | None:
+def _job(folder: Path, name: str, id: str, is_held: Callable[[Path], bool], known: Known) -> UnfinishedJob | None:
     try:
         place = file_inside(folder, name)
         files = {path.name for path in place.iterdir()}
     except (OSError, UserError):
         return None
     facts = _announced(place) if ANNOUNCEMENT in files else {}
-    counted = _Counted()
-    for file in sorted(files):
-        if match := _PIECE.fullmatch(file):
-            counted.add(folder, f"{name}/{file}", int(match[2]) - int(match[1]), match[3], files)
-    lock = place.with_name(f"{place.name}.lock")
+    counts = [
+        _counts(folder, f"{name}/{file}", match, files, known) for file in files if (match := _PIECE.fullmatch(file))
+    ]
     return UnfinishedJob(
         id=id,
         title=facts.get("title", id.rpartition("-")[0]),
         unit=facts.get("unit", "rows"),
-        running=is_held(lock),
+        running=is_held(place.with_name(f"{place.name}.lock")),
         total=facts.get("total"),
-        rows=counted.rows,
-        pieces=counted.pieces,
-        correct=counted.correct,
-        robust=counted.robust,
-        standing=counted.standing,
-        under_way=counted.under_way,
+        rows=sum(count.rows for count in counts),
+        pieces=sum(count.pieces for count in counts),
+        correct=_sum(count.correct for count in counts),
+        robust=_sum(count.robust for count in counts),
+        standing=sum(count.standing for count in counts),
+        under_way=sum(count.under_way for count in counts),
         began=facts.get("began"),
         done=facts.get("done", 0),
     )
 
 
-class _Counted:
-    """Sums over the pieces of a job."""
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    counted = [number for number in numbers if number is not None]
+    return sum(counted) if counted else None
 
-    def __init__(self) -> None:
-        self.rows = self.pieces = self.standing = self.under_way = 0
-        self.correct: int | None = None
-        self.robust: int | None = None
 
-    def add(self, folder: Path, name: str, rows: int, kind: str, files: set[str]) -> None:
-        """A file of a piece; an npz beside a parquet is not the one that says that the piece is complete."""
-        try:
-            path = file_inside(folder, name)
-            if not 0 < rows <= _MOST_ROWS:
-                return
-            if kind == "part":
-                self._add_notes(path)
-            elif kind == "parquet":
-                if count_rows(path) == rows:
-                    self._add_verdicts(rows, read_columns(path))
-            elif path.with_suffix(".parquet").name not in files and zipfile.is_zipfile(path):
-                self.rows, self.pieces = self.rows + rows, self.pieces + 1
-        except (OSError, UserError, ValueError, KeyError, TypeError):
-            return
+def _counts(folder: Path, name: str, match: re.Match[str], files: set[str], known: Known) -> Counts:
+    """What a file adds. An npz beside a parquet is not the file that says that the piece is complete."""
+    rows, kind = int(match[2]) - int(match[1]), match[3]
+    if not 0 < rows <= _MOST_ROWS or (kind == "npz" and f"{match[1]}-{match[2]}.parquet" in files):
+        return Counts()
+    try:
+        path = file_inside(folder, name)
+        facts = path.stat()
+        sign = (facts.st_ino, facts.st_size, facts.st_mtime_ns)
+        if known.get(path, ((), None))[0] != sign:
+            known[path] = (sign, _read(path, rows, kind))
+        return known[path][1]
+    except (OSError, UserError, ValueError, KeyError, IndexError, TypeError):
+        return Counts()
 
-    def _add_verdicts(self, rows: int, columns: Any) -> None:
-        self.rows, self.pieces = self.rows + rows, self.pieces + 1
-        if "clean_correct" in columns:
-            self.correct = (self.correct or 0) + int(np.count_nonzero(columns["clean_correct"]))
-        if "robust" in columns:
-            self.robust = (self.robust or 0) + int(np.count_nonzero(columns["robust"]))
 
-    def _add_notes(self, path: Path) -> None:
-        """The state of a piece: images of which no attack has found an adversarial one so far."""
-        arrays = read_arrays(path, names=("table.remaining", "table.attacked", "trial"))
-        remaining, attacked = (np.asarray(arrays[f"table.{name}"], dtype=bool) for name in ("remaining", "attacked"))
-        begun = slice(0, int(arrays["trial"]) + 1)
-        correct = remaining[0] | attacked[0]
-        self.standing += int(np.count_nonzero(correct & ~(attacked & ~remaining)[begun].any(axis=0)))
-        self.under_way += remaining.shape[1]
+def _read(path: Path, rows: int, kind: str) -> Counts:
+    if kind == "part":
+        return _read_notes(path)
+    if kind == "npz":
+        return Counts(rows, 1) if zipfile.is_zipfile(path) else Counts()
+    if count_rows(path) != rows:
+        return Counts()
+    columns = read_columns(path)
+    correct, robust = (
+        int(np.count_nonzero(columns[column])) if column in columns else None for column in ("clean_correct", "robust")
+    )
+    return Counts(rows, 1, correct, robust)
+
+
+def _read_notes(path: Path) -> Counts:
+    """The state of a piece: images of which no attack has found an adversarial one so far."""
+    arrays = read_arrays(path, names=("table.remaining", "table.attacked", "trial"))
+    remaining, attacked = (np.asarray(arrays[f"table.{name}"], dtype=bool) for name in ("remaining", "attacked"))
+    begun = slice(0, int(arrays["trial"]) + 1)
+    correct = remaining[0] | attacked[0]
+    standing = int(np.count_nonzero(correct & ~(attacked & ~remaining)[begun].any(axis=0)))
+    return Counts(standing=standing, under_way=int(remaining.shape[1]))
 
 
 def _announced(place: Path) -> dict[str, Any]:

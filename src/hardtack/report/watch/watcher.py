@@ -21,7 +21,7 @@ from hardtack.report import wording
 from hardtack.report.study_view import rows_done, rows_trained
 from hardtack.report.watch.trainings import LOCK, TrainingFolder
 from hardtack.results import PROTOCOL, Result, find_metric, is_run, read_results, wilson
-from hardtack.results.unfinished import HOMES, UnfinishedJob, unfinished_jobs
+from hardtack.results.unfinished import HOMES, Known, UnfinishedJob, unfinished_jobs
 
 ORDER = {"running": 0, "stopped": 1, "finished": 2}
 _WITH_CURVES = 6  # jobs that do not run whose curves are sent, the newest
@@ -39,6 +39,7 @@ class Watcher:
         self._trainings: dict[Path, TrainingFolder] = {}
         self._locks: dict[Path, JobLock] = {}
         self._results: dict[Path, tuple[tuple[int, ...], list[str]]] = {}
+        self._pieces: Known = {}
         self._guard = threading.Lock()
         self._looked, self._state = -1e9, dict[str, Any]()
 
@@ -111,7 +112,7 @@ class Watcher:
         jobs = []
         if training is not None:
             jobs.append({"key": str(folder), "name": name, "results": results, **training})
-        for job in unfinished_jobs(folder, self._held):
+        for job in unfinished_jobs(folder, self._held, self._pieces):
             jobs.append({"key": f"{folder} {job.id}", "name": name, **_evaluation(job)})
         if not jobs and results:
             changed = (folder / "results.jsonl").stat().st_mtime
