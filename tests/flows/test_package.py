@@ -113,3 +113,21 @@ def test_the_wheel_alone_finds_its_recipes_studies_and_templates(wheel, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_demo_installs_what_it_needs_and_the_tests_the_rest(tmp_path):
+    """What make would do in a fresh checkout, and that it does nothing twice."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+
+    def would_run(target: str) -> str:
+        return subprocess.run(["make", "-n", target], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    assert "--editable ." in would_run("demo") and "dev" not in would_run("demo")
+    for target in ("test", "lint", "docs"):
+        assert "--editable ." in would_run(target) and "--editable '.[dev]'" in would_run(target)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "ready").touch()
+    assert "install" not in would_run("demo") and "--editable '.[dev]'" in would_run("test")
+    (tmp_path / ".venv" / "dev-ready").touch()
+    assert "pip" not in would_run("test")
