@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # what _MODULES says, for type checkers and editors
     from hardtack.commands.calls import evaluate as evaluate
     from hardtack.commands.calls import evaluate_run as evaluate_run
     from hardtack.commands.calls import study as study
+    from hardtack.commands.export_call import export as export
     from hardtack.commands.leaderboard import write_leaderboard as write_leaderboard
     from hardtack.commands.train import train as train
     from hardtack.data import load_data as load_data
@@ -47,6 +48,7 @@ _MODULES = {
     "attack": "hardtack.evaluation.attack_call",
     "evaluate": "hardtack.commands.calls",
     "evaluate_run": "hardtack.commands.calls",
+    "export": "hardtack.commands.export_call",
     "find_blocks": "hardtack.models",
     "load_data": "hardtack.data",
     "load_model": "hardtack.models",

@@ -25,6 +25,7 @@ ROOMS = {
     "report": {"base", "results"},
     "evaluation": {"base", "data", "threats", "models", "attacks", "engine", "results"},
     "surrogates": {"base", "data", "threats", "models", "attacks", "engine", "results", "evaluation"},
+    "exports": {"base", "data", "models", "evaluation", "results", "report"},
     "analysis": {"base", "data", "threats", "models", "attacks", "engine", "results", "evaluation", "report"},
 }
 FREE = {"studies", "commands"}  # may import anything; nobody imports them, but each other and the two files of the root

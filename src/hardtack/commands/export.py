@@ -1,4 +1,4 @@
-"""`hardtack export`: results as a table for a spreadsheet, a paper or RobustBench."""
+"""`hardtack export`: results for a spreadsheet, a paper or RobustBench; models for other software."""
 
 from __future__ import annotations
 
@@ -10,16 +10,27 @@ from hardtack.base.files import local_path
 from hardtack.base.registry import verbs
 from hardtack.commands.words import Runs, say, split_folders
 
+MODEL_FORMATS = {"format=onnx", "format=torch", "format=hub"}
 
-@verbs.register("export", settings="hardtack.results.export:ExportConfig")
+
+@verbs.register("export", settings=("hardtack.results.export:ExportConfig", "hardtack.exports.subject:ModelExport"))
 def export_words(words: Runs) -> None:
-    """Export results to a spreadsheet, a paper or RobustBench: [bold]hardtack export runs/ format=latex[/bold].
+    """Export numbers or a model: [bold]hardtack export runs/ format=latex[/bold], or runs/x format=onnx.
 
-    format=csv (one line per result), latex (booktabs tables of comparable numbers) or robustbench (model info JSON;
-    authors, link, venue, name, reported, architecture, footnote, additional_data are settings). output=FILE
-    writes to a file.
+    Numbers: format=csv (one line per result), latex (booktabs tables of comparable numbers) or robustbench (model info
+    JSON; authors, link, venue, name, reported, architecture, footnote, additional_data are settings). output=FILE
+    writes to a file. Models: format=onnx, torch (torch.export) or hub (a folder in Hugging Face's layout); what was
+    written is read back and compared with the model on clean and stored adversarial images.
     """
     runs, settings = split_folders(words)
+    if MODEL_FORMATS & set(settings):
+        from hardtack.base.config import parse_words
+        from hardtack.exports import export_run
+
+        if len(runs) > 1:
+            raise UserError(f"a model is exported from one run at a time, found {', '.join(runs)}")
+        say(export_run(runs[0] if runs else None, parse_words(settings)))
+        return
     say(export(runs, settings))
 
 

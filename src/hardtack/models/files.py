@@ -33,7 +33,10 @@ METADATA_KEY = "hardtack"
 
 
 def find_weights(path: str | Path, *, checkpoint: str = "best") -> Path:
-    """The weights file itself, or the one of that name in a run folder (`best` falls back to `last`)."""
+    """The weights file itself, or the one of that name in a run folder (`best` falls back to `last`).
+
+    A folder in Hugging Face's layout has one, `model.safetensors`.
+    """
     path = Path(path).expanduser()
     if path.is_file():
         return path
@@ -54,9 +57,11 @@ def searched_weights(path: str | Path, *, checkpoint: str = "best") -> list[Path
     if not path.is_dir():
         return [path]
     folder, files = path / "checkpoints", list[Path]()
+    names = [checkpoint, "last"] if checkpoint == "best" else [checkpoint]
     if not folder.is_dir():
         folder, files = path, [folder]
-    for name in [checkpoint, "last"] if checkpoint == "best" else [checkpoint]:
+        names += ["model"] if checkpoint == "best" else []
+    for name in names:
         files.append(folder / f"{name}.safetensors")
         if files[-1].is_file():
             break

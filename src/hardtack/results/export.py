@@ -19,11 +19,11 @@ class ExportConfig(Paper):
     """The settings of `export`. Those of `Paper` are for format=robustbench only.
 
     format   csv: one line for each result; latex: booktabs tables of comparable numbers; robustbench: its model info
-             (JSON)
+             (JSON); of models: onnx, torch, hub
     output   the file to write, of robustbench also a folder; null: print the text
     """
 
-    format: Literal["csv", "latex", "robustbench"] = "csv"
+    format: Literal["csv", "latex", "robustbench", "onnx", "torch", "hub"] = "csv"
     output: str | None = None
 
 
