@@ -161,7 +161,7 @@ def plan(
     if "study" in values:
         from hardtack.studies.plan import plan_study
 
-        return plan_study(str(values.pop("study")), values)
+        return plan_study(str(values.pop("study")), values, tries=whole_process, instruments=instruments)
     if run is None and _is_training(run, values):
         return training(read_recipe(None, words))
     if "protocol" in values:

@@ -1,9 +1,10 @@
-"""What a study will cost (`hardtack plan study=NAME scale=paper`), without its data and without training anything.
+"""What a study will cost (`hardtack plan study=NAME scale=paper`), without training anything.
 
 The work of a run is counted in multiply-adds: those of one image in the network (counted on the meta device), times the
 passes of an image in a step (counted on a small network), times the images of all steps. Evaluations are counted for
-images that no attack breaks: they are upper bounds. Time is work divided by a rate: one that a recorded benchmark
-reached on an H200, and one measured now on this machine.
+images that no attack breaks: they are upper bounds. Time on one H200 is work divided by a rate that a recorded
+benchmark reached there. Time and memory on this machine are tried (trial.py) where its data are here; else they are
+work divided by a rate that is measured now.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 from hardtack.base.config import build, choose
 from hardtack.base.cost import duration, text_table
 from hardtack.base.errors import UserError
+from hardtack.base.instruments import Instruments, Load, busy_note
 from hardtack.base.registry import analyses
+from hardtack.base.runtime import Runtime
 from hardtack.studies.column import StudyColumn
 from hardtack.studies.evaluated import stated_column
 from hardtack.studies.needs import missing_data
@@ -25,12 +28,14 @@ from hardtack.studies.rows import in_order
 from hardtack.studies.run import StudyRequest, read_request
 from hardtack.studies.scaled import at_scale
 from hardtack.studies.study import load_study
+from hardtack.studies.trial import Trial, try_study
 from hardtack.studies.unit import Unit, references, units_of
 
 # multiply-adds a second of PGD-10 adversarial training of a ViT-Ti/4 on one H200: 6,776 images/s, 23 passes of 0.359 G,
 # wholly compiled, 2026-11-15. From CUDA graphs it is 7.9e13 (benchmarks/results/adversarial_training.json), and small
 # networks with convolutions reach less: the older rate stands for the mixture that studies have
 H200 = 5.6e13
+_TRIES_S = 7200.0  # a study that is longer is not tried on a CPU: its steps take minutes there
 # training images, test images, classes, pixels of sets that may not be here
 KNOWN_SETS = {
     "cifar10": (50_000, 10_000, 10, 32), "cifar100": (50_000, 10_000, 100, 32), "digits": (1438, 359, 10, 32),
@@ -63,7 +68,22 @@ class StudyPlan:
     missing: Mapping[str, tuple[str, list[str]]]
     here: float  # multiply-adds a second on this machine
     device: str
+    trial: Trial | None = None  # of this machine
+    load: Load = dataclasses.field(default_factory=Load)
     notes: tuple[str, ...] = ()
+
+    @property
+    def total_s(self) -> float:
+        """On this machine."""
+        return self.trial.seconds if self.trial is not None else self.work / self.here
+
+    @property
+    def range_s(self) -> tuple[float, float]:
+        return (self.trial.low_s, self.trial.high_s) if self.trial is not None else (0.0, self.total_s)
+
+    @property
+    def memory_mb(self) -> float:
+        return self.trial.memory_mb if self.trial is not None else 0.0
 
     @property
     def work(self) -> float:
@@ -92,12 +112,28 @@ class StudyPlan:
             f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training, at most; "
             f"at {H200:.1e} multiply-adds/s as measured for adversarial training of a ViT-Ti/4"
         )
-        lines.append(
-            f"  this machine ({self.device}): {duration(self.work / self.here)}, at {self.here:.1e} measured now"
-        )
+        lines += self._here()
         for name, (why, runs) in self.missing.items():
             lines.append(f"  data not here: {name}, for {len(runs)} runs ({why})")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def _here(self) -> list[str]:
+        """Time and memory on this machine."""
+        if self.trial is None:
+            return [f"  this machine ({self.device}): {duration(self.total_s)}, at {self.here:.1e} measured now"]
+        trial, (low, high) = self.trial, self.range_s
+        lines = [
+            f"  this machine ({self.device}): {duration(self.total_s)} ({duration(low)} to {duration(high)}, by how "
+            f"many images withstand the attacks), {trial.memory_mb:,.0f} MB",
+            f"  tried for this: steps of {trial.tried} of {trial.runs} trainings, every evaluation and analysis once",
+        ]
+        if trial.not_tried:
+            lines.append(
+                f"  columns that need more than the test images are not included: {', '.join(trial.not_tried)}"
+            )
+        if note := busy_note(self.load):
+            lines.append(f"  {note}; times are those of an idle machine")
+        return lines
 
 
 def _hours(work: float) -> str:
@@ -109,8 +145,12 @@ def _number(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 
 
-def plan_study(name: str, words: Mapping[str, Any]) -> StudyPlan:
-    """The cost of a study at a scale; `words` are those of `hardtack study`."""
+def plan_study(
+    name: str, words: Mapping[str, Any], *, tries: bool = False, instruments: Instruments | None = None
+) -> StudyPlan:
+    """The cost of a study at a scale; `words` are those of `hardtack study`. `tries`: on this machine, where its data
+    are here, by trials, which take a minute or two."""
+    instruments = instruments or Instruments()
     study = load_study(name)
     request = read_request(study.name, words)
     scaled = at_scale(study, request.scale, rows=request.rows)
@@ -118,14 +158,22 @@ def plan_study(name: str, words: Mapping[str, Any]) -> StudyPlan:
     distinct = {unit.digest: unit for unit in reversed(units)}
     n = request.n if request.n is not None else scaled.scale.n
     runs: list[RunCost] = []
-    for unit in sorted(distinct.values(), key=units.index):
+    ordered = sorted(distinct.values(), key=units.index)
+    for unit in ordered:
         columns = scaled.columns_of(unit.training) if unit.study == study.name else []
         needs = _needs(unit, columns, units) & {run.digest for run in runs}
         runs.append(dataclasses.replace(_run_cost(unit, columns, n), digest=unit.digest, needs=tuple(sorted(needs))))
+    missing, trial = missing_data(units), None
     here, device = _rate()
+    on_gpu = Runtime().torch_device.type == "cuda"
+    if tries and not missing and (on_gpu or sum(run.training + run.evaluation for run in runs) / here < _TRIES_S):
+        trial = try_study(
+            ordered, runs, lambda unit: scaled.columns_of(unit.training) if unit.study == study.name else [], n=n,
+            instruments=instruments,
+        )  # fmt: skip
     return StudyPlan(
-        request=request, runs=tuple(runs), shared=len(units) - len(distinct), missing=missing_data(units), here=here,
-        device=device,
+        request=request, runs=tuple(runs), shared=len(units) - len(distinct), missing=missing, here=here,
+        device=device, trial=trial, load=instruments.load(Runtime().torch_device),
     )  # fmt: skip
 
 
@@ -212,7 +260,6 @@ def _rate() -> tuple[float, str]:
     import torch
 
     from hardtack.base.cost import device_name, timed
-    from hardtack.base.runtime import Runtime
     from hardtack.models import load_model
     from hardtack.models.facts import known
 

@@ -67,8 +67,14 @@ def test_a_corrupted_copy_makes_no_folders_on_the_other_machine(tmp_path) -> Non
     data = load("folder", tiny.folder(tmp_path / "set"))
     facts = {"constants": "cifar", "seed": 0, "jpeg": 0}
     copy = corrupted_copy.Copy(
-        data=data, folder=tmp_path / "copy", facts=facts, frost=None, stored=None, runtime=Runtime(device="cpu"),
-        types=("fog",), severities=(1,),
+        data=data,
+        folder=tmp_path / "copy",
+        facts=facts,
+        frost=None,
+        stored=None,
+        runtime=Runtime(device="cpu"),
+        types=("fog",),
+        severities=(1,),
     )
     job = corrupted_copy._TreeJob(copy, "fog", (1,), title="corrupt fog")
     job.travels(lambda images: images).begin()
