@@ -25,6 +25,7 @@ from hardtack.base.errors import UnknownSetting, UserError, did_you_mean, known_
 from hardtack.base.files import local_path
 from hardtack.base.printable import one_line, print_note
 from hardtack.base.registry import datasets, verbs
+from hardtack.commands.verb_help import VerbCommand
 from hardtack.commands.words import typed
 
 INTERRUPTED = 130
@@ -32,7 +33,7 @@ INTERRUPTED = 130
 ORDER = (
     "train", "evaluate", "analyze", "study", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan",
     "report", "leaderboard", "watch", "query", "export", "import", "compare", "corrupt", "list", "describe", "doctor",
-    "demo",
+    "completion", "demo",
 )  # fmt: skip
 
 
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     _let_threads_sleep()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if "--install-completion" in arguments:
+        arguments = ["completion", "--install", *(word for word in arguments if word != "--install-completion")]
     debug = "--debug" in arguments
     arguments = [word for word in arguments if word != "--debug"]  # accepted anywhere
     typed[:] = arguments
@@ -68,7 +71,7 @@ def build_app(names: Iterable[str]) -> typer.Typer:
     )
     app.callback()(_options)
     for name in names:
-        app.command(name)(verbs.get(name).make)
+        app.command(name, cls=VerbCommand)(verbs.get(name).make)
     return app
 
 
@@ -88,6 +91,9 @@ def _options(
     plugin: Annotated[Path | None, typer.Option("--import", help="a Python file that registers your additions")] = None,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="print the version and exit")
+    ] = False,
+    install: Annotated[
+        bool, typer.Option("--install-completion", help="complete words with TAB (hardtack completion --install)")
     ] = False,
 ) -> None:
     """Train, attack, measure and explain robust image classifiers.

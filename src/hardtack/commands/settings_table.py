@@ -175,17 +175,41 @@ def _recipe_rows(name: str) -> Iterator[Setting]:
 
 def _verb_rows(verb: str) -> Iterator[Setting]:
     """The words of a verb (the classes that `settings=` of its registration names), then its options."""
+    yield from _word_rows(verb)
+    yield from _options(verb)
+
+
+def words_rows(verb: str) -> list[SettingRow]:
+    """The words of a verb without its options, whose help only typer knows; `--on` is among them if it takes it."""
+    listed = next((entry for entry in registry.verbs.listing() if entry.name == verb), None)
+    rows = [SettingRow(f"hardtack {verb}", **dataclasses.asdict(row)) for row in _word_rows(verb)]
+    if listed is not None and listed.module.startswith("hardtack."):
+        function = reader.tree(listed.module).body
+        takes = [
+            ast.unparse(node.args) for node in function if isinstance(node, ast.FunctionDef) and node.decorator_list
+        ]
+        if any("on: On" in arguments for arguments in takes):
+            rows.append(SettingRow(f"hardtack {verb}", "--on", "option", "", "", ""))
+    return rows
+
+
+def _word_rows(verb: str) -> Iterator[Setting]:
     named = verb_presets(verb).get("settings", ())
     rows: dict[str, Setting] = {}
     for place in [named] if isinstance(named, str) else named:
         module, _, name = place.partition(":")
         rows |= {row.name: row for row in settings_of(_class(module, name), closed=[*_recipe_sections().values()])}
     yield from rows.values()
-    yield from _options(verb)
 
 
 def verb_presets(verb: str) -> Mapping[str, Any]:
     """What a verb's registration says beside its name."""
+    listed = next((entry for entry in registry.verbs.listing() if entry.name == verb), None)
+    if listed is not None and listed.module.startswith("hardtack."):
+        try:
+            return reader.registered(listed.module, "verbs", verb)[1]
+        except Unreadable:
+            pass
     return registry.verbs.get(verb).presets
 
 
