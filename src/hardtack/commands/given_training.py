@@ -44,16 +44,22 @@ def module_of(value: Any) -> nn.Module | None:
 
 
 @contextlib.contextmanager
-def named(values: Mapping[str, Any], further: Mapping[str, Any]) -> Iterator[Values]:
-    """Sections of a recipe, in which a module and data have names that hold inside; `further`: settings over them."""
+def named(values: Mapping[str, Any], further: Mapping[str, Any], *, with_data: bool = False) -> Iterator[Values]:
+    """Sections of a recipe, in which a module and data have names that hold inside; `further`: settings over them.
+
+    `with_data`: they stand over a recipe that names data.
+    """
     _check_names(values)
-    sections, module, data = dict(values), module_of(values.get("model")), values.get("data")
+    sections = {key: value for key, value in values.items() if value is not None}
+    module, data = module_of(values.get("model")), values.get("data")
     with contextlib.ExitStack() as stack:
         channels = 3
         if is_object(data):
             takes_grey = functools.partial(takes_one_channel, module) if module is not None else None
             images = stack.enter_context(kept(data, takes_grey=takes_grey))
             sections["data"], channels = {"name": images.name}, images.shape[0]
+        elif module is not None and data is None and not (with_data or any(key.startswith("data") for key in further)):
+            raise UserError("name the images to train on: data=(x, y), a data set, or the name of one")
         if module is not None:
             name = stack.enter_context(kept_module(module, channels=channels))
             sections["model"] = {"name": name}

@@ -94,7 +94,7 @@ def train(
     module = module_of(sections.get("model"))
     path = find_recipe(recipe) if isinstance(recipe, str | Path) else None
     short = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "threat": threat}
-    with named(sections, settings or {}) as values:
+    with named(sections, settings or {}, with_data=recipe is not None) as values:
         values = with_short(values, path, short)
         if not isinstance(recipe, Recipe):
             recipe = read_recipe(path, **values)

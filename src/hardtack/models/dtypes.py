@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from hardtack.base.errors import UserError
+from hardtack.models.first_images import DTYPE_WORDS
 from hardtack.models.given import as_module
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_MISMATCH = ("dtype", "scalar type", "Input type")  # words of torch's errors about them
 
 
 def takes_model(job: Callable[P, R]) -> Callable[P, R]:
@@ -32,7 +32,7 @@ def takes_model(job: Callable[P, R]) -> Callable[P, R]:
             return typing.cast(Callable[..., R], job)(model, *args, **kwargs)
         except RuntimeError as error:
             odd = odd_dtypes(model)
-            if not odd or not any(word in str(error) for word in _MISMATCH):
+            if not odd or not any(word in str(error) for word in DTYPE_WORDS):
                 raise
             raise UserError(
                 f"weights of this model are {odd}, but images are float32: use model.float(), or wrap it in a "

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
 from hardtack.models.classifier import evaluating
+from hardtack.models.first_images import reason
 
 AnyModel = nn.Module | Callable[[Tensor], Any]
 """A model as a user gives it: a module or a function, from images N×C×H×W in [0,1] to logits."""
@@ -55,14 +56,25 @@ def check_kept(model: nn.Module, folder: Any) -> None:
 
 
 def takes_one_channel(model: nn.Module, image: Tensor) -> bool:
-    """Whether a model takes this image of one channel, as it is."""
-    weight = next(model.parameters(), image)
+    """Whether a model takes this image of one channel, as it is; one that takes it in three neither is refused."""
+    weight = next((each for each in model.parameters() if each.is_floating_point()), image)
+    image = image.to(weight.device, weight.dtype)  # a wrong type of the weights is said where all images go through
+    problems = [_problem(model, x) for x in (image, image.expand(-1, 3, -1, -1))]
+    if all(problems):
+        size = "×".join(map(str, image.shape[2:]))
+        told = f"with one channel: {problems[0]}; with three equal ones: {problems[1]}"
+        raise UserError(f"the model takes no grey images of {size} ({told})")
+    return not problems[0]
+
+
+def _problem(model: nn.Module, x: Tensor) -> str:
+    """What a model says of an image that does not fit it; empty for one that does."""
     try:
         with evaluating(model), torch.no_grad():
-            model(image.to(weight.device))
-    except Exception:  # whatever a module of somebody's raises for an image that does not fit
-        return False
-    return True
+            model(x)
+    except Exception as error:  # whatever a module of somebody's raises
+        return str(error) if isinstance(error, UserError) else reason(error)
+    return ""
 
 
 def _modules_of(function: Any, depth: int = 3) -> Iterator[nn.Module]:

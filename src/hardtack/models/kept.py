@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from hardtack.base.errors import UserError
 from hardtack.models.classifier import Classifier, evaluating, wrap
 from hardtack.models.dtypes import check_values, odd_dtypes
+from hardtack.models.first_images import first_images, reason
 from hardtack.models.from_file import state_sha256
 
 GIVEN = "given:"
@@ -106,15 +107,8 @@ def fit_to(model: Classifier, x: Tensor, y: Tensor) -> None:
         raise UserError(f"weights of this module are {odd}, but training is in float32: use module.float()")
     if not any(weight.requires_grad for weight in model.parameters()):
         raise UserError("this module has no parameters that require a gradient, so there is nothing to train")
-    shape = "×".join(map(str, x.shape[1:]))
-    try:
-        with evaluating(model), torch.no_grad():
-            logits = model(x)
-    except UserError:
-        raise
-    except Exception as error:  # whatever a module of somebody's raises for an image that does not fit
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"the module cannot take these images of {shape} ({type(error).__name__}: {reason})") from error
+    with first_images(x), evaluating(model), torch.no_grad():
+        logits = model(x)
     if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
         raise UserError(f"the module must return logits N×classes, found {tuple(logits.shape)} for {len(x)} images")
     if bool((logits >= 0).all()) and bool(((logits.sum(dim=1) - 1).abs() < 1e-4).all()):
@@ -138,5 +132,4 @@ def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module).cpu()
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"the module cannot be copied by copy.deepcopy ({type(error).__name__}: {reason})") from None
+        raise UserError(f"the module cannot be copied by copy.deepcopy ({reason(error)})") from None

@@ -263,3 +263,30 @@ def test_columns_that_are_not_clear_must_be_named():
         take(data.remove_columns("label"))
     with pytest.raises(UserError, match=r"data\['test'\]"):
         take(datasets.DatasetDict({"train": data, "test": data}))
+
+
+def test_a_model_that_images_do_not_fit_is_an_error_in_one_line():
+    import hardtack as ht
+
+    images, grey = torch.rand(4, 3, 8, 8), torch.rand(4, 8, 8)
+    wrong = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(5, 2))
+    for call in (
+        lambda: ht.evaluate(wrong, (images, [0, 1, 0, 1]), quiet=True),
+        lambda: ht.evaluate(wrong, (images, [0, 1, 0, 1]), suite="clean", quiet=True),
+        lambda: ht.attack(wrong, images, [0, 1, 0, 1], threat="linf:0.1"),
+        lambda: ht.analyze(wrong, (images, [0, 1, 0, 1]), "landscape", quiet=True),
+    ):
+        with pytest.raises(UserError, match=r"cannot take images of 3×8×8 \(RuntimeError: .*cannot be multiplied"):
+            call()
+    one = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 8), torch.nn.Flatten())
+    told = r"no grey images of 8×8 \(with one channel: .*ht\.wrap\(module, channels=1\); with three equal ones: Runtime"
+    with pytest.raises(UserError, match=told):
+        ht.evaluate(ht.wrap(one, mean=0.1), (grey, [0, 1, 0, 1]), quiet=True)
+    wrapped = ht.wrap(one, mean=0.1, std=0.3, channels=1)
+    assert torch.allclose(wrapped(grey[:, None]), one((grey[:, None] - 0.1) / 0.3))
+    assert ht.evaluate(wrapped, (grey, [0, 1, 0, 1]), suite="clean", quiet=True).verdicts["index"].size == 4
+    for model in (one.double(), ht.wrap(one)):
+        with pytest.raises(UserError, match=r"are float64.*model\.float\(\)"):
+            ht.evaluate(model, (grey if model is one else images, [0, 1, 0, 1]), quiet=True)
+    with pytest.raises(UserError, match="channels must be 3"):
+        ht.wrap(one, channels=2)
