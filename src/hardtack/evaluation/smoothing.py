@@ -31,7 +31,7 @@ ABSTAINED = -1
 SELECTION, ESTIMATION = 0, 1  # keys of the two sets of copies: they must be independent
 _STREAM = 0x736D6F6F  # keeps the noise apart from the random numbers of attacks
 _WIDER = 4  # batches of the verifier that fit into one coarse batch on a GPU
-_PLANNED = 256  # copies from which a plan measures the time
+_PLANNED = {False: 64, True: 1024}  # by whether there is a GPU: copies from which a plan measures the time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +70,15 @@ class SmoothedView(View):
 
     def sample(self) -> tuple[SmoothedView, float]:
         """The view with few copies; times so many it costs as much as all of them."""
-        few = min(self.n, _PLANNED)
-        return dataclasses.replace(self, n0=1, n=few), (self.n0 + self.n) / (1 + few)
+        few = min(self.n, _PLANNED[torch.cuda.is_available()])
+        return dataclasses.replace(self, n0=0, n=few), (self.n0 + self.n) / few
 
     def shown(self, verifier: Verifier, x: Tensor, y: Tensor, index: Tensor) -> Iterator[Shown]:
         """The copies that select of all images, then those that estimate, of one image after the other."""
         keys = randomness.make_keys(index, self.seed, _STREAM)
         for stage, count in ((SELECTION, self.n0), (ESTIMATION, self.n)):
-            yield from self._copies(x, randomness.fold(keys, stage), count, verifier.batch_size)
+            if count:  # a plan tries no selection
+                yield from self._copies(x, randomness.fold(keys, stage), count, verifier.batch_size)
 
     def _copies(self, x: Tensor, keys: Tensor, count: int, batch_size: int) -> Iterator[Shown]:
         """`count` copies of every image. On a CPU a batch is of one image, so that its last bits depend on no other."""

@@ -301,6 +301,25 @@ def test_pieces_do_not_matter_and_a_stopped_evaluation_goes_on(tmp_path, monkeyp
         ]
 
 
+@pytest.mark.gpu
+def test_counts_of_half_precision_on_a_gpu_are_those_of_fp32_and_of_the_cpu():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 30 * 30, 10)).eval()
+    x = images(48, side=32)
+    y = model(x).argmax(dim=1)
+    counts = {}
+    for name, device, exact in (("half", "cuda", False), ("fp32", "cuda", True), ("cpu", "cpu", True)):
+        own = {"sigma": 0.25, "n": 1000, "n0": 50, "exact": exact}
+        found = ht.evaluate(
+            model, (x, y), suite="smoothing", smoothing=own, runtime=Runtime(device=device), quiet=True
+        )  # fmt: skip
+        counts[name] = found.verdicts["count@smoothing"]
+        assert found.certified[0][1] > 0.5
+    assert np.abs(counts["half"] - counts["fp32"]).max() <= 1 and np.abs(counts["cpu"] - counts["fp32"]).max() <= 3
+    assert len(set(counts["fp32"].tolist())) > 10
+
+
 @pytest.mark.parametrize(
     "own, words",
     [
@@ -309,6 +328,7 @@ def test_pieces_do_not_matter_and_a_stopped_evaluation_goes_on(tmp_path, monkeyp
         ({"alpha": 0.7}, "alpha"),
         ({"n": 0}, "n"),
         ({"radii": []}, "radii"),
+        ({"radii": "wide"}, "neither a finite number nor a fraction"),
         ({"radii": ["l2:1"]}, "neither a finite number nor a fraction"),
         ({"radii": [-1]}, "negative"),
         ({"sigmas": 1}, "did you mean 'sigma'"),

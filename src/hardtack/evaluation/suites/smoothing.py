@@ -15,6 +15,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 from pydantic import Field
 
+from hardtack.base.config import SEVERAL
 from hardtack.base.errors import UserError
 from hardtack.base.registry import suites
 from hardtack.evaluation.sanity import Flag, flag
@@ -52,7 +53,7 @@ class SmoothingSuite(Suite):
     n0: Count = 100
     n: Count = 100_000
     alpha: Annotated[float, Field(gt=0, lt=0.5)] = 0.001
-    radii: Annotated[tuple[str | float, ...], Field(min_length=1)] | None = None
+    radii: Annotated[tuple[str | float, ...], SEVERAL, Field(min_length=1)] | None = None
     exact: bool = False
 
     def __post_init__(self) -> None:
