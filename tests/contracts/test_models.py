@@ -15,7 +15,7 @@ import torch
 
 from hardtack.base.errors import UserError
 from hardtack.base.registry import models
-from hardtack.commands.describe import DESCRIPTIONS
+from hardtack.commands.model_options import TABLE
 from hardtack.models import find_blocks, load_model, rebuild, save_weights, tap
 from hardtack.models.describe import table_row
 from hardtack.models.facts import known, measure, usual
@@ -225,7 +225,7 @@ def test_the_table_of_facts_is_true(name, monkeypatch):
 
 
 def test_the_table_of_descriptions_is_true():
-    table = json.loads(DESCRIPTIONS.read_text(encoding="utf-8"))
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
     assert list(table) == [name for name in known() if known()[name].source == "ours"]
     for name, row in table.items():
         assert row == table_row(name), f"{name}: write it again: python -m hardtack.models.describe"
