@@ -11,7 +11,7 @@ begun. Files are read and kernels are built once before, so that the first proce
 `ratio` is planned / real: a plan holds from 0.8 to 1.25. Where work depends on how many images an attack breaks, the
 plan gives a range, and `in_range` says whether the real time lies in it, with a quarter to spare. `waited_s` are the
 seconds in which the real process had no core, `cpu_s` what it computed: on a busy machine read `idle_ratio`, which
-leaves the waiting out.
+leaves the waiting out, or with one thread (OMP_NUM_THREADS=1) on a CPU `cpu_ratio`, planned / computed.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ SMALL_SUITES = {
     "curve": ["suite=curve", "n=64"],
     "attacks": ["suite=attacks", "attacks=[apgd_ce,fab_t]", "n=128"],
 }
+ANALYSES = {"jacobian": ["jacobian", "n=200"]}
+SMALL_ANALYSES = {"jacobian": ["jacobian", "n=100"], "perturbations": ["perturbations", "n=64"]}
 WITHIN = 1.25
 
 
@@ -70,7 +72,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="short trainings on the bundled digits, for a CPU")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--folder", type=Path, help="for runs; a temporary one otherwise")
-    parser.add_argument("--only", nargs="*", help="these cases: train/NAME or evaluate/NAME")
+    parser.add_argument("--only", nargs="*", help="these cases: train/NAME, evaluate/NAME, analyze/NAME …")
     parser.add_argument("--limit", type=int, default=20000, help="images of the training set")
     parser.add_argument("--epochs", type=int, default=4, help="of every training")
     parser.add_argument("--words", nargs="*", default=[], help="further settings of every training")
@@ -98,6 +100,11 @@ def cases(options: argparse.Namespace, folder: Path) -> dict[str, tuple[str, lis
     first = str(folder / ("adversarial" if options.small else "vit_pgd"))
     for name, words in (SMALL_SUITES if options.small else SUITES).items():
         found[f"evaluate/{name}"] = ("evaluate", [first, *words, *data], [])
+    for name, words in (SMALL_ANALYSES if options.small else ANALYSES).items():
+        found[f"analyze/{name}"] = ("analyze", [first, *words, *data], [])
+    if options.small:
+        found["corrupt/digits"] = ("corrupt", ["digits", str(folder / "corrupted")], [])
+        found["study/table1"] = ("study", ["cauchy/table1", "scale=smoke", f"output={folder / 'studies'}"], [])
     return found
 
 
@@ -109,13 +116,13 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     for name, (verb, words, own) in cases(options, folder).items():
         if name in record["cases"] or (options.only and name not in options.only):
             continue
-        if verb == "evaluate" and not Path(words[0]).exists():
+        if verb in ("evaluate", "analyze") and not Path(words[0]).exists():
             print(f"{name}: left out, {words[0]} was not trained", flush=True)
             continue
         if time.monotonic() - began > options.budget:
             print(f"{name}: left out, the budget of {options.budget:.0f} s is spent", flush=True)
             continue
-        planned, real = run("plan", words, folder), run(verb, [*words, *own], folder)
+        planned, real = run("plan", [verb, *words], folder), run(verb, [*words, *own], folder)
         record["cases"][name] = {"words": words, "planned": planned, "real": real, **compared(planned, real)}
         known = {key: real[key] for key in ("device", "torch") if key in real}
         record |= {**known, "date": datetime.date.today().isoformat()}
@@ -135,6 +142,7 @@ def compared(planned: dict[str, Any], real: dict[str, Any]) -> dict[str, Any]:
             "memory": round(planned["memory_mb"] / max(real["memory_mb"], 1e-9), 3),
         },
         "idle_ratio": round(planned["seconds"] / idle_s, 3),
+        "cpu_ratio": round(planned["seconds"] / real["cpu_s"], 3),
         "in_range": low / WITHIN <= idle_s <= high * WITHIN,
     }  # fmt: skip
 
@@ -144,10 +152,11 @@ def line(case: dict[str, Any]) -> str:
     if "ratio" not in case:
         return f"FAILED: {(planned.get('error') or real.get('error'))[-400:]}"
     low, high = planned["range_s"]
+    ratios = f"{case['ratio']['time']:.2f} (idle {case['idle_ratio']:.2f}, cpu {case['cpu_ratio']:.2f})"
     return (
-        f"planned {planned['seconds']:.1f} s ({low:.1f} to {high:.1f}), real {real['seconds']:.1f} s: "
-        f"{case['ratio']['time']:.2f} (idle {case['idle_ratio']:.2f}); planned {planned['memory_mb']:,.0f} MB, real "
-        f"{real['memory_mb']:,.0f} MB: {case['ratio']['memory']:.2f}; planning took {planned['took_s']:.1f} s"
+        f"planned {planned['seconds']:.1f} s ({low:.1f} to {high:.1f}), real {real['seconds']:.1f} s: {ratios}; "
+        f"planned {planned['memory_mb']:,.0f} MB, real {real['memory_mb']:,.0f} MB: {case['ratio']['memory']:.2f}; "
+        f"planning took {planned['took_s']:.1f} s"
     )
 
 
@@ -180,9 +189,9 @@ def child(what: str, said: Path, words: list[str]) -> None:
     if what == "warm":
         warm(device)
     elif what == "plan":
-        from hardtack.commands.plan import plan
+        from hardtack.commands.plan import plan_command
 
-        made = plan(words[0], words[1:], whole_process=True)
+        made = plan_command(words)
         low, high = made.range_s
         found = {
             "seconds": round(made.total_s, 2), "range_s": [round(low, 2), round(high, 2)],

@@ -23,10 +23,14 @@ CommandWords = Annotated[
 ]
 
 if TYPE_CHECKING:
+    from hardtack.analysis.plan import AnalysisPlans
     from hardtack.commands.plan_on import PlanOn
+    from hardtack.engine.job_plan import JobPlan
     from hardtack.evaluation.evaluation_plan import Plans
     from hardtack.studies.plan import StudyPlan
     from hardtack.training.plan import TrainingPlan
+
+    AnyPlan = Plans | TrainingPlan | StudyPlan | AnalysisPlans | JobPlan | PlanOn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,21 +58,25 @@ def plan_words(words: CommandWords = None, on: On = None) -> None:
     seconds of trial on this machine. With [bold]--on ray[/bold], [bold]--on slurm slurm.hours=4[/bold] or
     [bold]workers=4[/bold] also the expected wall time and GPU-hours there (not of analyze and corrupt).
     """
-    verb, words = split_verb(words or [])
+    say(plan_command(words or [], on=on))
+
+
+def plan_command(words: Sequence[str], *, on: str | None = None) -> AnyPlan:
+    """What a command will cost: `plan_command(["evaluate", "runs/x", "suite=pgd"])`, for a process of its own."""
+    verb, words = split_verb(words)
     if verb in ("analyze", "corrupt"):
         if on is not None or any(is_of_place(word) for word in words):
             raise UserError(f"plan {verb} plans for this process; leave out what says where it runs (--on, workers=…)")
-        say(_plan_job(verb, words))
-        return
+        return _plan_job(verb, words)
     path, settings = split_target(words)
     check_verb(verb, path, settings)
     if verb == "study" and path is not None:
         path, settings = None, [f"study={path}", *settings]
     own = [word for word in settings if is_of_place(word)]
+    trains = {"train": True, "evaluate": False}.get(verb or "")
     if on is None and not own:
-        say(plan(path, settings, whole_process=True))
-    else:
-        say(plan_on(path, [word for word in settings if word not in own], on=on, place_words=own))
+        return plan(path, settings, whole_process=True, trains=trains)
+    return plan_on(path, [word for word in settings if word not in own], on=on, place_words=own, trains=trains)
 
 
 def split_verb(words: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -90,7 +98,7 @@ def check_verb(verb: str | None, path: str | None, settings: Sequence[str]) -> N
         raise UserError("name a study: hardtack plan study cauchy/table1 (hardtack list studies)")
 
 
-def _plan_job(verb: str, words: Sequence[str]) -> object:
+def _plan_job(verb: str, words: Sequence[str]) -> AnalysisPlans | JobPlan:
     from hardtack.base.config import parse_words
     from hardtack.base.instruments import Instruments
 
@@ -108,7 +116,12 @@ def _plan_job(verb: str, words: Sequence[str]) -> object:
 
 
 def plan_on(
-    run: str | Path | None, words: Sequence[str] = (), *, on: str | None = None, place_words: Iterable[str] = ()
+    run: str | Path | None,
+    words: Sequence[str] = (),
+    *,
+    on: str | None = None,
+    place_words: Iterable[str] = (),
+    trains: bool | None = None,
 ) -> PlanOn:
     """The same cost with wall time and GPU-hours on the workers that `on` and its words name; none is started."""
     from hardtack.base.config import build, parse_words
@@ -119,10 +132,10 @@ def plan_on(
     place, _ = read_place(on, parse_words(place_words))
     values = parse_words(words)
     runtime: Runtime = build(Runtime, values.get("runtime") or {}, path="runtime")
-    trains = "study" not in values and _is_training(run, values)
-    crew = crew_of(place.name, place.settings, runtime, trains=trains)
+    is_training = trains if trains is not None else "study" not in values and _is_training(run, values)
+    crew = crew_of(place.name, place.settings, runtime, trains=is_training)
     with threads_of(crew):
-        return on_crew(plan(run, words), crew)
+        return on_crew(plan(run, words, trains=trains), crew)
 
 
 def _is_training(run: str | Path | None, values: Mapping[str, Any]) -> bool:
@@ -135,11 +148,12 @@ def _is_training(run: str | Path | None, values: Mapping[str, Any]) -> bool:
 
 
 def plan(
-    run: str | Path | None, words: Iterable[str] = (), *, whole_process: bool = False
+    run: str | Path | None, words: Iterable[str] = (), *, whole_process: bool = False, trains: bool | None = None
 ) -> Plans | TrainingPlan | StudyPlan:
     """The cost of `evaluate` for a run folder or a model, of `train` for a recipe or its settings, or of a study.
 
     `whole_process`: this process does nothing else, so that time and memory count from its start, as in the job itself.
+    `trains`: whether settings without a recipe are those of `train`; None: as their sections say.
     """
     from hardtack.base.config import parse_words
     from hardtack.base.instruments import Instruments
@@ -162,7 +176,7 @@ def plan(
         from hardtack.studies.plan import plan_study
 
         return plan_study(str(values.pop("study")), values, tries=whole_process, instruments=instruments)
-    if run is None and _is_training(run, values):
+    if run is None and (trains if trains is not None else _is_training(run, values)):
         return training(read_recipe(None, words))
     if "protocol" in values:
         from hardtack.studies.protocol_run import plan_protocol

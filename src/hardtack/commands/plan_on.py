@@ -133,8 +133,8 @@ def on_crew(plan: AnyPlan, crew: Crew) -> PlanOn:
     for part in plan.parts:
         if isinstance(part, Plan):
             first = expected.pieces == 0  # workers are kept between the suites of one command
-            expected = expected.then(_evaluation(part, part.expected.seconds, crew, starts=first))
-            most = most.then(_evaluation(part, part.most.seconds, crew, starts=first))
+            expected = expected.then(_evaluation(part, part.expected.seconds, crew, starts=first)).then(_beside(part))
+            most = most.then(_evaluation(part, part.most.seconds, crew, starts=first)).then(_beside(part))
     device = next((part.tried.device for part in plan.parts if isinstance(part, Plan)), "")
     return PlanOn(plan, crew, expected, most, _notes(crew, device))
 
@@ -149,6 +149,12 @@ def _notes(crew: Crew, device: str) -> tuple[str, ...]:
         what = "GPU" if crew.gpus else "core"
         notes.append(f"{crew.sharing:.2g} workers share a {what}, and are assumed to share its speed")
     return tuple(notes)
+
+
+def _beside(plan: Plan) -> Estimate:
+    """First checks, audit and results, while other workers wait."""
+    seconds = plan.once_s + plan.audit_s + plan.rehearsed.after_s
+    return Estimate(seconds, seconds, longest_task_s=seconds)
 
 
 def _evaluation(plan: Plan, seconds: float, crew: Crew, *, starts: bool) -> Estimate:

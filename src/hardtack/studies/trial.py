@@ -1,8 +1,8 @@
 """How long a study takes on this machine, tried: trainings step by step, columns on networks that are not trained.
 
 The trainings of different settings are planned one by one, as `hardtack plan train` does, as long as there is time; the
-others are computed from their work. Every column is planned once, on the first network that has it. How many images a trained
-network will withstand is not known, so attacks give a range.
+others are computed from their work. Every column is planned once, on the first network that has it. How many images
+a trained network will withstand is not known, so attacks give a range.
 """
 
 from __future__ import annotations

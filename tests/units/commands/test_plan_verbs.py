@@ -28,6 +28,14 @@ def test_analyses_and_copies_are_planned_and_nothing_is_written(words, tmp_path,
 def test_the_verb_may_be_named(words, capsys):
     assert main(["plan", "evaluate", *words, "suite=clean"]) == 0
     assert "plan: clean, 12 images" in capsys.readouterr().out
+    assert main(["plan", "train", *words]) == 2, "no section of these is of training alone, and it is one"
+    assert "batch_size 128 exceeds the 32 images" in capsys.readouterr().err
+
+
+def test_on_two_workers(words, capsys):
+    assert main(["plan", "evaluate", *words, "suite=pgd", "workers=2"]) == 0
+    said = capsys.readouterr().out
+    assert "expected wall time" in said and "2 workers" in said
 
 
 @pytest.mark.parametrize(
