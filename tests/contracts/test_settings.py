@@ -72,3 +72,12 @@ def test_defaults_are_those_that_are_used():
         name: default_text(value) for name, value in used.items() if name in rows
     }
     assert used.keys() <= rows.keys()
+
+
+def test_the_page_of_settings_is_current():
+    """docs/settings.md has what `hardtack list settings` shows."""
+    from hardtack.commands.settings_page import PAGE, page
+
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "write it again: python -m hardtack.commands.settings_page"
+    assert text.count("\n| `") > 400 and "`objective.beta`" in text
