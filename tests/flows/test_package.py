@@ -25,6 +25,8 @@ def source_files() -> set[str]:
     for folder, folders, names in os.walk(SOURCE, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         paths = [Path(folder, name).relative_to(SOURCE.parent) for name in names]
+        if "docs_files" in folder:  # the pages alone: no pictures, and nothing that builds the site
+            folders[:], paths = [], [path for path in paths if path.suffix == ".md"]
         found |= {path.as_posix() for path in paths if path.suffix not in COMPILED}
     return found
 
@@ -36,7 +38,7 @@ def built(tmp_path_factory):
     tree = tmp_path_factory.mktemp("tree")
     for name in NEEDED:
         shutil.copy(ROOT / name, tree)
-    for name in ("src", "recipes", "studies"):
+    for name in ("src", "recipes", "studies", "docs"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=GENERATED)
     words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tree / "dist"), str(tree)]
     environment = {**os.environ, "PATH": str(Path(sys.executable).parent), "HOME": str(tree)}
@@ -56,7 +58,12 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == source_files(), "a file that is no module has to be named under package-data in pyproject.toml"
-    for path in ("recipe_files/digits/trades.yaml", "study_files/_scales/smoke.yaml", "data/digits.npz"):
+    for path in (
+        "recipe_files/digits/trades.yaml",
+        "study_files/_scales/smoke.yaml",
+        "docs_files/trust.md",
+        "data/digits.npz",
+    ):
         assert f"hardtack/{path}" in names
 
 
@@ -91,10 +98,13 @@ def test_twine_accepts_both_files(built):
 ALONE = """
 import pathlib, sys
 import hardtack as ht
+from hardtack.commands.docs_files import docs_folder
 from hardtack.commands.recipe_files import list_recipes, recipe_folder
 from hardtack.studies.study_files import list_studies, study_folder
 site, run = (pathlib.Path(word).resolve() for word in sys.argv[1:])
-assert all(path.is_relative_to(site) for path in (pathlib.Path(ht.__file__), recipe_folder(), study_folder()))
+folders = recipe_folder(), study_folder(), docs_folder()
+assert all(path.is_relative_to(site) for path in (pathlib.Path(ht.__file__), *folders))
+assert (docs_folder() / "trust.md").is_file()
 assert "digits/trades" in list_recipes() and "cauchy/table1" in list_studies()
 page = ht.write_report([run], "page.html").read_text()
 assert f"hardtack {ht.__version__}" in page and "<script" in page and "</html>" in page
@@ -106,7 +116,7 @@ def test_the_wheel_alone_finds_its_recipes_studies_and_templates(wheel, tmp_path
     site = tmp_path / "packages" / "site"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    for name in ("recipes", "studies"):
+    for name in ("recipes", "studies", "docs"):
         (tmp_path / "packages" / name).mkdir()
     run = shutil.copytree(ROOT / "tests" / "data" / "v010_finished" / "run", tmp_path / "run")
     words = [sys.executable, "-c", ALONE, str(site), str(run)]

@@ -99,7 +99,7 @@ def _options(
     """Train, attack, measure and explain robust image classifiers.
 
     Settings have the form key=value: [bold]hardtack evaluate runs/x suite=pgd threat=linf:8/255[/bold].
-    The folder `docs` has a page about each job.
+    The folder `docs` has a page about each job; [bold]hardtack doctor[/bold] says where it is.
     """
 
 

@@ -25,6 +25,7 @@ from rich.markup import escape
 
 from hardtack import __version__
 from hardtack.base.registry import verbs
+from hardtack.commands.docs_files import docs_folder
 from hardtack.commands.words import console
 
 # the lowest versions, as in pyproject.toml
@@ -85,6 +86,10 @@ def quick_checks() -> Iterator[Check]:
         detail = "present" if present else f"optional: pip install 'hardtack[{extra}]'"
         yield Check("ok" if present else "note", package, detail)
     yield from _drivers()
+    pages = docs_folder()
+    found = pages.is_dir()
+    detail = str(pages) if found else f"{pages} is missing: install hardtack again"
+    yield Check("ok" if found else "note", "docs", detail)
     writable = os.access(".", os.W_OK)
     detail = "run folders can be written here" if writable else "this folder is not writable"
     yield Check("ok" if writable else "broken", "folder", detail)

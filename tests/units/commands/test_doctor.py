@@ -9,6 +9,7 @@ import pytest
 
 from hardtack.commands import doctor
 from hardtack.commands.cli import main
+from hardtack.commands.docs_files import docs_folder
 
 PROJECT = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
 
@@ -38,7 +39,9 @@ def test_a_missing_and_an_old_package_are_broken(monkeypatch, capsys):
 
 def test_a_healthy_quick_check_names_the_full_one(capsys):
     assert main(["doctor"]) == 0
-    assert "hardtack doctor --full" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "hardtack doctor --full" in printed
+    assert str(docs_folder()) in printed.replace("\n", "") and (docs_folder() / "trust.md").is_file()
 
 
 @pytest.mark.parametrize("source, told", [
