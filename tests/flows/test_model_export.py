@@ -163,6 +163,14 @@ def test_models_of_one_s_own(home, capsys):
     assert "random images" in str(ht.export(net, format="hub", output="net", n=5))
     with torch.no_grad():
         assert torch.equal(ht.load_run("net", model=Linear(seed=1))(images(2)), net(images(2)))
+    grey = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    x = torch.rand(6, 1, 20, 12)
+    ht.export(lambda x: 2 * grey(x), (x, labels(6, classes=3)), format="torch", output="grey.pt2")
+    found = torch.export.load("grey.pt2").module()(x[:1])
+    with torch.no_grad():
+        assert torch.allclose(found, 2 * grey(x[:1]), atol=1e-6)
+    with pytest.raises(UserError, match="the model cannot take images of 1×20×12"):
+        ht.export(torch.nn.Linear(3, 3), (x, labels(6, classes=3)), format="torch", output="odd.pt2")
     with pytest.raises(UserError, match=r"needs to know the normalisation.*ht\.wrap"):
         ht.export(Linear(), (images(4), labels(4)), format="hub", output="bare")
     assert not (home / "bare").exists()

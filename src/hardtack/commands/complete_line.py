@@ -184,7 +184,7 @@ def _of_list(bare: Sequence[str]) -> list[tuple[str, str]]:
 
     if not bare:
         kinds = "models attacks losses corruptions datasets objectives suites analyses metrics charts mechanisms"
-        kinds += " evaluators protocols executors recipes studies settings"
+        kinds += " evaluators trackers protocols executors recipes studies settings"
         return [(kind, "") for kind in kinds.split()]
     if bare == ["settings"]:
         return [(section.name, section.title) for section in all_sections()]

@@ -96,7 +96,7 @@ def _names_for(key: str, leaf: str, row: SettingRow | None) -> Callable[[], list
     by_key = {
         "protocol": "protocol", "study": "study", "metric": "metric", "evaluators": "evaluator",
         "mechanisms": "mechanism", "model": "model", "model.name": "model", "data": "dataset", "data.name": "dataset",
-        "surrogate": "model", "recipe": "recipe",
+        "surrogate": "model", "recipe": "recipe", "train.track": "tracker",
     }  # fmt: skip
     if key in by_key:
         return of_kind(by_key[key])

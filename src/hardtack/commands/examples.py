@@ -70,6 +70,8 @@ def examples_of(thing: Thing) -> list[str]:
             return [f"hardtack compare runs/a runs/b metric={name}"]
         case "mechanism":
             return [f"hardtack gauntlet mechanisms={name} evaluators=fast"]
+        case "tracker":
+            return [f"hardtack train digits/standard train.track={name}"]
         case "evaluator":
             return [f"hardtack gauntlet evaluators={name}"]
     return []

@@ -238,6 +238,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "charts": _charts,
     "mechanisms": _entries(registry.mechanisms),
     "evaluators": _entries(registry.evaluators),
+    "trackers": _entries(registry.trackers),
     "protocols": _protocols,
     "executors": _executors,
     "recipes": _recipes,

@@ -80,6 +80,7 @@ def kinds() -> dict[str, Kind]:
         _registered("loss", registry.losses, "attack.md"),
         _registered("metric", registry.metrics, "report.md"),
         _registered("package", registry.packages, "attack.md"),
+        _registered("tracker", registry.trackers, "train.md"),
         _registered("mechanism", registry.mechanisms, "gauntlet.md", rare=True),
         _registered("evaluator", registry.evaluators, "gauntlet.md", rare=True),
         Kind("chart", _kinds_of_chart, "report.md", {}, registry.kinds),

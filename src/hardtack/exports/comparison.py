@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
+from hardtack.base.limits import shorten
 from hardtack.base.progress import Meter
 from hardtack.models.classifier import evaluating
 
@@ -55,8 +56,16 @@ class Reference:
 
     def __init__(self, model: nn.Module, sets: Sequence[ImageSet]) -> None:
         self.sets = sets
-        with evaluating(model), torch.no_grad():
-            self.logits = _logits(model, sets, "the model")
+        try:
+            with evaluating(model), torch.no_grad():
+                self.logits = _logits(model, sets, "the model")
+        except UserError:
+            raise
+        except Exception as error:  # whatever a module of somebody's raises for images that do not fit
+            shape = "×".join(map(str, sets[0].x.shape[1:]))
+            raise UserError(
+                f"the model cannot take images of {shape} ({type(error).__name__}: {shorten(error)})"
+            ) from error
 
     def compare(self, predict: Predict, what: str) -> list[Comparison]:
         """Compare on every set; a UserError names what differs. `what`: the exported model, for messages."""

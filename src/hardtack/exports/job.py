@@ -97,22 +97,23 @@ def _export(subject: Subject, config: ModelExport) -> Exported:
 
 def _write(subject: Subject, config: ModelExport, path: Path, facts: Mapping[str, Any]) -> dict[str, list[Comparison]]:
     """Write the format to `path`, read it back and compare."""
+    reference = Reference(subject.model, subject.sets)
     if config.format == "hub":
-        return _write_hub(subject, path, facts)
+        return _write_hub(subject, path, facts, reference)
     if config.format == "onnx":
         onnx_file.write(subject, path, facts, config.opset)
         what, predictors = "the ONNX file", {onnx_file.software(): onnx_file.read(path)}
     else:
         program.write(subject, path, facts)
         what, predictors = "the program", {f"torch {torch.__version__}": program.read(path)}
-    reference = Reference(subject.model, subject.sets)
     return {name: reference.compare(predict, what) for name, predict in predictors.items()}
 
 
-def _write_hub(subject: Subject, folder: Path, facts: Mapping[str, Any]) -> dict[str, list[Comparison]]:
+def _write_hub(
+    subject: Subject, folder: Path, facts: Mapping[str, Any], reference: Reference
+) -> dict[str, list[Comparison]]:
     folder.mkdir()
     hub_folder.write(subject, folder, facts)
-    reference = Reference(subject.model, subject.sets)
     comparisons = {"hardtack": reference.compare(hub_folder.read(subject, folder), "the folder as hardtack loads it")}
     if hub_folder.loads_with_timm(folder):
         try:

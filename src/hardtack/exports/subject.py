@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from hardtack.exports.images import adversarial_images, clean_images, random_ima
 from hardtack.models import Classifier, find_weights, read_metadata
 from hardtack.models.facts import usual
 from hardtack.models.from_file import working_size
+from hardtack.models.given import takes_one_channel
 
 OLDEST_OPSET = 18  # that torch writes
 
@@ -80,7 +82,7 @@ def of_run(run: str | Path | None, config: ModelExport, *, typed: bool) -> Subje
 
 def of_module(model: nn.Module, data: Any, config: ModelExport) -> Subject:
     """A model given in Python, from [0,1] pixels to logits."""
-    taken = None if data is None else take(data, n=config.n)
+    taken = None if data is None else take(data, n=config.n, takes_grey=functools.partial(takes_one_channel, model))
     name = type(model.body if isinstance(model, Classifier) else model).__name__
     if taken is None:
         shape = _shape(model, None)
