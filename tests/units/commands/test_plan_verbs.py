@@ -29,7 +29,7 @@ def test_the_verb_may_be_named(words, capsys):
     assert main(["plan", "evaluate", *words, "suite=clean"]) == 0
     assert "plan: clean, 12 images" in capsys.readouterr().out
     assert main(["plan", "train", *words]) == 2, "no section of these is of training alone, and it is one"
-    assert "batch_size 128 exceeds the 32 images" in capsys.readouterr().err
+    assert "batch_size 128 exceeds the 36 images" in capsys.readouterr().err
 
 
 def test_on_two_workers(words, capsys):
