@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hardtack as ht
 from hardtack.__main__ import main
+from processes import Started, environment, free_port
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(60) % 3
@@ -229,3 +230,36 @@ def test_the_page_about_python_runs_from_the_first_line_to_the_last(tmp_path, mo
         names["again"].robust_accuracy
         == ht.evaluate(names["model"], (names["x"], names["y"]), threat="linf:4/255", quiet=True).robust_accuracy
     )
+
+
+RANK = """
+import os, sys
+import numpy as np, torch
+import hardtack as ht
+
+torch.manual_seed(int(sys.argv[1]) * int(os.environ["RANK"]))
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3))
+x, y = np.random.default_rng(0).random((20, 3, 4, 4)), np.arange(20) % 3
+try:
+    ht.train(model=net, data=(x, y), epochs=1, batch_size=8, output=f"run{sys.argv[1]}", quiet=True)
+except ht.UserError as error:
+    sys.exit(str(error))
+print(float(net[1].weight.double().sum()))
+"""
+
+
+@pytest.mark.parametrize("seed, told", [(0, ""), (1, "seed them alike before it is made")])
+def test_under_torchrun_the_processes_need_the_same_module(seed, told, tmp_path):
+    tmp_path.joinpath("rank.py").write_text(RANK)
+    group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    words = [str(tmp_path / "rank.py"), str(seed)]
+    started = [
+        Started(words, cwd=tmp_path, env=environment(**group, RANK=rank, LOCAL_RANK=rank), what="script")
+        for rank in ("0", "1")
+    ]
+    ended = [each.wait() for each in started]
+    if told:
+        assert all(each.returncode == 1 and told in each.stderr for each in ended)
+    else:
+        assert all(each.returncode == 0 for each in ended), ended[0].stderr + ended[1].stderr
+        assert ended[0].stdout == ended[1].stdout

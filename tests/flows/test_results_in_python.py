@@ -1,5 +1,6 @@
 """What a user has of a result: numbers as dictionaries and data frames, and the table and curve of a notebook."""
 
+import importlib.util
 import json
 import sys
 from html.parser import HTMLParser
@@ -24,6 +25,45 @@ def measured():
     return ht.evaluate(
         brightest, (X, Y), suite="sweep", threat="linf:0.02", attack={"steps": 3, "start": "clean"}, quiet=True
     )
+
+
+def routes():
+    """The same images as a user may have them; what they are read as is the same to the bit."""
+    from torch.utils.data import DataLoader, TensorDataset
+
+    pixels = (X * 255).byte()
+    last = pixels.permute(0, 2, 3, 1).numpy()
+    yield pixels.float() / 255, Y
+    yield last, Y.numpy().astype(np.uint8)
+    yield last.astype(np.int32), Y.tolist()
+    yield (last / 255).astype(np.float32), Y[:, None]
+    yield DataLoader(TensorDataset(pixels, Y), batch_size=5, shuffle=True)
+    yield [{"image": image, "label": int(label)} for image, label in zip(last, Y, strict=True)]
+    if importlib.util.find_spec("datasets"):
+        import datasets
+        from PIL import Image
+
+        columns = {"image": [Image.fromarray(image) for image in last], "label": Y.tolist()}
+        yield datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+
+
+def test_the_same_images_give_the_same_verdicts_whatever_they_come_as(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    torch.nn.init.normal_(net[1].weight, generator=torch.Generator().manual_seed(0))
+    found = [
+        ht.evaluate(net, data, threat="linf:0.02", attack={"steps": 2}, n=20, audit=0, quiet=True) for data in routes()
+    ]
+    assert len(found) >= 6 and {each.results[0].n for each in found} == {20}
+    first = found[0].verdicts
+    for each in found[1:]:
+        assert all(np.array_equal(each.verdicts[name], first[name]) for name in ("label", "robust", "clean_prediction"))
+        assert each.results[-1].value == found[0].results[-1].value
+        assert "0 … 255" in each.results[0].data_description or each.results[0].data in ("tensors", "arrays/given")
+    kept = ht.evaluate(net, next(routes()), suite="clean", folder=tmp_path / "run", quiet=True)
+    again = ht.evaluate(net, next(routes()), suite="clean", folder=tmp_path / "run", quiet=True)
+    assert again.results == kept.results, "recalled from the folder"
+    with pytest.raises(ht.UserError, match="results in a folder need a model with weights"):
+        ht.evaluate(brightest, (X, Y), folder=tmp_path / "run", quiet=True)
 
 
 class Seen(HTMLParser):

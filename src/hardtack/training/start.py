@@ -5,12 +5,16 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import torch
+
 from hardtack.base.config import plain
+from hardtack.base.errors import UserError
+from hardtack.base.runtime import Runtime
 from hardtack.base.trust import remember_paths
 from hardtack.data import Dataset, load_training
 from hardtack.models import Classifier, load_model
 from hardtack.models.from_file import place_of
-from hardtack.models.kept import fit_to, is_given
+from hardtack.models.kept import fit_to, is_given, weights_sha256
 from hardtack.training.callbacks import Callbacks
 from hardtack.training.checkpoint import saved_architecture
 from hardtack.training.recipe import Recipe
@@ -49,7 +53,23 @@ def fresh_model(recipe: Recipe, data: Dataset) -> Classifier:
     if is_given(recipe.model.name):
         first = data.batch(range(min(8, len(data))))
         fit_to(model, first.x, data.labels)
+        _check_same(model, recipe.runtime)
     return model
+
+
+def _check_same(model: Classifier, runtime: Runtime) -> None:
+    """Refuse modules that the processes of torchrun made with other weights each, as unseeded ones are."""
+    if runtime.world_size == 1:
+        return
+    runtime.join()
+    own = torch.tensor(list(bytes.fromhex(weights_sha256(model))), device=runtime.torch_device)
+    all_of_them = [torch.empty_like(own) for _ in range(runtime.world_size)]
+    torch.distributed.all_gather(all_of_them, own)
+    if not all(torch.equal(each, own) for each in all_of_them):
+        raise UserError(
+            "the processes of torchrun made the module with other weights each: seed them alike before it is made, "
+            "torch.manual_seed(0)"
+        )
 
 
 def _without_start(recipe: Recipe, folder: Path) -> Recipe:
