@@ -221,7 +221,7 @@ def test_no_star_imports():
 
 def test_every_package_is_packaged():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert settings["packages"]["find"] == {"where": ["src"]}
+    assert settings["packages"]["find"] == {"where": ["src"], "exclude": ["hardtack.docs_files*"]}
     for folder in {path.parent for path in SOURCE.rglob("*.py")}:
         assert (folder / "__init__.py").is_file(), f"{folder.relative_to(SOURCE)} has no __init__.py"
     assert (SOURCE / "recipe_files" / "digits" / "trades.yaml").is_file()

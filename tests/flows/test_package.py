@@ -40,11 +40,12 @@ def built(tmp_path_factory):
         shutil.copy(ROOT / name, tree)
     for name in ("src", "recipes", "studies", "docs"):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=GENERATED)
-    words = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tree / "dist"), str(tree)]
+    build = [sys.executable, "-m", "build", "--no-isolation", str(tree), "--outdir"]
     environment = {**os.environ, "PATH": str(Path(sys.executable).parent), "HOME": str(tree)}
     assert shutil.which("git", path=environment["PATH"]) is None
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for words in ([*build, str(tree / "dist")], [*build, str(tree / "direct"), "--wheel"]):
+        done = subprocess.run(words, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return tree / "dist"
 
 
@@ -54,8 +55,11 @@ def wheel(built):
     return file
 
 
-def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
-    with zipfile.ZipFile(wheel) as archive:
+@pytest.mark.parametrize("place", ["dist", "direct"])
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(built, place):
+    """The wheel that is built from the source distribution, and the one that `pip install .` builds."""
+    (file,) = (built.parent / place).glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == source_files(), "a file that is no module has to be named under package-data in pyproject.toml"
     for path in (
