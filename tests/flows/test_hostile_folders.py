@@ -28,6 +28,14 @@ COMMANDS = {
     "plan": [["run", "suite=clean", CPU], ["run/config.yaml", CPU]],
     "export": [["run"], ["run", "format=latex"], ["run", "format=robustbench"]],
     "compare": [["run", "small"], ["small", "run"]],
+    "query": [
+        ["SELECT * FROM results", "run", "format=json"],
+        ["SELECT * FROM verdicts UNION ALL BY NAME FROM views", "run"],
+        [
+            "FROM runs UNION ALL BY NAME FROM settings UNION ALL BY NAME FROM metrics UNION ALL BY NAME FROM flags",
+            "run",
+        ],
+    ],
     "train": [["run/config.yaml", CPU], ["digits/trades", "output=run", "train.epochs=1", CPU]],
     "describe": [["run"], ["run/checkpoints/best.safetensors"]],
     "corrupt": [["npz:run/examples/pgd-1eec97180408.npz", "out"], ["folder:run", "out"]],

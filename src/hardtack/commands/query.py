@@ -59,6 +59,7 @@ def query_words(
     runs, settings = split_folders(words[1:])
     values = _values(settings)
     chosen = _settings(values)
+    _check_parameters(words[0], values)
     answer = query(words[0], runs or _default_runs(), **values)
     for problem in answer.problems:
         _note(problem)
@@ -92,6 +93,14 @@ def _settings(values: dict[str, Any]) -> QueryWords:
     if format == "parquet" and output is None:
         raise UserError("format=parquet needs a file: output=answer.parquet")
     return QueryWords(format=format, output=output)
+
+
+def _check_parameters(query: str, values: Mapping[str, Any]) -> None:
+    """A misspelt setting is not taken for a parameter of the query."""
+    for name in values:
+        near = did_you_mean(name, [item.name for item in fields(QueryWords)])
+        if near and f"${name}" not in query and " " in query:
+            raise UserError(f"query has no setting '{name}'{near}, and this query no parameter ${name}")
 
 
 def _default_runs() -> list[str]:

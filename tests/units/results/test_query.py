@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +159,13 @@ def test_named_queries(runs, name):
     assert read_named_query(name).question.endswith("?")
     if name in ("flagged", "unmeasured"):
         assert len(answer) == len(expected)
+
+
+def test_named_queries_of_runs_that_were_only_configured(tmp_path):
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "config.yaml").write_text("name: bare\n")
+    lengths = {name: len(query(name, tmp_path)) for name in named_queries()}
+    assert lengths == {**dict.fromkeys(named_queries(), 0), "unmeasured": 1}
 
 
 def test_parameters_choose(runs, tmp_path):
@@ -328,10 +338,20 @@ def test_without_duckdb_or_runs(runs, monkeypatch, tmp_path, capsys):
     assert main(["query", "SELECT 1"]) == 2 and "name the run folders" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
     assert main(["query", "SELECT 1", "empty"]) == 2 and "holds no run" in capsys.readouterr().err
+    assert (
+        main(["query", "SELECT 1", str(runs), "fromat=csv"]) == 2 and "did you mean 'format'" in capsys.readouterr().err
+    )
     assert main(["query", "ranking", str(runs), "thret=x"]) == 2 and "did you mean 'threat'" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert main(["query", "SELECT 1", str(runs)]) == 2
     assert "pip install 'hardtack[query]'" in capsys.readouterr().err
+
+
+def test_an_interrupted_query_ends_at_once(runs, capsys):
+    """duckdb computes without looking for signals."""
+    threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    forever = "SELECT count(*) FROM range(100000000) AS a, range(100000) AS b WHERE a.range * b.range = 7"
+    assert main(["query", forever, str(runs)]) == 130 and "interrupted" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- the command and its formats

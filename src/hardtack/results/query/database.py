@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import tempfile
+import threading
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,12 +121,40 @@ def _run(duckdb: Any, sql: str, folders: list[Folder], values: Mapping[str, Any]
             _make_tables(connection, folders, wanted, check_all=check_all)
             for setting in _CLOSED:
                 connection.execute(setting)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                relation = connection.sql(sql, params=dict(values)) if values else connection.sql(sql)
-                return relation.to_arrow_table()
+            return _interruptible(connection, lambda: _answer(connection, sql, values))
         finally:
             connection.close()
+
+
+def _answer(connection: Any, sql: str, values: Mapping[str, Any]) -> pa.Table:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        relation = connection.sql(sql, params=dict(values)) if values else connection.sql(sql)
+        return relation.to_arrow_table()
+
+
+def _interruptible(connection: Any, work: Callable[[], pa.Table]) -> pa.Table:
+    """The result of `work`, which Ctrl-C ends: duckdb itself does not look for signals while it computes."""
+    done, results, errors = threading.Event(), list[pa.Table](), list[BaseException]()
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except BaseException as error:
+            errors.append(error)
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        while not done.wait(0.2):
+            pass
+    except BaseException:
+        while not done.wait(0.05):
+            connection.interrupt()
+        raise
+    if errors:
+        raise errors.pop()
+    return results[0]
 
 
 def _make_tables(connection: Any, folders: list[Folder], wanted: Sequence[str], *, check_all: bool) -> None:

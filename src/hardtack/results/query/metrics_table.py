@@ -16,6 +16,10 @@ FIRST = [
     Column("kind", TEXT, "train: the mean over some steps; validation: after an epoch; warning"),
     Column("step", NUMBER, "optimiser steps so far"),
     Column("epoch", NUMBER, "epochs so far; a fraction within an epoch"),
+    Column("loss", NUMBER, "the loss of training"),
+    Column("lr", NUMBER, "the learning rate"),
+    Column("clean_accuracy", NUMBER, "accuracy on clean validation images"),
+    Column("robust_accuracy", NUMBER, "accuracy under the attack, of training or of validation"),
 ]
 _NAMED = {column.name: column for column in FIRST}
 
