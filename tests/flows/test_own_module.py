@@ -153,6 +153,28 @@ def test_splits_and_settings_of_data(tmp_path, monkeypatch):
     assert main(["evaluate", "mine", "suite=clean", "n=10"]) == 0, "a model by its name is rebuilt by any command"
 
 
+def test_a_module_in_a_recipe_made_in_python_or_named(tmp_path, monkeypatch):
+    from hardtack.objectives import StandardConfig
+    from hardtack.training import Recipe, TrainConfig
+
+    class Smooth(StandardConfig):
+        """An objective that no registry knows."""
+
+    monkeypatch.chdir(tmp_path)
+    recipe = Recipe(objective=Smooth(label_smoothing=0.1), train=TrainConfig(batch_size=18, clip=1.0), output="made")
+    config = ht.train(recipe, model=Net(), data=(GREY, LABELS), epochs=1, quiet=True) / "config.yaml"
+    stored = yaml.safe_load(config.read_text())
+    assert stored["objective"]["label_smoothing"] == 0.1
+    assert stored["train"]["clip"] == 1.0 and stored["train"]["epochs"] == 1 and stored["train"]["batch_size"] == 18
+    assert stored["data"]["name"].startswith("given:") and stored["model"]["name"].startswith("given:")
+    named = {"output": "named", "threat": "linf:1/255", "augment": {"crop_padding": 1}, "settings": {"train.ema": None}}
+    stored = yaml.safe_load(
+        (ht.train("digits/trades", model=Net(3), data=(COLOUR, LABELS), **SHORT, **named) / "config.yaml").read_text()
+    )
+    assert stored["objective"]["name"] == "trades" and stored["objective"]["attack"]["threat"] == "linf:1/255"
+    assert stored["augment"]["crop_padding"] == 1 and stored["train"]["ema"] is None and stored["name"] == "trades"
+
+
 @pytest.mark.parametrize(
     "change, told",
     [

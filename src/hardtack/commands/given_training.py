@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from hardtack.base.config import merge, nested, plain, read_yaml
+from hardtack.base.config import build, merge, nested, plain, read_yaml
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.printable import printable
 from hardtack.data.given.kept import is_object, kept
@@ -90,6 +90,14 @@ def with_short(values: Values, recipe: Path | None, short: Mapping[str, Any]) ->
 
 
 _SHORT = {"epochs": "train.epochs", "batch_size": "train.batch_size", "lr": "optimiser.lr"}
+
+
+def changed(recipe: Recipe, values: Values) -> Recipe:
+    """The recipe with other values in some sections; the others stay as they were made in Python."""
+    sections = {key: merge({key: plain(getattr(recipe, key))}, {key: value})[key] for key, value in values.items()}
+    rest = {item.name: getattr(recipe, item.name) for item in dataclasses.fields(Recipe)}
+    made: Recipe = build(Recipe, {**rest, **sections})
+    return made
 
 
 def take_weights(module: nn.Module, folder: Path) -> None:

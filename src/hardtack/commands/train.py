@@ -84,8 +84,7 @@ def train(
     `on_step`, `on_epoch` and `on_validation` are called with a `TrainingEvent` (training/callbacks.py), whose `stop()`
     ends the run after the epoch.
     """
-    from hardtack.base.config import merge, plain
-    from hardtack.commands.given_training import check_recipe, module_of, named, take_weights, with_short
+    from hardtack.commands.given_training import changed, check_recipe, module_of, named, take_weights, with_short
     from hardtack.training import Recipe, read_recipe
     from hardtack.training.callbacks import Callbacks
     from hardtack.training.start import train_recipe
@@ -99,7 +98,7 @@ def train(
         if not isinstance(recipe, Recipe):
             recipe = read_recipe(path, **values)
         elif values:
-            recipe = read_recipe(None, **merge(plain(recipe), values))
+            recipe = changed(recipe, values)
         callbacks = Callbacks(on_step, on_epoch, on_validation)
         folder = train_recipe(recipe, validate=validator_of(recipe), quiet=quiet, callbacks=callbacks)
     if module is not None:
