@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import hardtack as ht
-from hardtack.__main__ import main
+from hardtack.commands.cli import main
 from processes import Started, environment, free_port
 
 RNG = np.random.default_rng(0)
