@@ -61,7 +61,7 @@ class Calibration:
     whole: bool  # whether all attacks ran to their end on these
     forward_s: float  # per image, in fp32
     gradient_s: float  # forward and gradient, per image
-    width: int  # images of the largest batch that was tried
+    missing_mb: float = 0.0  # memory of a whole batch beyond that of the largest that was tried
     pool_s: float = 0.0  # once, until the pool is there
     survivors: tuple[float, ...] = ()  # of all attacks, or of the short form of the first
     spent: tuple[tuple[Spent, ...], ...] = ()  # by stage
@@ -76,7 +76,7 @@ def calibrate(
     plans: list[list[StagePlan]],
     runtime: Runtime,
     watch: Stopwatch,
-) -> tuple[Calibration, PassTimes]:
+) -> Calibration:
     """Measure a short form of an evaluation's attacks. The caller has put the model into `preserve_state`."""
     began, trials = watch.now(), measure.trials
     x, y = _sample(data, 8, runtime)
@@ -94,7 +94,7 @@ def calibrate(
     pool_s = watch.since(began_pool)
     accuracy = len(correct) / len(x)
     total = max(1, round(count(data) * accuracy))
-    forward_s, gradient_s, width = _rates(measure, pool, inputs, min(measure.batch_size, total), watch)
+    forward_s, gradient_s = _rates(measure, pool, inputs, min(measure.batch_size, total), watch)
     times = PassTimes(model, pool, inputs, watch, gradient_s=gradient_s)
     fallback = _fallback(plans, forward_s, gradient_s, pool.batch_size)
     each = [
@@ -113,17 +113,16 @@ def calibrate(
         if few
         else _short_runs(model, attacked, pool, measure, plans, watch, left_s=left_s)
     )
-    calibration = Calibration(
+    return Calibration(
         device=device_name(runtime), precision=measure.precision, batch_size=measure.batch_size, every=pool.every,
         shape=measure.shape, classes=clean.shape[1], clean=accuracy, clean_images=len(x), whole=few > 0,
-        attacked=few or tried.images, forward_s=forward_s, gradient_s=gradient_s, width=max(width, times.widest),
+        attacked=few or tried.images, forward_s=forward_s, gradient_s=gradient_s, missing_mb=times.missing_mb,
         pool_s=pool_s, survivors=tried.survivors, spent=tried.spent,
         left_out=tuple(
             tuple(repeats(list(trial.stages), place, pool) for place in range(len(trial.stages))) for trial in trials
         ),
         times=tuple(map(tuple, each)),
     )  # fmt: skip
-    return calibration, times
 
 
 def _sample(data: Any, most: int, runtime: Runtime) -> tuple[Tensor, Tensor]:
@@ -143,10 +142,8 @@ def _at_once(stage: Stage, plan: StagePlan, total: int) -> int:
 # ---------------------------------------------------------------- how fast
 
 
-def _rates(
-    measure: Measure, pool: Pool, inputs: AttackInputs, width: int, watch: Stopwatch
-) -> tuple[float, float, int]:
-    """Seconds of a forward in fp32 and of a forward with gradient, per image, and the batch that could be afforded."""
+def _rates(measure: Measure, pool: Pool, inputs: AttackInputs, width: int, watch: Stopwatch) -> tuple[float, float]:
+    """Seconds of a forward in fp32 and of a forward with gradient, per image."""
 
     def gradient() -> None:
         def objective(point: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -163,7 +160,7 @@ def _rates(
     each = []
     for work in (lambda: measure.verifier.logits(x), gradient):
         each.append(watch.steady(work)[1])
-    return each[0] / width, each[1] / width, width
+    return each[0] / width, each[1] / width
 
 
 def _fallback(plans: list[list[StagePlan]], forward_s: float, gradient_s: float, width: int) -> list[list[PassTime]]:

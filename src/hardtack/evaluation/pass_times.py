@@ -55,7 +55,7 @@ class PassTimes:
         self.model, self.pool, self.watch, self.gradient_s = model, pool, watch, gradient_s
         self.inputs = inputs._replace(y=inputs.clean.argmax(dim=1))
         self.pools = Pools(model, pool, inputs.x[:8])
-        self.widest = 0  # images in the largest batch that was tried
+        self.missing_mb = 0.0  # memory of a whole batch beyond that of the largest that was tried
         self._known: dict[str, PassTime | None] = {}
 
     def of(self, stage: Stage, items: int) -> PassTime | None:
@@ -70,22 +70,27 @@ class PassTimes:
 
     def _pooled(self, stage: Stage, width: int) -> PassTime | None:
         pool, attack = self.pools.of(stage), _harmless(stage.attack)
-        affordable = int(BUDGET_S / (STEPS * attack.eot * max(self.gradient_s, 1e-9)))
-        full = max(min(width, 4), min(width, affordable))
+        affordable = BUDGET_S / (attack.eot * max(self.gradient_s, 1e-9))  # images in all passes of a run
+        full = max(min(width, 4), min(width, int(affordable / STEPS)))
+        few = max(2, min(STEPS, int(affordable / full)))
         small = max(1, full // 4)
-        if attack.shortened(STEPS) is None:
+        if attack.shortened(few) is None:
             return None
-        first = self._run(attack, pool, full, STEPS)
-        steps = min(attack.steps or STEPS, MORE_STEPS, max(STEPS, int(MORE_STEPS_S / max(first.pass_s, 1e-9))))
-        steady = self._best(attack, pool, full, steps)
-        fewer = self._best(attack, pool, small, steps) if small < full else steady
-        self.widest = max(self.widest, full)
+        started = self._run(attack, pool, small, few)
+        first = self._run(attack, pool, full, few)
+        steps = min(attack.steps or few, MORE_STEPS, max(few, int(MORE_STEPS_S / max(first.pass_s, 1e-9))))
+        fewer = self._best(attack, pool, small, steps)
+        steady = self._best(attack, pool, full, steps) if small < full else fewer
+        if small < full < width:
+            each_mb = (first.peak_mb - started.peak_mb) / (full - small)
+            self.missing_mb = max(self.missing_mb, each_mb * (width - full))
         each_s = max(0.0, (steady.pass_s - fewer.pass_s) / (full - small)) if small < full else 0.0
         each_s = min(each_s, steady.pass_s / full)
         fixed_s = max(0.0, steady.pass_s - full * each_s)
         if small == full and full == 1:
             each_s, fixed_s = steady.pass_s, 0.0
-        setup_s = max(0.0, first.seconds - steady.record_s - first.passes * steady.pass_s)
+        firsts = ((started, fewer), (first, steady)) if small < full else ((started, steady),)
+        setup_s = sum(max(0.0, one.seconds - again.record_s - one.passes * again.pass_s) for one, again in firsts)
         return PassTime(each_s, fixed_s, setup_s, steady.record_s, self.pool.batch_size)
 
     def _best(self, attack: Attack, pool: Pool, width: int, steps: int) -> _Tried:
@@ -102,7 +107,8 @@ class PassTimes:
         record = pool.run(short, rows)
         seconds, record_s = self.watch.since(began), pool.recorded_s - recorded_s
         passes = float(record.total_passes().mean())
-        return _Tried(seconds, max(0.0, seconds - record_s) / max(passes, 1.0), passes, record_s)
+        peak_mb = self.watch.instruments.peak_mb(self.watch.device)
+        return _Tried(seconds, max(0.0, seconds - record_s) / max(passes, 1.0), passes, record_s, peak_mb)
 
     # ------------------------------------------------------------ batch by batch
 
@@ -123,7 +129,6 @@ class PassTimes:
             return None
         if not again:
             return None
-        self.widest = max(self.widest, len(rows.x))
         each_s = again_s / again
         return PassTime(each_s, setup_s=max(0.0, first_s - first * each_s), width=pool.batch_size)
 
@@ -139,6 +144,7 @@ class _Tried(NamedTuple):
     pass_s: float  # of the pool, without recording
     passes: float
     record_s: float
+    peak_mb: float
 
 
 def _pass_s(tried: _Tried) -> float:

@@ -107,7 +107,7 @@ def _make(
         measure.trials = trials
         classes = _classes(model, data, runtime)
         each = [passes(trial.stages, classes, every=_every(runtime), shape=shape) for trial in trials]
-        tried, _ = calibrate(model, data, measure, each, runtime, watch)
+        tried = calibrate(model, data, measure, each, runtime, watch)
         audits = _audits(job, rehearsal, trials, tried, watch) if trials and not job.random else []
         rehearsal.end(columns)
     peak_mb = watch.instruments.peak_mb(watch.device)
@@ -211,7 +211,7 @@ def _plan(
         least=clean.plus(bills.least), expected=clean.plus(bills.expected), most=clean.plus(bills.most),
         keep=config.keep, rehearsed=found, audits=tuple(audits),
         setup_s=setup_s + found.setup_s + tried.pool_s * bool(trials),
-        memory_mb=peak_mb + max(0, piece - found.tried) * found.image_mb + copies,
+        memory_mb=peak_mb + max(0, piece - found.tried) * found.image_mb + copies + tried.missing_mb,
         on_gpu=job.runtime.torch_device.type == "cuda",
         official=exact and one is not None and len(trials) == 1 and one.threat.norm != "l1" and tried.classes >= 10,
         piece_rows=rows,
