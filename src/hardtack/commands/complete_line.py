@@ -181,11 +181,10 @@ def _names(verb: str, bare: Sequence[str], word: str) -> list[tuple[str, str]]:
 
 def _of_list(bare: Sequence[str]) -> list[tuple[str, str]]:
     from hardtack.commands.settings_table import all_sections
+    from hardtack.commands.things import LISTED
 
     if not bare:
-        kinds = "models attacks losses corruptions datasets objectives suites analyses metrics charts mechanisms"
-        kinds += " evaluators trackers protocols executors recipes studies settings"
-        return [(kind, "") for kind in kinds.split()]
+        return list(LISTED.items())
     if bare == ["settings"]:
         return [(section.name, section.title) for section in all_sections()]
     return []

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hardtack.base import registry
+from hardtack.base import registry, user_files
 from hardtack.base.flag_meanings import FLAGS
 from hardtack.base.setting_rows import without_entries
 from hardtack.base.skeleton import Unreadable
@@ -58,9 +58,15 @@ def description_of(thing: Thing) -> Description:
     made, presets, module = _made(kind, thing)
     text, how = _texts(thing, made, module)
     papers = [*_papers(thing.name, f"{text}\n\n{how}"), *_four_papers(kind, thing)]
+    examples = examples_of(thing)
+    if module and not module.startswith("hardtack."):  # of a file of the user's
+        file = getattr(sys.modules.get(module), "__file__", None)
+        named = next((path for path in user_files.of_this_command() if str(path) == file), None)
+        lead = f"hardtack --import {named.name}" if named else "hardtack"
+        examples, module = [example.replace("hardtack", lead, 1) for example in examples], file or module
     return Description(
         kind=thing.kind, name=thing.name, help=_help(thing), text=_clean(text), how=_clean(how),
-        papers=list(dict.fromkeys(papers)), facts=list(_facts(thing, presets)), examples=examples_of(thing),
+        papers=list(dict.fromkeys(papers)), facts=list(_facts(thing, presets)), examples=examples,
         page=kind.page_of(thing.name), module=module, settings=_settings(thing),
     )  # fmt: skip
 

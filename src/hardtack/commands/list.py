@@ -16,10 +16,12 @@ from rich.table import Column, Table
 from hardtack.base import registry
 from hardtack.base.config import first_comment
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.flag_meanings import FLAGS
 from hardtack.base.progress import Meter
 from hardtack.commands.recipe_files import list_recipes, recipe_folder
 from hardtack.commands.settings_table import words_of_kind
 from hardtack.commands.settings_text import chosen_settings, print_settings
+from hardtack.commands.things import LISTED
 from hardtack.commands.words import page, say
 
 Rows = tuple[tuple[str, ...], list[tuple[str, ...]]]
@@ -29,14 +31,15 @@ WIDE_ONLY = ("family", "pixels", "source", "papers")  # columns that a narrow wi
 
 @registry.verbs.register("list")
 def list_names(
-    kind: Annotated[str, typer.Argument(help="models, attacks, datasets, objectives, suites, recipes, studies …")],
+    kind: Annotated[
+        str | None, typer.Argument(help="models, attacks, objectives, settings …; all kinds without it")
+    ] = None,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[WORD]...", help="show only rows with all these words")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print a list of objects for other programs")] = False,
 ) -> None:
-    """List names: models, attacks, datasets, objectives, suites, analyses, protocols, executors, recipes, studies,
-    settings. [bold]hardtack describe NAME[/bold] says more of one.
+    """List names of a kind, or without one the kinds. [bold]hardtack describe NAME[/bold] says more of one.
 
     Models can be selected by column too: family=swin, paper=arg, attention=window, source=ours, pixels=32.
     image_size=64 gives the GFLOPs and tokens of the models that take that size.
@@ -50,7 +53,7 @@ def list_names(
         else:
             print_settings(blocks)
         return
-    header, rows = rows_of(kind, words or [])
+    header, rows = rows_of(kind, words or []) if kind else (("kind", ""), list(LISTED.items()))
     if as_json:
         keys = [name or "about" for name in header]
         _print_json([dict(zip(keys, row, strict=True)) for row in rows])
@@ -182,7 +185,7 @@ def rows_of(kind: str, words: list[str]) -> Rows:
     if kind == "models":
         return _models(words)
     if kind not in LISTS:
-        known = ["models", *LISTS, "settings"]
+        known = list(LISTED)
         raise UserError(f"cannot list '{kind}'{did_you_mean(kind, known) or '; known: ' + ', '.join(known)}")
     header, rows = LISTS[kind]()
     kept = [row for row in rows if all(word.lower() in " ".join(row).lower() for word in words)]
@@ -236,6 +239,7 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "analyses": _entries(registry.analyses),
     "metrics": _entries(registry.metrics),
     "charts": _charts,
+    "flags": lambda: (("name", "level", ""), [(row.code, row.level, row.means) for row in FLAGS.values()]),
     "mechanisms": _entries(registry.mechanisms),
     "evaluators": _entries(registry.evaluators),
     "trackers": _entries(registry.trackers),

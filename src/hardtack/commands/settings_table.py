@@ -97,12 +97,14 @@ def find_sections(name: str) -> list[Section]:
 def rows_named(setting: str) -> list[SettingRow]:
     """The settings of exactly this name, in all sections that have one, such as `train.ema` and `attack.steps`."""
     first, dot, _ = setting.partition(".")
-    sections = all_sections()
-    if dot:
-        kinds = [kind for kind, (_, path) in KINDS.items() if path == first]
-        sections = [item for item in find_sections(first) if item.kind != "verb"]
-        sections += [Section(kind, name) for kind in kinds for name in registry_of_kind(kind).names()]
-        sections += [Section("gradients", "gradients")] if first == "attack" else []
+    if not dot:
+        rows = [row for verb in registry.verbs.names() for row in words_rows(verb)]
+        rows += [row for name in registry.executors.names() for row in section_rows(Section("executor", name))]
+        return [row for row in rows if row.name == setting]
+    kinds = [kind for kind, (_, path) in KINDS.items() if path == first]
+    sections = [item for item in find_sections(first) if item.kind != "verb"]
+    sections += [Section(kind, name) for kind in kinds for name in registry_of_kind(kind).names()]
+    sections += [Section("gradients", "gradients")] if first == "attack" else []
     return [row for section in sections for row in section_rows(section) if row.name == setting]
 
 

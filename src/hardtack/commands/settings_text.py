@@ -23,6 +23,7 @@ from hardtack.commands.settings_table import (
     section_rows,
 )
 from hardtack.commands.settings_table import settings_rows as all_setting_rows
+from hardtack.commands.things import facts_of_models
 from hardtack.commands.words import console
 
 WIDE = 120  # columns from which the sentence has a column of its own
@@ -82,7 +83,8 @@ def _last(name: str) -> str:
 
 def _hint(word: str) -> str:
     rows = all_setting_rows()
-    known = [*(section.name for section in all_sections()), *(row.name for row in rows), *(_last(r.name) for r in rows)]
+    known = [*facts_of_models(), *(section.name for section in all_sections())]
+    known += [name for row in rows for name in (row.name, _last(row.name))]
     return did_you_mean(word, known) or "; hardtack list settings shows all"
 
 

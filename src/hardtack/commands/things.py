@@ -24,6 +24,30 @@ from hardtack.commands.settings_table import words_of_kind
 FACTS = Path(__file__).resolve().parents[1] / "models" / "facts.json"
 
 
+# what `hardtack list KIND` lists
+LISTED: Mapping[str, str] = {
+    "models": "architectures, of this package and of timm",
+    "attacks": "searches for adversarial images",
+    "losses": "what attacks maximise",
+    "objectives": "what training minimises",
+    "datasets": "where images come from",
+    "corruptions": "common corruptions, of suite=corruptions",
+    "suites": "what an evaluation measures",
+    "analyses": "why a model is robust or not",
+    "protocols": "all numbers of a paper's table row",
+    "recipes": "complete trainings",
+    "studies": "papers' tables and figures",
+    "metrics": "numbers that results have",
+    "flags": "warnings that numbers carry",
+    "charts": "kinds of charts of the report",
+    "executors": "where commands compute",
+    "mechanisms": "defences of hardtack gauntlet",
+    "evaluators": "evaluators of hardtack gauntlet",
+    "trackers": "what a training's metrics are sent to, besides the run folder",
+    "settings": "types, defaults, allowed values and a sentence of each; of NAME with hardtack list settings NAME",
+}
+
+
 @dataclass(frozen=True)
 class Thing:
     """Something that can be described: `kind` is the noun that stands before a colon, `attack:pgd`."""

@@ -127,6 +127,7 @@ def test_what_a_file_of_the_users_registers(capsys, tmp_path, monkeypatch):
     code, out, err = said(capsys, "--import", str(file), "describe", "mine")
     assert code == 0, err
     assert "Mine: a module about one attack." in out and "On Doing Nothing" in out
+    assert "hardtack --import mine.py evaluate runs/x suite=pgd attack=mine" in out and f"source   {file}" in out
     line = next(line for line in out.splitlines() if line.startswith("attack.strength"))
     assert line.split() == ["attack.strength", "3", "whole", "number", "how", "little", "it", "does"]
 

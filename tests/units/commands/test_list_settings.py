@@ -5,6 +5,8 @@ import json
 import pytest
 from test_list_and_describe import said
 
+from hardtack.commands.list import LISTS
+
 
 def rows(capsys, *words):
     code, out, err = said(capsys, "list", "settings", *words, "--json")
@@ -69,3 +71,6 @@ def test_other_lists_as_json(capsys):
     for kind, name in examples.items():
         code, out, _ = said(capsys, "list", kind, "--json")
         assert code == 0 and name in [row["name"] for row in json.loads(out)]
+    code, out, _ = said(capsys, "list", "--json")
+    assert code == 0 and {row["kind"] for row in json.loads(out)} == {*LISTS, "models", "settings"}
+    assert "untrained" in said(capsys, "list", "flags", "weights")[1]
