@@ -20,7 +20,11 @@ SETTINGS_PAGES = {
         "Sections of a recipe, the objectives, and where a command computes. Also `hardtack list settings SECTION`.",
     ),
     "commands": ("Settings of commands", ("verb",), "Words and options of each command, in the order of the alphabet."),
-    "attacks": ("Settings of attacks", ("attack", "gradients", "suite"), "Typed as `attack.NAME=VALUE` with `attack=…`."),
+    "attacks": (
+        "Settings of attacks",
+        ("attack", "gradients", "suite"),
+        "Typed as `attack.NAME=VALUE` with `attack=…`.",
+    ),
     "analyses": ("Settings of analyses", ("analysis",), "Typed as `ANALYSIS.NAME=VALUE` with `hardtack analyze`."),
 }
 
