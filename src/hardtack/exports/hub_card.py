@@ -32,12 +32,21 @@ def write_card(subject: Subject, folder: Path, *, timm: bool, checked: Sequence[
     parts = [
         _front_matter(run, timm=timm),
         head,
+        _flags(subject),
         _use(subject, timm=timm),
         numbers,
         rest.rstrip(),
         _evidence(run, folder),
     ]
     write_text(folder / CARD, "".join(parts) + _checked(checked))
+
+
+def _flags(subject: Subject) -> str:
+    """What is known to be wrong with the model before anything is measured, such as random weights."""
+    flags = [
+        f"> **{flag['level']}: {inline(flag['code'])}.** {inline(flag['message'])}" for flag in subject.provenance.flags
+    ]
+    return "\n>\n".join(flags) + "\n\n" if flags else ""
 
 
 def _run_of(subject: Subject) -> Run:

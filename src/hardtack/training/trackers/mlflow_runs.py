@@ -45,7 +45,7 @@ class MLflow(Tracker):
         except Exception as error:
             raise UserError(
                 f"train.track=mlflow: no run could be opened at {shown(uri)} ({shown(error)}); MLFLOW_TRACKING_URI "
-                "names a server or a folder"
+                "names a server or a folder; a database needs more than mlflow-skinny: pip install mlflow"
             ) from error
         self.place = f"{shown(uri)}, experiment {experiment}, run {self.id}"
 

@@ -66,4 +66,4 @@ class Tracker:
 
 def shown(text: object) -> str:
     """An address, or an error message with addresses, short and without user names and passwords."""
-    return shorten(re.sub(r"://[^/@\s]*@", "://", str(text)), 160)
+    return shorten(re.sub(r"://[^/@\s]*@", "://", str(text).strip()), 160)
