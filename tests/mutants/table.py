@@ -64,7 +64,9 @@ BASE = [
         ("torch.arange(1, count + 1,", "torch.arange(0, count,"),
         ("fold(keys, stream)[:, None]", "fold(keys, 0)[:, None]"),
         ("stream), 40).to(torch.float32) * 2.0**-24", "stream), 40).to(torch.float32) * 2.0**-23"),
-        ("torch.cos(angle)", "torch.cos(angle) * 1.1"),
+        ("torch.log(radius)) * torch.cos(angle)", "torch.log(radius)) * torch.cos(angle) * 1.1"),
+        ("radius * torch.sin(angle)", "radius * torch.cos(angle)"),
+        ("_shift(word, 24)", "_shift(word, 40)"),
         ("return fold(index, *words, 0)", "return fold(index, 0)"),
     ),
     *_mutants(
@@ -217,4 +219,32 @@ TRAINING = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*THREATS, *BASE, *RESULTS, *OBJECTIVES, *CORRUPTIONS, *MODELS, *TRAINING]
+EVALUATION = [
+    *_mutants(
+        "evaluation/smoothing.py", "units/evaluation/test_smoothing.py",
+        ("randomness.fold(keys, stage), count", "keys, count"),
+        ("randomness.make_keys(index, self.seed, _STREAM)", "randomness.make_keys(index, _STREAM)"),
+        ("dim=0) + self.sigma * noise", "dim=0) + self.sigma**2 * noise"),
+        ("own = selected.argmax(dim=1)", "own = counts.argmax(dim=1)"),
+        ("images[part] * size + predicted[part]", "predicted[part]"),
+        ("self.n, sigma=self.sigma, alpha=self.alpha)", "self.n0 + self.n, sigma=self.sigma, alpha=self.alpha)"),
+        ("lower <= 0.5", "lower <= 0"),
+        ("sigma * ndtri(np.where", "ndtri(np.where"),
+        ("2 * bdtr(second", "bdtr(second"),
+        ("np.where(p_value <= alpha", "np.where(p_value >= alpha"),
+        ("inv_cdf(alpha ** (1 / n))", "inv_cdf(alpha)"),
+    ),
+    *_mutants(
+        "evaluation/suites/smoothing.py", "units/evaluation/test_smoothing.py",
+        ("radii > threat.radius", "radii >= threat.radius"),
+        ("noisy < _UNTRAINED * clean", "noisy < clean - 1"),
+        ("threat.radius >= reach", "threat.radius >= 10 * reach"),
+    ),
+    *_mutants(
+        "objectives/gaussian.py", "units/objectives/test_gaussian.py",
+        ("x + self.config.sigma * noise}", "(x + self.config.sigma * noise).clamp(0, 1)}"),
+        ("self.config.sigma * noise", "0.25 * noise"),
+    ),
+]  # fmt: skip
+
+MUTANTS = [*THREATS, *BASE, *RESULTS, *OBJECTIVES, *CORRUPTIONS, *MODELS, *TRAINING, *EVALUATION]

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 
 from hardtack.base import randomness
-from hardtack.base.randomness import bits, fold, integers, make_keys, normal, permutation, uniform
+from hardtack.base.randomness import bits, fold, integers, make_keys, normal, normal_pairs, permutation, uniform
 
 KEYS = make_keys(torch.arange(64), 5)
 MASK = (1 << 64) - 1
@@ -87,8 +87,9 @@ def test_every_bit_is_a_fair_coin():
     assert (heads - 8192).abs().max() < 5 * math.sqrt(16384) / 2
 
 
-def test_normal_moments_and_shape():
-    sample = normal(KEYS, (1024,)).double().flatten()
+@pytest.mark.parametrize("draw", [normal, normal_pairs])
+def test_normal_moments_and_shape(draw):
+    sample = draw(KEYS, (1024,)).double().flatten()
     count = len(sample)
     assert abs(sample.mean()) < 4 / math.sqrt(count)
     assert abs(sample.var() - 1) < 4 * math.sqrt(2 / count)
@@ -133,6 +134,8 @@ def correlation(a, b):
         pytest.param(lambda: (uniform(KEYS[:-1], (512,)), uniform(KEYS[1:], (512,))), id="images"),
         pytest.param(lambda: (uniform(KEYS, (512,))[:, :-1], uniform(KEYS, (512,))[:, 1:]), id="positions"),
         pytest.param(lambda: (uniform(KEYS, (512,)), normal(KEYS, (512,), 1)), id="uniform and normal"),
+        pytest.param(lambda: normal_pairs(KEYS, (2, 512)).unbind(1), id="both of a pair"),
+        pytest.param(lambda: normal_pairs(KEYS, (2, 512)).square().unbind(1), id="squares of a pair"),
     ],
 )
 def test_neighbours_know_nothing_of_each_other(pair):
@@ -164,7 +167,9 @@ def test_words_may_differ_by_image():
 # ---------------------------------------------------------------- an image's numbers are its own
 
 
-@pytest.mark.parametrize("draw", [uniform, normal, bits, lambda k, s: integers(k, 10, s)], ids=["u", "n", "b", "i"])
+@pytest.mark.parametrize(
+    "draw", [uniform, normal, normal_pairs, bits, lambda k, s: integers(k, 10, s)], ids=["u", "n", "p", "b", "i"]
+)
 def test_numbers_depend_on_neither_batch_nor_order(draw):
     whole = draw(KEYS, (3, 4))
     parts = torch.cat([draw(KEYS[:5], (3, 4)), draw(KEYS[5:6], (3, 4)), draw(KEYS[6:], (3, 4))])

@@ -231,7 +231,7 @@ def test_numbers_of_the_suite():
     assert results["average_certified_radius", None].value == pytest.approx((radius * right).mean())
     voted = found.verdicts["vote@smoothing"] == found.verdicts["label"]
     assert results["smoothed_accuracy", None].value == voted.mean()
-    assert [flag["code"] for flag in found.flags] == ["radius_out_of_reach"] and "l2:9" in found.flags[0]["message"]
+    assert [flag["code"] for flag in found.flags] == ["radius_out_of_reach"] and "certified at l2:0.2, l2:9: with" in found.flags[0]["message"]
     assert found.robust_accuracy is None and found.curve == []
     assert found.certified[:2] == [
         ("l2:0", results["certified_accuracy", "l2:0"].value),
