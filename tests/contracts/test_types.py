@@ -37,6 +37,8 @@ value = ht.analyze(model, (x, y), "jacobian", top=3).of("effective_rank")
 sizes = ht.attack(model, x, y, "my_attack", threat=["linf:8/255", "l2:0.5"], details=True)[0].size
 ht.train("digits/trades", train={"epochs": 3}, settings={"optimiser.lr": 1e-3}, objective="mine").joinpath("x")
 loss = ht.objective("trades", model, threat="linf:8/255", beta=6)(x, y)["loss"]
+same: int = ht.export(model, (x, y), format="hub").comparisons["timm"][0].same
+print(ht.export("runs/x", format="onnx", opset=18).path)
 with ht.tap(model) as taps:
     taps.features
 print(ht.Threat.parse("linf:8/255").radius, ht.load_data("digits", "test").num_classes, ht.load_run("x").image_size)
@@ -55,6 +57,8 @@ BAD = {
     'ht.train("digits/trades", train=3)': "train",
     'ht.load_data("digits", "tset")': "tset",
     'ht.wrap(model, men=0.5)': "men",
+    'ht.export("runs/x", format="onx")': "onx",
+    'ht.export("runs/x", format="onnx", opsett=18)': "opsett",
 }  # fmt: skip
 # what other packages say of themselves is not read: that would take half a minute
 SETTINGS = """
