@@ -231,7 +231,9 @@ def test_numbers_of_the_suite():
     assert results["average_certified_radius", None].value == pytest.approx((radius * right).mean())
     voted = found.verdicts["vote@smoothing"] == found.verdicts["label"]
     assert results["smoothed_accuracy", None].value == voted.mean()
-    assert [flag["code"] for flag in found.flags] == ["radius_out_of_reach"] and "certified at l2:0.2, l2:9: with" in found.flags[0]["message"]
+    assert [flag["code"] for flag in found.flags] == [
+        "radius_out_of_reach"
+    ] and "certified at l2:0.2, l2:9: with" in found.flags[0]["message"]
     assert found.robust_accuracy is None and found.curve == []
     assert found.certified[:2] == [
         ("l2:0", results["certified_accuracy", "l2:0"].value),
@@ -358,9 +360,33 @@ def test_from_the_command_line_with_verification_comparison_and_report(tmp_path,
     assert "certified accuracy l2:0.2" in capsys.readouterr().out
     assert main(["plan", *words, *own]) == 0
     assert f"{8 * 161:,}" in capsys.readouterr().out
+    assert main(["evaluate", *words, "suite=curve", "attack=ddn", "threat=l2:0.5", "output=runs/a"]) == 0
     assert main(["report", "runs", "--output", "page.html"]) == 0
-    assert "Certified accuracy" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "Certified accuracy" in page and "attacked, without noise" in page
     assert main(["evaluate", *words, *own, "threat=l2:1"]) == 2
     assert "'threat' is a setting of suite=" in capsys.readouterr().err
     (first, *_) = read_results("runs/a")
     assert load_data("npz:d.npz", "test").labels.shape[0] == first.n
+
+
+def test_attacks_by_name_from_the_command_line(tmp_path, monkeypatch, capsys):
+    """An upper bound beside the lower one: every attack that people ask for by name, in one list."""
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "d.npz", test=8)
+    listed = (
+        "attacks=[deepfool, ddn, {name: ead, steps: 20, searches: 2}, {name: nes, steps: 5}, {name: spsa, steps: 5}, "
+        "{name: boundary, steps: 50}, {name: hopskipjump, steps: 2}]"
+    )
+    model = ["model=vit_digits", "model.options.depth=1", "model.options.width=16", "model.options.patch_size=4"]
+    words = [*model, "data=npz:d.npz", "data.workers=0", "runtime.device=cpu", "suite=attacks", "threat=l2:0.02"]
+    assert main(["evaluate", *words, listed, "output=runs/a"]) == 0
+    assert "robust accuracy l2:0.02" in capsys.readouterr().out
+    (result,) = [result for result in read_results("runs/a") if result.metric == "robust_accuracy"]
+    names = ["deepfool", "ddn", "ead", "nes", "spsa", "boundary", "hopskipjump"]
+    assert result.attack == "+".join(names)
+    assert main(["list", "attacks"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n{name} " in shown for name in names)
+    assert main(["evaluate", *words, "attacks=[deepfol]", "output=runs/a"]) == 2
+    assert "did you mean 'deepfool'" in capsys.readouterr().err
