@@ -1,7 +1,7 @@
-"""The pages of the site that are generated from the code: commands, settings, Python.
+"""The pages of the site that are generated from the code: commands and Python.
 
-`pages()` gives them as Markdown by their paths. Commands and settings are read as `--help` and `hardtack list settings`
-read them; names of Python are those of the package root, with their signatures and docstrings.
+`pages()` gives them as Markdown by their paths. Commands are read as `--help` reads them; names of Python are those of
+the package root, with their signatures and docstrings. Settings have a page of docs/ that is written from the code.
 """
 
 from __future__ import annotations
@@ -12,27 +12,10 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-# of a page: which kinds of sections it has, and what stands above them
-SETTINGS_PAGES = {
-    "training": (
-        "Settings of a training",
-        ("recipe", "objective", "executor"),
-        "Sections of a recipe, the objectives, and where a command computes. Also `hardtack list settings SECTION`.",
-    ),
-    "commands": ("Settings of commands", ("verb",), "Words and options of each command, in the order of the alphabet."),
-    "attacks": (
-        "Settings of attacks",
-        ("attack", "gradients", "suite"),
-        "Typed as `attack.NAME=VALUE` with `attack=…`.",
-    ),
-    "analyses": ("Settings of analyses", ("analysis",), "Typed as `ANALYSIS.NAME=VALUE` with `hardtack analyze`."),
-}
-
 
 def pages() -> dict[str, str]:
     """Markdown by path, such as `reference/commands.md`."""
-    made = {"reference/commands.md": commands_page(), "reference/python.md": python_page()}
-    return made | {f"reference/settings_{name}.md": settings_page(name) for name in SETTINGS_PAGES}
+    return {"reference/commands.md": commands_page(), "reference/python.md": python_page()}
 
 
 def commands_page() -> str:
@@ -77,20 +60,6 @@ def _help_text(text: str) -> Iterator[str]:
     """Paragraphs of a help text: its bold words are commands."""
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(text)):
         yield re.sub(r"\[bold\](.*?)\[/bold\]", r"`\1`", " ".join(paragraph.split()))
-
-
-def settings_page(name: str) -> str:
-    """A table of settings for every section of these kinds."""
-    from hardtack.commands.settings_table import all_sections, section_rows
-
-    title, kinds, sentence = SETTINGS_PAGES[name]
-    parts = [f"# {title}", sentence]
-    for section in all_sections():
-        rows = section_rows(section) if section.kind in kinds else []
-        if rows:
-            cells = [(f"`{row.name}`", row.type, code(row.default), row.allowed, row.sentence) for row in rows]
-            parts += [f"## {section.title}", *table(("setting", "type", "default", "allowed", "is"), cells)]
-    return "\n\n".join(parts) + "\n"
 
 
 def python_page() -> str:
@@ -216,7 +185,3 @@ def _cell(text: str) -> str:
     """Bars and angle brackets stand as they are in code, and are escaped elsewhere."""
     parts = re.split(r"(`[^`]*`)", text.replace("\n", " "))
     return "".join(part if part.startswith("`") else part.replace("|", "\\|").replace("<", "&lt;") for part in parts)
-
-
-def code(text: str) -> str:
-    return f"`{text}`" if text else ""

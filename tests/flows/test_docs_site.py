@@ -57,7 +57,7 @@ def test_pages_open_and_link_from_disk(site, visit):
     page = visit(site / "claims.html")
     page.locator("article a", has_text="claim_statistics.py").click()
     assert "def " in page.locator("article code").first.inner_text(), "source is shown as a page"
-    page = visit(site / "reference" / "settings_training.html")
+    page = visit(site / "settings.html")
     assert page.locator("table", has_text="objective.beta").count() > 0
     images = visit(site / "notebooks" / "first_steps.html").locator("article img")
     assert images.count() == 2
