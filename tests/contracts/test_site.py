@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,12 @@ def test_the_reference_has_every_command_and_name(generated):
     assert "    threat: " in python[python.index("## ht.attack\n") :]
     measured = python[python.index("### Evaluation\n") : python.index("### Finding\n")]
     assert "| `robust` | `" in measured and "| `clean_accuracy` | `float` |" in measured and "### Attacked\n" in python
+
+
+def test_installation_names_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"^\| `(\w+)` \|", (DOCS / "installation.md").read_text(), re.M)
+    assert sorted(named) == sorted(name for name, packages in extras.items() if packages)
 
 
 def test_the_papers_page_has_every_study_and_the_papers_own_numbers():
