@@ -29,7 +29,10 @@ from typing import Any
 import torch
 
 EVERY = 5  # steps between two lines of a training's log
-SHORT = ["--help", "list attacks", "list models", "describe vit_digits", "doctor"]
+SHORT = [
+    "--help", "evaluate --help", "list attacks", "list models", "list settings trades", "describe pgd",
+    "describe vit_digits", "doctor",
+]  # fmt: skip
 
 
 def launch(words: list[str], caches: Path, log: Path) -> subprocess.Popen:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-_THREAT = ("threat=linf:8/255", "objective.attack.threat=linf:8/255")
+_THREAT = ("threat=linf:8/255", "attack.threat=linf:8/255", "objective.attack.threat=linf:8/255")
 _STEPS = ("steps", "attack.steps", "objective.attack.steps")
 _STEP = ("step", "attack.step", "objective.attack.step")
 _LR = ("lr", "optimiser.lr")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.table import Table
 from rich.tree import Tree
 
 from hardtack.base import user_files
@@ -152,15 +153,26 @@ def _print(about: Description) -> None:
     lines += [("source", about.module)] if about.module else []
     if lines:
         console.print()
-        width = max(len(label) for label, _ in lines)
-        for label, text in lines:
-            console.print(f"[dim]{escape(label.ljust(width))}[/dim]  {escape(text)}", highlight=False)
+        _print_facts(lines)
     if about.settings and about.kind in ("verb", "dataset"):
         word = "data" if about.kind == "dataset" else about.name
         console.print(f"\n{len(about.settings)} settings: hardtack list settings {word}", highlight=False)
     elif about.settings:
         console.print()
         print_rows(about.settings)
+
+
+def _print_facts(lines: list[tuple[str, str]]) -> None:
+    """Labels with their texts; on a terminal long texts stay beside their labels, in a pipe each is one line."""
+    if console.is_terminal:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        for label, text in lines:
+            grid.add_row(f"[dim]{escape(label)}[/dim]", escape(text))
+        console.print(grid, highlight=False, soft_wrap=False)
+        return
+    width = max(len(label) for label, _ in lines)
+    for label, text in lines:
+        say(f"{label.ljust(width)}  {text}")
 
 
 def _flowing(text: str) -> str:

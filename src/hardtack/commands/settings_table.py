@@ -96,6 +96,8 @@ def find_sections(name: str) -> list[Section]:
 
 def rows_named(setting: str) -> list[SettingRow]:
     """The settings of exactly this name, in all sections that have one, such as `train.ema` and `attack.steps`."""
+    if setting.startswith("objective.attack."):  # the attack of an objective has the settings of any attack
+        setting = setting.removeprefix("objective.")
     first, dot, _ = setting.partition(".")
     if not dot:
         rows = [row for verb in registry.verbs.names() for row in words_rows(verb)]

@@ -14,12 +14,14 @@ from rich.padding import Padding
 from rich.table import Column, Table
 
 from hardtack.base.errors import UserError, did_you_mean
+from hardtack.base.setting_rows import REQUIRED
 from hardtack.commands.settings_table import (
     KINDS,
     Section,
     SettingRow,
     all_sections,
     find_sections,
+    rows_named,
     section_rows,
 )
 from hardtack.commands.settings_table import settings_rows as all_setting_rows
@@ -44,9 +46,9 @@ def chosen_settings(words: Sequence[str]) -> list[Block]:
     sections = sections_named(first)
     rows = [row for section in sections for row in section_rows(section)]
     if not sections:
-        rows = [row for row in all_setting_rows() if first in (row.name, _last(row.name))] or _containing(
-            all_setting_rows(), [first]
-        )
+        rows = rows_named(first) if "." in first else []
+        rows = rows or [row for row in all_setting_rows() if first in (row.name, _last(row.name))]
+        rows = rows or _containing(all_setting_rows(), [first])
         if not rows:
             raise UserError(f"no setting, and nothing that has settings, is called '{first}'{_hint(first)}")
     kept = _containing(rows, rest)
@@ -122,7 +124,8 @@ def print_rows(rows: Sequence[SettingRow], *, sections: bool = False, of: str = 
         console.print(table, highlight=False, soft_wrap=False)
         return
     for row in rows:
-        facts = "  ".join(part for part in (row.default and f"= {row.default}", values_text(row)) if part)
+        default = f"= {row.default}" if row.default not in ("", REQUIRED) else row.default
+        facts = "  ".join(part for part in (default, values_text(row)) if part)
         console.print(f"  [bold]{escape(row.name)}[/bold]  {escape(facts)}", highlight=False, soft_wrap=False)
         console.print(Padding(f"[dim]{escape(row.sentence)}[/dim]", (0, 0, 0, 6)), highlight=False, soft_wrap=False)
 

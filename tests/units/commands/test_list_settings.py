@@ -38,6 +38,7 @@ def test_anything_that_has_settings_can_be_asked_for(capsys):
     assert set(rows(capsys, "beta")) == {"objective.beta", "attack.beta"}
     assert [*rows(capsys, "train", "gradient", "norm")] == ["train.clip"]
     assert "train.ema" in rows(capsys, "average of the weights")
+    assert rows(capsys, "objective.attack.steps")["attack.steps"]["type"] == "whole number"
     everything = rows(capsys)
     assert len(everything) > 250 and {"runtime.device", "sparsity.threshold", "ray.address"} <= everything.keys()
 
