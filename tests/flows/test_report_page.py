@@ -141,6 +141,8 @@ def test_one_run_has_one_card_and_no_check_is_said_to_have_passed(browser, tmp_p
         assert page.evaluate("document.documentElement.scrollWidth") <= width and page.complaints == []
         warnings = page.locator(".headline", has_text="Warnings")
         assert "every check passed" not in page.content()
+        said, card = warnings.locator("small").bounding_box(), warnings.bounding_box()
+        assert said["x"] + said["width"] < card["x"] + card["width"], "long words stay in their card"
         assert "PGD alone" in warnings.inner_text() and "careful" in warnings.get_attribute("class")
         assert "attacks by gradients alone" in page.locator("#warnings").inner_text()
         page.context.close()

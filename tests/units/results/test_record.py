@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hardtack.base.errors import UserError
-from hardtack.results import Result, comparable, from_json, paired, to_json, wilson
-from hardtack.results.intervals import bootstrap
+from hardtack.results import Result, comparable, from_json, paired, parse_threat, to_json, wilson
+from hardtack.results.intervals import bootstrap, resamples
 
 
 def result(**changes):
@@ -117,6 +117,22 @@ def test_results_made_differently_are_not_comparable(changes):
 def test_run_and_time_do_not_matter_for_comparison():
     other = result(run="b", seed=3, created="2026-01-01", value=0.2, attack_settings={"steps": 20, "seed": 1})
     assert comparable(result()) == comparable(other)
+
+
+@pytest.mark.parametrize("n", [1, 7, 360, 5000, 20_000])
+def test_the_bootstrap_has_the_draws_and_means_of_version_0_1_0_to_the_bit(n):
+    """Stored intervals are compared with these; they were computed one draw after the other."""
+    noise = np.random.default_rng(n)
+    for per_image in (noise.random(n), noise.random(n).astype(np.float32), noise.random(n) < 0.3):
+        means = [per_image[rows].mean() for rows in resamples(n)]
+        tail = (1 - 0.95) / 2
+        assert bootstrap(per_image) == (float(np.quantile(means, tail)), float(np.quantile(means, 1 - tail)))
+
+
+def test_a_threat_of_a_billion_digits_is_refused():
+    assert parse_threat("l2:1e-3") == ("l2", 0.001)
+    with pytest.raises(UserError, match="not of the form"):
+        parse_threat("linf:1e999999999")
 
 
 def test_the_bootstrap_of_many_images_is_the_normal_interval_of_their_mean():
