@@ -82,7 +82,9 @@ def plan_command(words: Sequence[str], *, on: str | None = None) -> AnyPlan:
 def split_verb(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """The command that is planned, if it is named, and its words. A run folder of that name goes first."""
     words = list(words)
-    if words and words[0] in VERBS and not Path(words[0]).exists():
+    if words and words[0] in verbs and not Path(words[0]).exists():
+        if words[0] not in VERBS:
+            raise UserError(f"plan has no estimate for {words[0]}; it has one for {', '.join(VERBS)}")
         return words[0], words[1:]
     return None, words
 

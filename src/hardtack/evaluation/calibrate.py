@@ -94,6 +94,12 @@ def calibrate(
     pool_s = watch.since(began_pool)
     accuracy = len(correct) / len(x)
     total = max(1, round(count(data) * accuracy))
+    if not trials:
+        return Calibration(
+            device=device_name(runtime), precision=measure.precision, batch_size=measure.batch_size, every=pool.every,
+            shape=measure.shape, classes=clean.shape[1], clean=accuracy, clean_images=len(x), attacked=0, whole=False,
+            forward_s=watch.steady(lambda: measure.verifier.logits(x))[1] / len(x), gradient_s=0.0,
+        )  # fmt: skip
     forward_s, gradient_s = _rates(measure, pool, inputs, min(measure.batch_size, total), watch)
     times = PassTimes(model, pool, inputs, watch, gradient_s=gradient_s)
     fallback = _fallback(plans, forward_s, gradient_s, pool.batch_size)

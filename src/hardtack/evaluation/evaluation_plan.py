@@ -133,13 +133,15 @@ class Plan:
 
     def _head(self) -> list[str]:
         tried, size = self.tried, "×".join(map(str, self.shape))
-        forwards, gradients = 1 / max(tried.forward_s, 1e-9), 1 / max(tried.gradient_s, 1e-9)
+        rates = f"{1 / max(tried.forward_s, 1e-9):,.0f} forwards/s"
+        rates += f", {1 / tried.gradient_s:,.0f} forward+gradient/s" if tried.gradient_s else ""
         of = "of torch's tensors on the GPU" if self.on_gpu else "of the process, with Python and torch"
         lines = [
             f"plan: {self.title}, {self.images:,} images {size}, {self.classes} classes",
             f"  calibration: {tried.clean:.0%} of {tried.clean_images} clean images are classified correctly",
-            f"  {tried.device}, batch {tried.batch_size}, {tried.precision} search: {forwards:,.0f} forwards/s, "
-            f"{gradients:,.0f} forward+gradient/s",
+            f"  {tried.device}, batch {tried.batch_size}"
+            + (f", {tried.precision} search" if self.stages else "")
+            + f": {rates}",
             f"  memory: {self.memory_mb:,.0f} MB, the peak {of}",
         ]
         if self.stages and tried.attacked:

@@ -143,38 +143,41 @@ class Rehearsal:
         return measure(*inputs, wanted=0, notebook=None, meter=Meter("", total=count, quiet=True))[0]
 
     def _views(self, measure: ViewMeasure, views: Sequence[View], few: int, rows: int) -> Columns:
-        """Every view, or one of each kind where all take too long."""
+        """Every view, or one of each kind where all take too long: with few images, then with more."""
         kinds: dict[str, list[View]] = {}
         for view in views:
             kinds.setdefault(view.kind, []).append(view)
-        bare_s = self._steady(measure, few)[0]
-        quick: dict[str, float] = {}
-        for kind, own in kinds.items():
-            sample, times = own[len(own) // 2].sample()
-            measure.views = [sample]
-            seconds = (
-                self._steady(measure, few)[0] if not quick else self.watch.time(lambda: self._measure(measure, few))
-            )
-            quick[kind] = times * max(0.0, seconds - bare_s) / few
-        every_s = FEWEST * sum(quick[kind] * len(own) for kind, own in kinds.items())
-        chosen = {kind: own if every_s <= VIEWS_S else [own[len(own) // 2]] for kind, own in kinds.items()}
-        cost_s = sum(quick[kind] * len(own) for kind, own in chosen.items())
-        count = max(few, min(rows, int(VIEWS_S / max(cost_s, 1e-9))))
+        middle = {kind: [own[len(own) // 2]] for kind, own in kinds.items()}
+        measure.views = [middle[next(iter(kinds))][0].sample()[0]]
+        self._steady(measure, few)  # what the first view sets up
+        each_s, columns = self._try_views(measure, kinds, middle, few)
+        cost_s = {kind: sum(each_s[kind]) / len(each_s[kind]) for kind in kinds}
+        chosen = kinds if FEWEST * sum(cost_s[kind] * len(kinds[kind]) for kind in kinds) <= VIEWS_S else middle
+        total_s = sum(cost_s[kind] * len(own) for kind, own in chosen.items())
+        count = max(few, min(rows, int(VIEWS_S / max(total_s, 1e-9))))
+        if count > 2 * few or chosen != middle:
+            each_s, columns = self._try_views(measure, kinds, chosen, count)
+        self.found.views_s = sum(sum(each_s[kind]) / len(each_s[kind]) * len(own) for kind, own in kinds.items())
+        return columns
+
+    def _try_views(
+        self, measure: ViewMeasure, kinds: dict[str, list[View]], chosen: dict[str, list[View]], count: int
+    ) -> tuple[dict[str, list[float]], Columns]:
+        """The seconds of an image under each chosen view, by kind, and columns for all views."""
         measure.views = ()
         bare_s, columns = self._steady(measure, count)
+        each_s: dict[str, list[float]] = {}
         for kind, own in kinds.items():
-            total_s = 0.0
             for view in chosen[kind]:
                 sample, times = view.sample()
                 measure.views = [sample]
                 began = self.watch.now()
                 found = self._measure(measure, count)
                 seconds = self.watch.since(began)
-                total_s += times * max(0.0, seconds - bare_s) / count
+                each_s.setdefault(kind, []).append(times * max(0.0, seconds - bare_s) / count)
                 for other in own:
                     columns |= other.stand_in(sample, found)
-            self.found.views_s += total_s * len(own) / len(chosen[kind])
-        return columns
+        return each_s, columns
 
     # ------------------------------------------------------------ afterwards
 

@@ -44,6 +44,7 @@ def test_on_two_workers(words, capsys):
         (["evaluate", "digits/trades"], "digits/trades is a recipe"),
         (["train", "digits/tradez"], "there is no recipe 'digits/tradez'"),
         (["study"], "name a study"),
+        (["attack", "runs/x"], "plan has no estimate for attack; it has one for train, evaluate,"),
         (["corrupt"], "plan corrupt takes the words of corrupt"),
         (["corrupt", "digits", "out", "workers=2"], "leave out what says where it runs"),
         (["analyze", "jacobain"], "did you mean 'jacobian'"),
