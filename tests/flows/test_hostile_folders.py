@@ -45,6 +45,7 @@ COMMANDS = {
     "gauntlet": [["core=run", "n=4", CPU]],
     "list": [["models", "digits"]],
     "doctor": [[]],
+    "completion": [["bash"]],
 }
 
 

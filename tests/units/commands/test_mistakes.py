@@ -31,7 +31,6 @@ MISTAKES = {
     "no such verb": (["bake"], "known: train, evaluate"),
     "option": (["train", "--fast"], "--fast"),
     "list what": (["list", "modles"], "did you mean 'models'"),
-    "list nothing": (["list"], "'kind'"),
     "report nothing": (["report"], "'runs'"),
     # keys and values
     "key": ([*TRAIN, "train.epoch=1"], "did you mean 'epochs'"),
