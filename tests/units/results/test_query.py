@@ -375,6 +375,28 @@ def test_answers_as_tables_csv_json_and_parquet(runs, tmp_path, capsys):
     assert "lies in the run folder" in said and "needs a file" in said and "did you mean 'csv'?" in said
 
 
+def test_names_of_columns_are_as_safe_as_values_and_no_column_is_lost(tmp_path, capsys):
+    strange = ["=HYPERLINK(1)", "\x1b[31mred", "\ud800"]
+    (tmp_path / "x").mkdir()
+    lines = [{"kind": "train", "epoch": 1, "own": 2.5, **dict.fromkeys(strange, 3)}]
+    (tmp_path / "x" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    answer = ht.query("select * from metrics", tmp_path)
+    assert answer.columns[-2:] == ["own", "=HYPERLINK(1)"] and len(answer.problems) == 2
+    assert answer.csv().splitlines()[0].endswith(",own,'=HYPERLINK(1)")
+    assert "\x1b" not in str(ht.query('select 1 as "\x1b[31mred"', tmp_path))
+
+    twice = ht.query("select a.epoch, b.own, a.epoch + 1 as epoch, 7 as epoch_1 from metrics a, metrics b", tmp_path)
+    assert twice.to_dicts() == [{"epoch": 1, "own": 2.5, "epoch_2": 2, "epoch_1": 7}]
+    assert json.loads(twice.json()) == twice.to_dicts()
+
+
+def test_a_folder_whose_name_is_no_text_is_left_out_of_the_verdicts(own_runs):
+    own_runs = Path(own_runs)
+    os.rename(own_runs / "trades-0", os.fsencode(own_runs) + b"/tr\xff")
+    answer = ht.query("select distinct run from verdicts order by run", own_runs)
+    assert answer.column("run") == ["standard", "trades-1"] and "rename the folder" in answer.problems[0]
+
+
 def test_answers_in_python(runs):
     answer = ht.query("SELECT run, sum(n) AS n, 'a<b' AS x FROM results GROUP BY run ORDER BY run", runs=str(runs))
     assert (

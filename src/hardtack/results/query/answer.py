@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import html
 import io
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
@@ -27,11 +28,13 @@ WIDEST = 60  # characters of a cell on a screen
 class Answer:
     """Columns and rows. `problems` names what could not be read in the run folders and was left out.
 
+    Of two columns of one name the second gets a number: run, run_1.
+
     len(answer), iteration and answer[0] give rows as mappings; `answer.column("value")` one column as a list.
     """
 
     def __init__(self, table: pa.Table, problems: Sequence[str] = ()) -> None:
-        self._table = table
+        self._table = table.rename_columns(list(_distinct(table.column_names)))
         self.problems = tuple(problems)
 
     @property
@@ -84,17 +87,18 @@ class Answer:
 
     def text(self, most: int = SHOWN) -> str:
         """A table for the screen: at most so many rows, and long texts cut."""
+        head = [_shown(name) for name in self.columns]
         cells = [[_shown(value) for value in row] for row in self.rows[:most]]
-        widths = [max(map(len, column)) for column in zip(self.columns, *cells, strict=True)]
+        widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
         right = [_is_number(kind) for kind in self._table.schema.types]
-        lines = [self.columns, *cells]
+        lines = [head, *cells]
         text = [
             "  ".join(cell.rjust(w) if at else cell.ljust(w) for cell, w, at in zip(line, widths, right, strict=True))
             for line in lines
         ]
         if len(self) > most:
             text.append(f"… {len(self) - most:,} more rows (format=csv, json or parquet has all of them)")
-        return "\n".join(line.rstrip() for line in text) if len(self) else f"{'  '.join(self.columns)}\n(no rows)"
+        return "\n".join(line.rstrip() for line in text) if len(self) else f"{'  '.join(head)}\n(no rows)"
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
@@ -111,7 +115,7 @@ class Answer:
         """Comma-separated values; a text that a spreadsheet would take for a formula gets an apostrophe."""
         file = io.StringIO()
         lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(self.columns)
+        lines.writerow(map(csv_cell, self.columns))
         lines.writerows([csv_cell(_plain(value)) for value in row] for row in self.rows)
         return file.getvalue()
 
@@ -129,6 +133,15 @@ class Answer:
             return path
         texts = {"csv": self.csv, "json": self.json, "table": lambda: self.text(len(self)) + "\n"}
         return write_text(path, texts[format]())
+
+
+def _distinct(names: Sequence[str]) -> Iterator[str]:
+    """The names, with a number behind each that an earlier column has: a mapping would lose one of the two."""
+    used: set[str] = set()
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        used.add(made := name if name not in used else next(text for text in numbered if text not in {*used, *names}))
+        yield made
 
 
 def _is_number(kind: pa.DataType) -> bool:

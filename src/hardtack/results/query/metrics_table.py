@@ -33,7 +33,8 @@ def metrics_table(folders: Sequence[Folder]) -> pa.Table:
         for key, value in line.items():
             if key.lower() in ("run", *_NAMED):
                 continue
-            if spelling.setdefault(key.lower(), key) != key or (key not in kinds and len(kinds) >= MOST_COLUMNS):
+            too_many = key not in kinds and len(kinds) >= MOST_COLUMNS
+            if not key.isprintable() or too_many or spelling.setdefault(key.lower(), key) != key:
                 _leave_out(folder, key)
                 continue
             is_number = isinstance(value, bool | int | float) or value is None
@@ -55,6 +56,7 @@ def _value(key: str) -> Any:
 
 
 def _leave_out(folder: Folder, key: str) -> None:
-    text = f"{folder.path / 'metrics.jsonl'}: the key {key[:100]!r} was left out: there are too many, or one like it"
+    why = "it is no plain text, there is one like it, or there are too many"
+    text = f"{folder.path / 'metrics.jsonl'}: the key {key[:100]!r} was left out: {why}"
     if text not in folder.problems:
         folder.problems.append(text)

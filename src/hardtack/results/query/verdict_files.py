@@ -128,6 +128,10 @@ def verdict_groups(folders: Sequence[Folder], *, check_all: bool = False) -> lis
 def _checked_schema(path: Path) -> pa.Schema:
     """The columns of a parquet file, from its footer alone."""
     try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:  # Arrow cannot open the file by such a name
+        raise UserError(f"{path}: its name is no UTF-8 text; rename the folder") from None
+    try:
         metadata = pq.read_metadata(path)
         schema = metadata.schema.to_arrow_schema().remove_metadata()
     except (OSError, pa.ArrowException, MemoryError) as error:
