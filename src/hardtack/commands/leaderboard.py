@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -100,7 +100,11 @@ def _verifier() -> Callable[[Path], Mapping[str, Verified]]:
                 outcome = verify(folder, [f"evaluation={id}"])[0]
                 lacking = [line for line in outcome.wrong if line.startswith("not verifiable")]
                 failed = lacking[0] if lacking and len(lacking) == len(outcome.wrong) else ""
-                told[id] = Verified(wrong=outcome.wrong, unverifiable=outcome.unverifiable, failed=failed)
+                shown: Literal["adversarial", "clean", "none"] = "adversarial" if outcome.attacked else "clean"
+                told[id] = Verified(
+                    wrong=outcome.wrong, unverifiable=outcome.unverifiable, failed=failed,
+                    shown="none" if outcome.summary else shown,
+                )  # fmt: skip
             except UserError as error:
                 told[id] = Verified(failed=str(error))
         return told

@@ -109,19 +109,28 @@ def test_badges_come_from_checks_and_flags_stay_with_their_numbers(runs, tmp_pat
     forged.write_text("".join(json.dumps(line) + "\n" for line in lines))
     shutil.rmtree(runs / "run-004" / "evidence")
     shutil.rmtree(runs / "run-005" / "verdicts")
-    ids = {path.name: next((path / "verdicts").glob("*.parquet")).stem for path in runs.glob("run-00[2689]")}
+    ids = {path.name: next((path / "verdicts").glob("*.parquet")).stem for path in runs.glob("run-00[236789]")}
 
     def verify(folder: Path) -> dict[str, Verified]:
         told = {"run-006": Verified(), "run-008": Verified(failed="no model"), "run-009": Verified(wrong=["1 image"])}
+        told |= {"run-007": Verified(shown="clean"), "run-003": Verified(shown="none")}
+        asked.append(folder.name)
         return {ids[folder.name]: told[folder.name]} if folder.name in told else {}
 
+    asked: list[str] = []
+    settle(runs)
     write_site([runs], tmp_path / "site", quiet=True, verify=verify)
+    asked.clear()
+    write_site([runs], tmp_path / "site", quiet=True, verify=verify)
+    assert asked == ["run-008"], "what could not be verified is tried again, and nothing else"
     rows = rows_of(tmp_path / "site")
     states = {name: row[11] for name, row in rows.items()}
     assert states["run-001"] == "wrong" and "0.99" in rows["run-001"][12]
     assert (states["run-003"], states["run-004"], states["run-005"]) == ("checked", "counted", "missing")
     assert (states["run-006"], states["run-008"], states["run-009"]) == ("verified", "checked", "wrong")
     assert rows["run-008"][12].endswith("no model")
+    for name in ("run-003", "run-007"):
+        assert states[name] == "checked" and "this number needs others" in rows[name][12]
     assert [flag[:2] for flag in rows["run-007"][13]] == [["red", "zero_gradients"]]
     assert rows["run-001"][13][0][:2] == ["red", "disagrees"]
 
@@ -152,6 +161,7 @@ def test_folders_of_strangers_are_escaped_or_left_out_and_named(runs, tmp_path):
     data = index_data(tmp_path / "site")
     assert all(row[4] is None or row[4] < 10**13 for row in data["rows"])
     assert all(os.sep not in run["page"].removeprefix("runs/") for run in data["runs"])
+    assert not [page for page in (tmp_path / "site").rglob("*.html") if str(runs) in page.read_text()]
 
 
 def test_other_folders_are_never_written_to(runs, tmp_path):
@@ -197,6 +207,7 @@ def test_numbers_of_robustbench_in_and_out(runs, tmp_path):
     info = tmp_path / "model_info" / "cifar10" / "Linf" / "Wong2020Fast.json"
     info.parent.mkdir(parents=True)
     info.write_text(json.dumps({"clean_acc": "83.34", "autoattack_acc": "43.21", "eps": "8/255", "dataset": "cifar10"}))
+    make_small(runs / "Wong2020Fast", 1)
     whole = runs / "all-images"
     whole.mkdir()
     clean = np.arange(10_000) % 10 < 8
@@ -207,7 +218,13 @@ def test_numbers_of_robustbench_in_and_out(runs, tmp_path):
     written = json.loads((tmp_path / "site" / files[0]).read_text())
     assert (written["clean_acc"], written["autoattack_acc"], written["eps"]) == ("80.00", "40.00", "8/255")
     data = index_data(tmp_path / "site")
-    row = rows_of(tmp_path / "site")["Wong2020Fast"]
+    pages = {(run["name"], run["model"]): run["page"] for run in data["runs"] if run["name"] == "Wong2020Fast"}
+    assert len(set(pages.values())) == 2, "a run and a reported model of one name have a page each"
+    own = (tmp_path / "site" / pages["Wong2020Fast", "preact_resnet18"]).read_text()
+    assert "200 images" in own and "reported" not in own
+    row = next(
+        row for row in data["rows"] if row[3] != "preact_resnet18" and data["runs"][row[0]]["name"] == "Wong2020Fast"
+    )
     assert row[11] == "reported" and row[6] == 0.4321 and data["ways"][row[1]]["reported"]
     assert data["ways"][row[1]]["beside"] == data["ways"][0]["beside"]
     assert not info.with_suffix(".html").exists() and sorted(path.name for path in info.parent.iterdir()) == [info.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,8 @@ def _run_record(
     if (known := site.record(key, state)) is not None:
         return known
     verified = verify(folder) if verify is not None else {}
+    if any(outcome.failed for outcome in verified.values()):
+        state = ""  # what it lacked may be there the next time, outside of the run folder
     with warnings.catch_warnings():  # what cannot be read is in the problems of the run, which are told at the end
         warnings.simplefilter("ignore", UserWarning)
         run = read_labelled(folder, label)
@@ -137,13 +139,14 @@ def _record(
     site: SiteFolder, assets: Assets, key: str, state: str, run: Run, verified: Mapping[str, Verified]
 ) -> dict[str, Any]:
     """Write the page of a run, and note what the index says of it."""
-    name = f"{RUNS}/{page_name(key.partition(' ')[2])}"
+    name = f"{RUNS}/{page_name(key.partition(' ')[2], key)}"  # a run and a reported model may have one label
     output = site.root / name
     kept = [run]
 
     def render(runs: Sequence[Run]) -> str:
         kept[:] = runs
-        return render_page({**view(runs, output)}, shared=assets.inner)
+        told = [replace(run, problems=[_without_folder(text, run) for text in run.problems]) for run in runs]
+        return render_page({**view(told, output)}, shared=assets.inner)
 
     record: dict[str, Any] = {"state": state, "label": shorten(run.label), "page": None, "more": [], "entries": []}
     try:
@@ -153,7 +156,7 @@ def _record(
         architecture, parameters = architecture_of(run)
         infos = model_info_files(run)
     except Exception as error:  # a stranger's folder may hold anything, and one folder must not cost the site
-        record["problems"] = [f"left out: {type(error).__name__}: {shorten(error, 300)}"]
+        record["problems"] = [f"left out: {type(error).__name__}: {_without_folder(str(error), run)}"]
         site.keep(key, record)
         return record
     site.write(name, html)

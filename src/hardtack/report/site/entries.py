@@ -73,7 +73,7 @@ def _numbers(run: Run) -> list[tuple[Row, Result, bool]]:
 
 
 def _entry(run: Run, row: Row, result: Result, swept: bool, verified: Verified | None) -> Entry:
-    state, about = badge(run.agreements.get(result.evaluation), verified)
+    state, about = badge(run.agreements.get(result.evaluation), verified, result.metric)
     clean = row.clean if row.clean is not None and _is_sound(row.clean) else None
     own = [result] if clean is None else [result, clean]
     flags = [

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hardtack.base.limits import shorten
 from hardtack.results.disagreement import Agreement
+from hardtack.results.leaderboard import CLEAN
 
 # state → its badge; in this order of trust
 BADGES: dict[str, tuple[str, str]] = {
@@ -36,15 +38,24 @@ MEANS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """What `hardtack verify` found out about one evaluation; `failed` says why it could not be asked."""
+    """What `hardtack verify` found out about one evaluation; `failed` says why it could not be asked.
+
+    shown   the images that the model was shown: adversarial and clean ones, clean ones (of corruptions and certificates
+            nothing else is stored), or none (a protocol's row)
+    """
 
     wrong: Sequence[str] = ()
     unverifiable: Sequence[str] = ()
     failed: str = ""
+    shown: Literal["adversarial", "clean", "none"] = "adversarial"
+
+    def confirms(self, metric: str) -> bool:
+        """Whether it made sure of what a number of this metric is made of."""
+        return not self.failed and (self.shown == "adversarial" or (self.shown == "clean" and metric == CLEAN))
 
 
-def badge(agreement: Agreement | None, verified: Verified | None = None) -> tuple[str, str]:
-    """The state of the evidence of one evaluation, and a sentence about it."""
+def badge(agreement: Agreement | None, verified: Verified | None = None, metric: str = "") -> tuple[str, str]:
+    """The state of the evidence of a number, of which `metric` is the kind, and a sentence about it."""
     if agreement is None:
         return "missing", MEANS["missing"]
     wrong = [*map(str, agreement.wrong), *(verified.wrong if verified and not verified.failed else ())]
@@ -54,9 +65,16 @@ def badge(agreement: Agreement | None, verified: Verified | None = None) -> tupl
         return "reported", MEANS["reported"]
     if agreement.unverifiable:
         return "missing", f"{MEANS['missing']} ({shorten(agreement.unverifiable[0], 300)})"
-    if verified is not None and not verified.failed and agreement.has_record:
+    if verified is not None and verified.confirms(metric) and agreement.has_record:
         notes = f" Not verifiable: {shorten('; '.join(verified.unverifiable), 300)}" if verified.unverifiable else ""
         return "verified", MEANS["verified"] + notes
-    failed = f" It could not be verified: {shorten(verified.failed, 300)}" if verified and verified.failed else ""
+    more = ""
+    if verified is not None and verified.failed:
+        more = f" It could not be verified: {shorten(verified.failed, 300)}"
+    elif verified is not None and not verified.confirms(metric):
+        more = (
+            " `hardtack verify` finds nothing wrong, but it shows the model clean and adversarial images only, and this "
+            "number needs others."
+        )
     state = "checked" if agreement.has_record else "counted"
-    return state, MEANS[state] + failed
+    return state, MEANS[state] + more

@@ -30,7 +30,8 @@ class StudyFolder:
 def study_record(site: SiteFolder, assets: Assets, study: StudyFolder, runs: Sequence[Path]) -> dict[str, Any]:
     """Write the page of a study where it changed. Of the runs that its record names, only those in `runs` are read."""
     if study.view is None:
-        return {"label": str(study.folder), "page": None, "problems": ["study.json is damaged and was left out"]}
+        label = "/".join(study.folder.resolve().parts[-2:])  # a site is published, and homes of its makers are not
+        return {"label": label, "page": None, "problems": ["study.json is damaged and was left out"]}
     known = {run.resolve() for run in runs}
     named = [study.folder / run for row in study.view["rows"] for run in row["runs"]]
     own = [run for run in dict.fromkeys(named) if run.resolve() in known]
@@ -44,7 +45,8 @@ def study_record(site: SiteFolder, assets: Assets, study: StudyFolder, runs: Seq
     try:
         html = _html(study.view, own, study.folder, site.root / name, assets.inner)
     except Exception as error:  # a stranger's record may hold anything
-        record["problems"] = [f"left out: {type(error).__name__}: {shorten(error, 300)}"]
+        text = str(error).replace(str(study.folder), "the folder")
+        record["problems"] = [f"left out: {type(error).__name__}: {shorten(text, 300)}"]
         site.keep(key, record)
         return record
     site.write(name, html)
