@@ -228,11 +228,15 @@ EVALUATION = [
         ("own = selected.argmax(dim=1)", "own = counts.argmax(dim=1)"),
         ("images[part] * size + predicted[part]", "predicted[part]"),
         ("self.n, sigma=self.sigma, alpha=self.alpha)", "self.n0 + self.n, sigma=self.sigma, alpha=self.alpha)"),
-        ("lower <= 0.5", "lower <= 0"),
-        ("sigma * ndtri(np.where", "ndtri(np.where"),
         ("2 * bdtr(second", "bdtr(second"),
         ("np.where(p_value <= alpha", "np.where(p_value >= alpha"),
         ("inv_cdf(alpha ** (1 / n))", "inv_cdf(alpha)"),
+    ),
+    *_mutants(
+        "results/certificates.py", "units/evaluation/test_smoothing.py",
+        ("lower <= 0.5", "lower <= 0"),
+        ("sigma * ndtri(np.where", "ndtri(np.where"),
+        ("if len(odd):", "if False:"),
     ),
     *_mutants(
         "evaluation/suites/smoothing.py", "units/evaluation/test_smoothing.py",

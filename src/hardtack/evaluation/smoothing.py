@@ -25,7 +25,7 @@ from hardtack.attacks.pool.search import Cost
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base import randomness
 from hardtack.evaluation.views import Shown, View, ViewColumns
-from hardtack.results.intervals import clopper_pearson_lower
+from hardtack.results.certificates import certificate
 
 ABSTAINED = -1
 SELECTION, ESTIMATION = 0, 1  # keys of the two sets of copies: they must be independent
@@ -106,16 +106,6 @@ class SmoothedView(View):
             "vote": vote(counts.cpu().numpy(), self.alpha),
         }  # fmt: skip
         return {f"{name}@{self.name}": torch.from_numpy(values) for name, values in columns.items()}
-
-
-def certificate(count: np.ndarray, n: int, *, sigma: float, alpha: float) -> dict[str, np.ndarray]:
-    """CERTIFY's columns where `count` of `n` copies are of the chosen class (N int)."""
-    from scipy.special import ndtri
-
-    lower = clopper_pearson_lower(count, n, alpha)
-    abstained = lower <= 0.5
-    radius = np.where(abstained, 0.0, sigma * ndtri(np.where(abstained, 0.5, lower)))
-    return {"count": np.asarray(count), "lower_bound": lower, "abstained": abstained, "radius": radius}
 
 
 def vote(counts: np.ndarray, alpha: float) -> np.ndarray:

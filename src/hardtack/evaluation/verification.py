@@ -83,7 +83,7 @@ class Verification:
         images = (
             f"{self.confirmed} of {self.broken} broken images confirmed, {self.images} clean predictions"
             if self.attacked
-            else f"{self.images} clean predictions, every number counted again; its corrupted images are not repeated"
+            else f"{self.images} clean predictions, every number counted again; other images are not repeated"
         )
         lines = [f"{self.evaluation}: {verdict}: {self.summary or images}"]
         if self.eight_bits is not None:

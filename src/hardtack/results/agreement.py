@@ -19,6 +19,7 @@ import numpy as np
 from hardtack.base.arrays import read_arrays
 from hardtack.base.digests import columns_digest
 from hardtack.base.errors import UserError
+from hardtack.results.certificates import check_certificates
 from hardtack.results.disagreement import (
     RECORD,
     Agreement,
@@ -144,6 +145,7 @@ def _check_group(folder: Path, id: str, lines: list[Result], groups: Mapping[str
         return agreement
     if columns is not None:
         _check_counts(lines, columns, agreement)
+        check_certificates(lines, columns, agreement)
         _check_image_rows(folder, id, columns, agreement)
     _check_record(folder, id, lines, columns, agreement)
     return agreement

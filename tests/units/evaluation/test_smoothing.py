@@ -1,6 +1,7 @@
 """Certificates by randomised smoothing against closed forms, and weakened variants of them that must be noticed."""
 
 import dataclasses
+import json
 import math
 from fractions import Fraction
 
@@ -18,8 +19,11 @@ from hardtack.base.runtime import Runtime
 from hardtack.commands.cli import main
 from hardtack.data import load_data
 from hardtack.evaluation import measure_views, smoothing
-from hardtack.evaluation.smoothing import SmoothedView, certificate, largest_radius, vote
-from hardtack.results import read_results
+from hardtack.evaluation.smoothing import SmoothedView, largest_radius, vote
+from hardtack.results import certificates, read_results, read_verdicts, to_json, write_verdicts
+from hardtack.results.agreement import check_results, recount
+from hardtack.results.certificates import certificate
+from hardtack.results.evidence import write_evidence
 from hardtack.results.intervals import clopper_pearson_lower
 from hardtack.results.record import comparable
 from tiny_runs import CLASSES, Linear, images, write_data
@@ -156,14 +160,14 @@ def test_false_certificates_are_as_frequent_as_alpha_allows():
 
 @pytest.mark.parametrize("wrong", ["the same copies select", "a two-sided bound", "a bound that is none", "one noise"])
 def test_weakened_certificates_are_noticed(monkeypatch, wrong):
-    bound, keys = smoothing.clopper_pearson_lower, randomness.make_keys
+    bound, keys = certificates.clopper_pearson_lower, randomness.make_keys
     if wrong == "the same copies select":
         monkeypatch.setattr(smoothing, "ESTIMATION", smoothing.SELECTION)
     elif wrong == "one noise":
         monkeypatch.setattr(randomness, "make_keys", lambda index, *words: keys(0 * index, *words))
     else:
         other = {"a two-sided bound": lambda k, n, alpha: bound(k, n, alpha / 2), "a bound that is none": _share}
-        monkeypatch.setattr(smoothing, "clopper_pearson_lower", other[wrong])
+        monkeypatch.setattr(certificates, "clopper_pearson_lower", other[wrong])
     with pytest.raises(AssertionError):
         test_false_certificates_are_as_frequent_as_alpha_allows()
 
@@ -242,6 +246,25 @@ def test_numbers_of_the_suite():
     assert results["certified_accuracy", "l2:0.1"].extra["forwards"] == 12 * (1 + 220)
     robust = dataclasses.replace(results["certified_accuracy", "l2:0.1"], metric="robust_accuracy")
     assert comparable(robust) != comparable(results["certified_accuracy", "l2:0.1"])
+
+
+def test_certificates_that_do_not_follow_from_their_counts_disagree(tmp_path):
+    evaluate(folder=tmp_path)
+    results, (path,) = read_results(tmp_path), (tmp_path / "verdicts").glob("*.parquet")
+    columns, record = read_verdicts(path), json.loads((tmp_path / "evidence" / f"{path.stem}.json").read_text())
+    assert not check_results(tmp_path, results)[path.stem].wrong
+    for name, change in (("radius", 1.01), ("lower_bound", 1.0001), ("samples", 2), ("count", 0.9)):
+        forged = dict(columns) | {f"{name}@smoothing": columns[f"{name}@smoothing"] * change}
+        lines = []
+        for result in results:
+            again = recount(result, forged)
+            lines.append(dataclasses.replace(result, value=again.value, low=again.low, high=again.high))
+        write_verdicts(path, forged)
+        (tmp_path / "results.jsonl").write_text("".join(to_json(result) + "\n" for result in lines))
+        facts = {key: record[key] for key in ("facts", "common", "flags")}
+        write_evidence(tmp_path, lines, forged, **facts)
+        wrong = check_results(tmp_path, read_results(tmp_path))[path.stem].wrong
+        assert wrong and all("smoothing" in str(entry) for entry in wrong), name
 
 
 def test_default_radii_are_multiples_of_sigma():

@@ -73,8 +73,8 @@ def badge(agreement: Agreement | None, verified: Verified | None = None, metric:
         more = f" It could not be verified: {shorten(verified.failed, 300)}"
     elif verified is not None and not verified.confirms(metric):
         more = (
-            " `hardtack verify` finds nothing wrong, but it shows the model clean and adversarial images only, and this "
-            "number needs others."
+            " `hardtack verify` finds nothing wrong, but it shows the model clean and adversarial images only, and "
+            "this number needs others."
         )
     state = "checked" if agreement.has_record else "counted"
     return state, MEANS[state] + more
