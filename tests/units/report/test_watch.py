@@ -20,6 +20,7 @@ from hardtack.base.lock import JobLock
 from hardtack.engine import PieceResult, PieceStore, Span
 from hardtack.evaluation import measure
 from hardtack.report.watch import Watcher, WatchServer, status_lines
+from hardtack.report.watch import log as watch_log
 from hardtack.report.watch.log import GrowingLog
 from hardtack.results import read_verdicts
 from hardtack.results.unfinished import unfinished_jobs
@@ -86,7 +87,7 @@ def test_the_time_left_follows_from_what_was_seen(tmp_path, monkeypatch):
     assert folder.snapshot(running=True)["left_s"] == pytest.approx(70.0)
 
 
-def test_a_log_is_read_as_it_grows_and_thinned(tmp_path):
+def test_a_log_is_read_as_it_grows_and_thinned(tmp_path, monkeypatch):
     path = tmp_path / "metrics.jsonl"
     log = GrowingLog(path)
     log.read()
@@ -107,6 +108,10 @@ def test_a_log_is_read_as_it_grows_and_thinned(tmp_path):
     assert log.warnings == ["catastrophic overfitting"]
     epochs = [point[0] for point in log.curves["loss"]]
     assert epochs == sorted(epochs)
+    monkeypatch.setattr(watch_log, "_BLOCK", 1000)
+    again = GrowingLog(path)
+    again.read()
+    assert (again.last, again.curves) == (log.last, log.curves), "a long log is read to its end in one call"
     path.write_text('{"kind": "train", "step": 1, "epoch": 0.1, "loss": 3.0}\n')  # begun again
     log.read()
     assert log.curves["loss"] == [[0.1, 3.0]] and log.warnings == []

@@ -18,7 +18,7 @@ CURVES = {
     "validation_robust": ("validation", "robust_accuracy"),
 }
 _MOST_POINTS = 600  # of a curve that is kept; then every second one is dropped
-_MOST_READ = 64 * 2**20  # bytes of one call: the rest follows with the next
+_BLOCK = 2**22  # bytes that are read at once: a long log is not held in memory
 _MOST_WARNINGS = 20
 
 
@@ -45,14 +45,14 @@ class GrowingLog:
                 self._forget()
                 self._inode = facts.st_ino
             self.changed = facts.st_mtime
-            if facts.st_size == self._offset:
-                return
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                block = file.read(_MOST_READ)
+                while self._offset < facts.st_size and (block := file.read(min(_BLOCK, facts.st_size - self._offset))):
+                    self._take_block(block)
         except OSError:
             self._forget()
-            return
+
+    def _take_block(self, block: bytes) -> None:
         self._offset += len(block)
         *lines, self._rest = (self._rest + block).split(b"\n")
         self._rest = b"" if len(self._rest) > LINE_BYTES else self._rest
