@@ -20,7 +20,7 @@ from hardtack.attacks.pool.attempts import AttackInputs
 from hardtack.base.instruments import Stopwatch
 from hardtack.base.progress import Meter
 from hardtack.data.spans import head
-from hardtack.engine import Span
+from hardtack.engine import PieceResult, Span
 from hardtack.evaluation import detectors
 from hardtack.evaluation.measure import Columns, Measure
 from hardtack.evaluation.measure_views import ViewMeasure
@@ -156,12 +156,19 @@ class Rehearsal:
         total_s = sum(cost_s[kind] * len(own) for kind, own in chosen.items())
         count = max(few, min(rows, int(VIEWS_S / max(total_s, 1e-9))))
         if count > 2 * few or chosen != middle:
-            each_s, columns = self._try_views(measure, kinds, chosen, count)
+            whole = total_s * count <= VIEWS_S  # else a sample of each, as before
+            each_s, columns = self._try_views(measure, kinds, chosen, count, whole=whole)
         self.found.views_s = sum(sum(each_s[kind]) / len(each_s[kind]) * len(own) for kind, own in kinds.items())
         return columns
 
     def _try_views(
-        self, measure: ViewMeasure, kinds: dict[str, list[View]], chosen: dict[str, list[View]], count: int
+        self,
+        measure: ViewMeasure,
+        kinds: dict[str, list[View]],
+        chosen: dict[str, list[View]],
+        count: int,
+        *,
+        whole: bool = False,
     ) -> tuple[dict[str, list[float]], Columns]:
         """The seconds of an image under each chosen view, by kind, and columns for all views."""
         measure.views = ()
@@ -169,14 +176,14 @@ class Rehearsal:
         each_s: dict[str, list[float]] = {}
         for kind, own in kinds.items():
             for view in chosen[kind]:
-                sample, times = view.sample()
+                sample, times = (view, 1.0) if whole else view.sample()
                 measure.views = [sample]
                 began = self.watch.now()
                 found = self._measure(measure, count)
                 seconds = self.watch.since(began)
                 each_s.setdefault(kind, []).append(times * max(0.0, seconds - bare_s) / count)
                 for other in own:
-                    columns |= other.stand_in(sample, found)
+                    columns |= other.stand_in(sample, found) if other is not sample else _at(found)
         return each_s, columns
 
     # ------------------------------------------------------------ afterwards
@@ -206,8 +213,18 @@ class Rehearsal:
         all_columns["index"] = np.arange(job.total)
         folder = Path(str(job.folder))
         identity = job.measure.complete(job.identity)
-        after_s += self.watch.time(lambda: summarise(identity, all_columns, {}, [], folder, seconds=0.0))
-        self.found.after_s = after_s
+
+        def keep() -> None:
+            job.store.write(Span(0, job.total), PieceResult(columns=all_columns))
+            job.store.read()
+            summarise(identity, all_columns, {}, [], folder, seconds=0.0)
+
+        self.found.after_s = after_s + self.watch.time(keep)
+
+
+def _at(columns: Columns) -> Columns:
+    """The columns of a view."""
+    return {name: values for name, values in columns.items() if "@" in name}
 
 
 def _line(few: int, few_s: float, many: int, many_s: float) -> PieceTime:
