@@ -27,9 +27,11 @@ from hardtack.evaluation.measure_views import ViewMeasure
 from hardtack.evaluation.suite import SuiteJob
 from hardtack.evaluation.summary import summarise
 from hardtack.evaluation.views import View
+from hardtack.results.fingerprint import fingerprint
 
 PATIENCE_S = 15.0  # for the checks at the beginning, and for the detectors; they are counted where they take longer
 PIECE_S, VIEWS_S = 2.0, 8.0  # for a piece without views, and with them
+AGAIN_S = 0.5  # views of few images that take less are tried twice
 FEW, FEWEST = 8, 16  # images; all views are tried where so many images of each take no longer
 
 
@@ -181,6 +183,10 @@ class Rehearsal:
                 began = self.watch.now()
                 found = self._measure(measure, count)
                 seconds = self.watch.since(began)
+                if not whole and seconds < AGAIN_S:  # the first view of a kind sets something up: overlays, tables
+                    again_s = self.watch.time(lambda: self._measure(measure, count))
+                    self.found.setup_s += max(0.0, seconds - again_s)
+                    seconds = min(seconds, again_s)
                 each_s.setdefault(kind, []).append(times * max(0.0, seconds - bare_s) / count)
                 for other in own:
                     columns |= other.stand_in(sample, found) if other is not sample else _at(found)
@@ -218,6 +224,7 @@ class Rehearsal:
             job.store.write(Span(0, job.total), PieceResult(columns=all_columns))
             job.store.read()
             summarise(identity, all_columns, {}, [], folder, seconds=0.0)
+            fingerprint(folder, identity.id)  # as the command does, to recall it when it is repeated
 
         self.found.after_s = after_s + self.watch.time(keep)
 
