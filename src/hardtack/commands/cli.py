@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -157,7 +158,8 @@ def _report_error(error: Exception) -> int:
     exit_code = getattr(error, "exit_code", None)  # an error of typer's: a wrong option, a missing argument
     message = error.format_message() if hasattr(error, "format_message") else ""
     if exit_code is not None and message.strip():  # it is empty where the help was shown instead
-        return _fail(_unknown_option(message))
+        missing = message.startswith("Missing argument '")
+        return _fail(_missing_argument(message) if missing else _unknown_option(message))
     if exit_code is not None:
         return int(exit_code)
     origin = _line_of_user(error) or "this is a fault of hardtack"
@@ -192,6 +194,13 @@ def _unknown_option(message: str) -> str:
     given = near if "=" in near else f"{near}=…"
     hint = f", did you mean {given}?" if near else f"; hardtack list settings {verb} shows them"
     return f"there is no option --{option}; settings are written key=value{hint}"
+
+
+def _missing_argument(message: str) -> str:
+    """`Missing argument 'NAME'.`, with the example that the verb's help begins with."""
+    verb, name = typed[0], message.split("'")[1].split()[0].rstrip(".").upper()
+    example = re.search(r"\[bold\](hardtack .*?)\[/bold\]", verbs.get(verb).make.__doc__ or "")
+    return f"{verb} needs {name}: {example[1] if example else f'hardtack {verb} --help'}"
 
 
 def _fail(message: str, code: int = 2) -> int:

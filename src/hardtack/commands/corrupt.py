@@ -21,9 +21,10 @@ def corrupt(
     on: On = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Write a corrupted copy of a data set, and a contact sheet of all corruption types and severities.
+    """Write a corrupted copy of a data set: [bold]hardtack corrupt cifar10 corrupted types=fog[/bold].
 
-    Settings: types, severities, constants, layout (npy, folder, parquet), jpeg, frost, seed, n, split, data.root.
+    A contact sheet shows all corruption types and severities. Settings: types, severities, constants, layout (npy,
+    folder, parquet), jpeg, frost, seed, n, split, data.root.
     If it is interrupted, the same command resumes it.
     """
     from hardtack.base.config import parse_words

@@ -19,4 +19,5 @@ def import_reported_words(words: Files) -> None:
     files, settings = split_folders(words)
     folders = import_reported(files, parse_words(settings))
     last = f" to {folders[-1]}" if len(folders) > 1 else ""
-    say(f"reported: {len(folders)} models, {folders[0]}{last}\nhardtack report shows them beside your own runs")
+    models = "1 model" if len(folders) == 1 else f"{len(folders)} models"
+    say(f"reported: {models}, {folders[0]}{last}\nhardtack report shows them beside your own runs")

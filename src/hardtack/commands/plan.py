@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hardtack.base.errors import UserError
+from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import On, is_of_place, read_place
-from hardtack.commands.recipe_files import find_recipe, is_recipe, is_study_row
+from hardtack.commands.recipe_files import find_recipe, is_recipe, is_study_row, list_recipes
 from hardtack.commands.recipe_validator import validator_of
 from hardtack.commands.words import say, split_target
 
@@ -86,12 +86,18 @@ def split_verb(words: Sequence[str]) -> tuple[str | None, list[str]]:
         if words[0] not in VERBS:
             raise UserError(f"plan has no estimate for {words[0]}; it has one for {', '.join(VERBS)}")
         return words[0], words[1:]
+    if len(words) > 1 and "=" not in words[1] and not Path(words[0]).exists() and not is_recipe(words[0]):
+        hint = did_you_mean(words[0], VERBS) or f"; it plans {', '.join(VERBS)}"
+        raise UserError(f"plan: there is no verb '{words[0]}'{hint}")
     return None, words
 
 
 def check_verb(verb: str | None, path: str | None, settings: Sequence[str]) -> None:
     """Refuse a target that the named command does not take."""
     trains = path is not None and (is_recipe(path) or is_study_row(path))
+    near = "" if verb or trains or not path or Path(path).exists() else did_you_mean(path, list_recipes())
+    if near:
+        raise UserError(f"there is no run folder or recipe '{path}'{near}")
     if verb == "evaluate" and trains:
         raise UserError(f"{path} is a recipe, and evaluate takes a run folder or model=…: hardtack plan train {path}")
     if verb == "train" and path is not None and not trains:

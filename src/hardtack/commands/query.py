@@ -16,6 +16,7 @@ from hardtack.commands.words import console, say, split_folders
 
 DEFAULT_RUNS = "runs"
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+_TEXT = ("", ".txt", ".md")  # the table as it is printed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,7 @@ def query_words(
         _note(problem)
     if chosen.output is not None:
         written = answer.write(_outside(local_path(chosen.output), runs or [DEFAULT_RUNS]), str(chosen.format))
-        say(f"{len(answer):,} rows: {written}")
+        say(f"{len(answer):,} row{'' if len(answer) == 1 else 's'}: {written}")
     elif chosen.format == "table":
         console.print(answer.text(), highlight=False, markup=False, no_wrap=True, overflow="ignore", crop=False)
     else:
@@ -86,7 +87,10 @@ def _settings(values: dict[str, Any]) -> QueryWords:
     """The settings of the command, which are taken out of `values`; what is left are the query's parameters."""
     own = {item.name: values.pop(item.name) for item in fields(QueryWords) if item.name in values}
     output = None if own.get("output") is None else str(own["output"])
-    format: Any = own.get("format") or _SUFFIXES.get(Path(output or "").suffix.lower(), "table")
+    ending = Path(output or "").suffix.lower()
+    if not own.get("format") and ending not in (*_SUFFIXES, *_TEXT):
+        raise UserError(f"output={output}: no format ends in {ending}; take {', '.join(_SUFFIXES)}, or give format=csv")
+    format: Any = own.get("format") or _SUFFIXES.get(ending, "table")
     known = ["table", *_SUFFIXES.values()]
     if format not in known:
         raise UserError(f"format={format} is unknown{did_you_mean(str(format), known)}; known: {', '.join(known)}")

@@ -1,8 +1,10 @@
-"""`hardtack VERB --help`: below typer's help the names of the settings that the verb takes, by section."""
+"""What typer's commands say themselves: the settings of a verb in its help, and mistakes in its words."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -13,6 +15,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 
 from hardtack.base import registry
+from hardtack.base.errors import UserError
 
 MOST = 12  # names of a section that has many
 # what stands below sections that are chosen by name
@@ -26,7 +29,17 @@ PLACES = ("workers", "per_gpu")
 
 
 class VerbCommand(TyperCommand):
-    """A verb with its settings in the help."""
+    """A verb with its settings in the help, which names an option that was written as a setting."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name: param for param in self.params for name in param.opts if name.startswith("--")}
+        for word in args:
+            key, equals, value = word.partition("=")
+            param = options.get(f"--{key}")
+            if param is not None and equals and not Path(word).exists():
+                rest = "" if getattr(param, "is_flag", False) else f" {shlex.quote(value)}"
+                raise UserError(f"{word}: {key} is an option of hardtack {self.name}, written --{key}{rest}")
+        return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)

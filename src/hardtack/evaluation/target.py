@@ -121,13 +121,13 @@ def load_target(run: str | Path | None, config: TargetConfig, *, with_images: bo
     return dataclasses.replace(target, model=model, images=data)
 
 
-def note_missing_images(target: Target, n: int | None) -> Target:
+def note_missing_images(target: Target, n: int | None, *, quiet: bool = False) -> Target:
     """The target with a flag, and a line on stderr, where there are fewer than the `n` images that were asked for."""
     if n is None or target.images is None or len(target.images) >= n:
         return target
     there = len(target.images)
     message = f"n={n:,}, but the data has {there:,} images: all {there:,} are used"
-    if int(os.environ.get("RANK", 0)) == 0:
+    if not quiet and int(os.environ.get("RANK", 0)) == 0:
         print(f"note: {message}", file=sys.stderr)
     flags = (*target.provenance.flags, flag("yellow", "fewer_images", message))
     return dataclasses.replace(target, provenance=dataclasses.replace(target.provenance, flags=flags))

@@ -37,7 +37,7 @@ from hardtack.evaluation.rerun import measure_again, read_sample
 from hardtack.evaluation.settings import EvaluationConfig, not_taken
 from hardtack.evaluation.stored_images import ImageCheck, attack_limits, check_examples, check_images
 from hardtack.evaluation.suites import votes
-from hardtack.evaluation.target import Target, complete, load_target
+from hardtack.evaluation.target import Target, complete, load_target, note_missing_images
 from hardtack.evaluation.views import clean_columns
 from hardtack.models.from_file import named_place
 from hardtack.results import (
@@ -136,7 +136,7 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
         for result in results:
             groups.setdefault(result.evaluation, []).append(result)
         if not groups:
-            raise UserError(f"{path} holds no evaluation; make one with hardtack evaluate {path}")
+            raise UserError(f"{path} holds no evaluation; {_what_to_verify(path)}")
         if wanted is not None and wanted not in groups:
             hint = did_you_mean(str(wanted), groups) or f"; there are {', '.join(groups)}"
             raise UserError(f"{path} holds no evaluation '{wanted}'{hint}")
@@ -146,6 +146,12 @@ def verify(run: str | Path, words: Iterable[str] = ()) -> list[Verification]:
                 agreements[id].wrong += lines
         chosen = groups if wanted is None else {wanted: groups[wanted]}
         return [*checked, *(_verify(request, id, lines, agreements[id]) for id, lines in chosen.items())]
+
+
+def _what_to_verify(path: Path) -> str:
+    """What to do about a folder without results: name a run inside it, or measure."""
+    runs = sorted(file.parent for file in path.glob("*/results.jsonl"))
+    return f"name one run: hardtack verify {runs[0]}" if runs else f"make one with hardtack evaluate {path}"
 
 
 @contextlib.contextmanager
@@ -256,7 +262,7 @@ def _load(request: _Request, result: Result, wrong: list[str]) -> tuple[Evaluati
     except StopIteration:
         wrong.append(f"suite: stored {shorten(result.suite)}, its settings give {shorten(str(values.get('suite')))}")
         return None
-    return job, config, load_target(run, job)
+    return job, config, note_missing_images(load_target(run, job), job.n, quiet=True)
 
 
 def _typed_for(stored: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:

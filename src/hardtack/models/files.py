@@ -30,6 +30,7 @@ ENTRIES = (
     "state_dict", "model_state_dict", "model", "net", "weights", "params",
 )  # fmt: skip
 METADATA_KEY = "hardtack"
+_MOST_RUNS = 5  # named in a message
 
 
 def find_weights(path: str | Path, *, checkpoint: str = "best") -> Path:
@@ -46,9 +47,16 @@ def find_weights(path: str | Path, *, checkpoint: str = "best") -> Path:
     *_, file = searched_weights(path, checkpoint=checkpoint)
     if file.is_file():
         return file
-    folder = file.parent
-    held = sorted(file.stem for file in folder.glob("*.safetensors"))
-    raise UserError(f"{folder} holds no checkpoint '{checkpoint}'; it holds: {', '.join(held) or 'none'}")
+    raise UserError(f"{file.parent} holds no checkpoint '{checkpoint}'{_what_to_name(path, file.parent)}")
+
+
+def _what_to_name(path: Path, folder: Path) -> str:
+    """The rest of the message: the checkpoints that there are, else the runs inside, else how to do without."""
+    if held := sorted(file.stem for file in folder.glob("*.safetensors")):
+        return f"; it holds: {', '.join(held)}"
+    if runs := sorted(str(child.parent) for child in path.glob("*/checkpoints")):
+        return f"; name one of the runs in it: {', '.join(runs[:_MOST_RUNS])}{', …' if len(runs) > _MOST_RUNS else ''}"
+    return " and no other one; name a run that was trained, or the model itself: model=NAME data=NAME"
 
 
 def searched_weights(path: str | Path, *, checkpoint: str = "best") -> list[Path]:

@@ -19,6 +19,8 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "typo.yaml").write_text("train: {epohcs: 3}\n")
     (tmp_path / "half" / "checkpoints").mkdir(parents=True)
     (tmp_path / "half" / "config.yaml").write_text("data: {name: digits}\n")
+    (tmp_path / "measured").mkdir()
+    (tmp_path / "measured" / "results.jsonl").write_text("")
     (tmp_path / "file").write_text("")
     return tmp_path
 
@@ -31,7 +33,11 @@ MISTAKES = {
     "no such verb": (["bake"], "known: train, evaluate"),
     "option": (["train", "--fast"], "--fast"),
     "list what": (["list", "modles"], "did you mean 'models'"),
-    "report nothing": (["report"], "'runs'"),
+    "report nothing": (["report"], "report needs RUNS: hardtack report runs/ --open"),
+    "export nothing": (["export"], "export needs RUNS: hardtack export runs/ format=latex"),
+    "corrupt to nowhere": (["corrupt", "digits"], "corrupt needs OUT: hardtack corrupt cifar10"),
+    "option as a setting": (["report", "half", "output=my page.html"], "written --output 'my page.html'"),
+    "switch as a setting": (["report", "half", "open=true"], "written --open\n"),
     # keys and values
     "key": ([*TRAIN, "train.epoch=1"], "did you mean 'epochs'"),
     "section": ([*TRAIN, "trains.epochs=1"], "did you mean 'train'"),
@@ -75,6 +81,11 @@ MISTAKES = {
     "data file": (["train", "data=npz:dtaa.npz"], "dtaa.npz"),
     "run": (["evaluate", "hlaf"], "did you mean 'half'"),
     "run without checkpoint": (["evaluate", "half"], "holds no checkpoint 'best'"),
+    "a folder of runs": (["evaluate", "."], "name one of the runs in it: half"),
+    "nothing trained": (["attack", "empty"], "holds no checkpoint 'best' and no other one; name a run"),
+    "verify a folder of runs": (["verify", "."], "name one run: hardtack verify measured"),
+    "plan of no verb": (["plan", "trian", "digits/trades"], "did you mean 'train'"),
+    "plan of no recipe": (["plan", "digits/trade"], "did you mean 'digits/trades'"),
     "checkpoint": (["evaluate", "half", "checkpoint=first"], "holds no checkpoint 'first'"),
     "nothing to evaluate": (["evaluate"], "name a run folder"),
     "model without data": (["evaluate", "model=vit_digits"], "model and data"),

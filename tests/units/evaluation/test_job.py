@@ -5,6 +5,7 @@ import pytest
 from hardtack.analysis.job import analyze_words
 from hardtack.evaluation.craft import craft
 from hardtack.evaluation.job import evaluate_run
+from hardtack.evaluation.verification import verify
 from hardtack.report import write_card
 from tiny_runs import write_data
 
@@ -37,6 +38,8 @@ def test_more_images_than_there_are_is_said_with_the_number(tmp_path, monkeypatc
     assert told in capsys.readouterr().err
     assert measured.results[0].n == 12
     assert {"level": "yellow", "code": "fewer_images", "message": told} in measured.flags
+    (verified,) = verify("runs/vit_digits")
+    assert verified.wrong == () and told not in capsys.readouterr().err
     (exact,) = evaluate_run(quiet=True, n=12, **settings)
     assert "fewer_images" not in {flag["code"] for flag in exact.flags} and "n=12" not in capsys.readouterr().err
 

@@ -322,6 +322,7 @@ MISTAKES = {
     "SELECT * FROM reslts": "there is no table 'reslts' (did you mean 'results'?)",
     "SELEC value FROM results": "the SQL is wrong: syntax error",
     "rankng": "(did you mean 'ranking'?)",
+    ".": "the query comes first: hardtack query ranking .",
     "SELECT $threat": "needs a value for threat: threat=VALUE",
 }
 
@@ -368,11 +369,13 @@ def test_answers_as_tables_csv_json_and_parquet(runs, tmp_path, capsys):
     assert main(["query", sql, str(runs), f"output={tmp_path / 'a.parquet'}"]) == 0
     assert "3 rows: " in capsys.readouterr().out
     assert pq.read_table(tmp_path / "a.parquet").column("value").to_pylist() == [0.0, 0.5, 0.625]
-    assert main(["query", sql, str(runs), f"output={runs / 'standard' / 'results.jsonl'}"]) == 2
+    assert main(["query", sql, str(runs), f"output={runs / 'standard' / 'results.jsonl'}", "format=json"]) == 2
+    assert main(["query", sql, str(runs), f"output={tmp_path / 'a.xlsx'}"]) == 2
     assert main(["query", sql, str(runs), "format=parquet"]) == 2
     assert main(["query", sql, str(runs), "format=cvs"]) == 2
     said = capsys.readouterr().err
     assert "lies in the run folder" in said and "needs a file" in said and "did you mean 'csv'?" in said
+    assert "no format ends in .xlsx; take .csv, .json, .parquet" in said
 
 
 def test_names_of_columns_are_as_safe_as_values_and_no_column_is_lost(tmp_path, capsys):

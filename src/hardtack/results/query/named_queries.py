@@ -46,6 +46,8 @@ def read_named_query(name: str) -> NamedQuery:
     if not path.is_file():
         if name.endswith(".sql"):
             raise UserError(f"there is no file {path}")
+        if Path(name).expanduser().exists():
+            raise UserError(f"'{name}' is a file or folder, and the query comes first: hardtack query ranking {name}")
         known = named_queries()
         near = did_you_mean(name, known) or f"; named queries: {', '.join(known)}"
         raise UserError(f"'{name}' is neither SQL (SELECT …) nor the name of a query{near}")
