@@ -11,8 +11,9 @@ import numpy as np
 import yaml
 
 from hardtack.base.digests import json_digest
-from hardtack.results import Result, append_results, wilson, write_verdicts
+from hardtack.results import Result, append_results, read_results, read_verdicts, wilson, write_verdicts
 from hardtack.results.evidence import write_evidence
+from hardtack.results.protocol_rows import protocol_id
 
 LABEL = np.arange(8) % 2
 CLEAN = {"standard": "11111111", "trades-0": "11111101", "trades-1": "11111011"}  # right without attack, by image
@@ -69,22 +70,43 @@ def attacked(folder: Path, robust: np.ndarray, *, threat: str = "linf:0.1", evid
         "adversarial_prediction": np.where(robust, LABEL, 1 - LABEL), "attacked": clean,
         "forwards": np.full(8, 100), "backwards": np.full(8, 90), "unverified": np.zeros(8, bool),
     }  # fmt: skip
-    facts = {"suite": "autoattack", "model": folder.name, "threat": threat}
+    facts = {"suite": "autoattack", "model": folder.name, "threat": threat, **more}
     id = f"autoattack-{json_digest(list(facts.values()))[:12]}"
     counts = {"unverified": 0, "forwards": 800, "backwards": 720, "broken_by": {f"apgd {threat}": int(broken.sum())}}
-    common = {"suite": "autoattack", "evaluation": id, "seconds": 16.0, "extra": {"parameters": 1000, **counts}}
+    common = {"suite": "autoattack", "evaluation": id, "seconds": 16.0, "extra": {"parameters": 1000, **counts}, **more}
     settings = {"version": "standard", "tier": "fast"}
     results = [
         measured(folder, "clean_accuracy", clean, **common, verdicts=f"verdicts/{id}.parquet"),
         measured(
             folder, "robust_accuracy", robust, threat=threat, attack="autoattack standard tier=fast",
-            attack_settings=settings, **{**common, **more}, verdicts=f"verdicts/{id}.parquet",
+            attack_settings=settings, **common, verdicts=f"verdicts/{id}.parquet",
         ),
     ]  # fmt: skip
     write_verdicts(folder / "verdicts" / f"{id}.parquet", columns)
     append_results(folder, results)
     if evidence:
         write_evidence(folder, results, columns, facts=facts, common={}, flags=[])
+
+
+def of_protocol(folder: Path) -> None:
+    """A row of a protocol with copies of the numbers of `attacked`, and the worst of them."""
+    source = [result for result in read_results(folder) if result.suite == "autoattack"]
+    verdicts = read_verdicts(folder / str(source[0].verdicts))
+    vectors = {"clean": verdicts["clean_correct"].astype(float), "AA": verdicts["robust"].astype(float)}
+    vectors["worst"] = vectors["AA"]
+    id = protocol_id("mine 1", [source[0].evaluation], list(vectors))
+    write_verdicts(
+        folder / "verdicts" / f"{id}.parquet",
+        {"index": verdicts["index"], **{f"value@{name}": vector for name, vector in vectors.items()}},
+    )
+    clean, robust = sorted(source, key=lambda result: result.metric)
+    worst = dataclasses.replace(robust, metric="worst_case_accuracy", attack="AA + AA")
+    rows = []
+    for place, (column, result) in enumerate(zip(vectors, (clean, robust, worst), strict=True)):
+        extra = {"column": column, "place": place, "measured_by": source[0].evaluation}
+        about = {"suite": "protocol", "protocol": "mine 1", "evaluation": id, "verdicts": f"verdicts/{id}.parquet"}
+        rows.append(dataclasses.replace(result, **about, extra=extra))
+    append_results(folder, rows)
 
 
 def corrupted(folder: Path) -> None:

@@ -168,7 +168,7 @@ def _opened(path: Path) -> Iterator[tuple[Path, list[Verification]]]:
 
 
 def _verify(request: _Request, id: str, lines: list[Result], agreement: Agreement) -> Verification:
-    wrong, notes = [str(entry) for entry in agreement.wrong], list(agreement.unverifiable)
+    wrong, notes = list(map(str, agreement.wrong)), list(map(str, agreement.unverifiable))
     first = lines[0]
     if first.suite in (PROTOCOL, ANALYSIS, REPORTED) or first.extra.get("source") == REPORTED:
         return _without_model(id, lines, wrong, notes)

@@ -169,7 +169,7 @@ def _warnings(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def _unverifiable(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Evaluations whose numbers have no evidence beside them, with the reason; reported numbers say so themselves."""
     return [
-        {"run": number, "name": run.label, "evaluation": id, "reasons": agreement.unverifiable}
+        {"run": number, "name": run.label, "evaluation": id, "reasons": list(map(str, agreement.unverifiable))}
         for number, run in enumerate(runs)
         for id, agreement in run.agreements.items()
         if agreement.unverifiable and not agreement.reported

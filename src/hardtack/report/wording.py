@@ -13,6 +13,8 @@ from hardtack.results import REPORTED, Result, find_metric, is_share, source_of
 WHOLE_BOX = "linf:1"  # any pixel may take any value: no bound at all
 NORMS = {"linf": "ℓ∞", "l2": "ℓ₂", "l1": "ℓ₁", "l0": "ℓ₀"}
 
+_IN_WORDS = ("reported", "corruptions", "perturbations")  # suites whose attack is a description, not a name
+
 SOURCES = {
     "official": "official files",
     "regenerated": "regenerated, not the official files",
@@ -119,10 +121,11 @@ def reach_of(result: Result) -> str:
 def attack_name(attack: str | None, suite: str) -> str:
     """`patch_fool` of `patch_fool steps=5`: suite=pgd measures any attack, and the name says which.
 
-    A worst case is that of several, `PGD-l2 + AA-linf`, and the name is all of theirs.
+    A worst case is that of several, `PGD-l2 + AA-linf`, and the name is all of theirs; what corruptions show is
+    described in words, `15 common types × 5 severities`.
     """
-    if suite == "reported" or " + " in (attack or ""):  # in words, not in settings
-        return attack or suite
+    if attack and (suite in _IN_WORDS or " + " in attack or " × " in attack):
+        return attack
     return (attack or suite).partition(" ")[0]
 
 

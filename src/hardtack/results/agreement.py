@@ -54,8 +54,8 @@ _COUNTED = ("unverified", "forwards", "backwards")
 
 def check_results(run_dir: str | Path, results: Iterable[Result]) -> dict[str, Agreement]:
     """The agreement of every evaluation among the results of a run, by its id."""
-    groups = by_evaluation(results)
-    return {id: check_one(run_dir, id, groups) for id in groups}
+    groups, checked = by_evaluation(results), dict[str, Agreement]()
+    return {id: _checked(Path(run_dir), id, groups, checked) for id in groups}
 
 
 def by_evaluation(results: Iterable[Result]) -> dict[str, list[Result]]:
@@ -68,7 +68,7 @@ def by_evaluation(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 def check_one(run_dir: str | Path, id: str, groups: Mapping[str, list[Result]]) -> Agreement:
     """The agreement of one evaluation of a run, of whose results `groups` are all (a protocol copies from others)."""
-    return _checked(Path(run_dir), id, groups[id], groups)
+    return _checked(Path(run_dir), id, groups, {})
 
 
 def check_evaluation(run_dir: str | Path, results: Sequence[Result]) -> Agreement:
@@ -115,18 +115,24 @@ def disagrees(result: Result) -> bool:
 # ---------------------------------------------------------------- one evaluation
 
 
-def _checked(folder: Path, id: str, lines: list[Result], groups: Mapping[str, list[Result]]) -> Agreement:
-    """The agreement of one evaluation. Files of a stranger may hold anything: what cannot be read is wrong."""
-    try:
-        return _check_group(folder, id, lines, groups)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        text = f"values that cannot be read ({type(error).__name__}: {error})"
-        wrong = Disagreement(about="", field="files", stored=text, evidence="files of this evaluation", source="the id")
-        return Agreement(wrong=[wrong])
+def _checked(folder: Path, id: str, groups: Mapping[str, list[Result]], checked: dict[str, Agreement]) -> Agreement:
+    """The agreement of one evaluation, noted in `checked`.
+
+    Files of a stranger may hold anything: what cannot be read is wrong.
+    """
+    if id not in checked:
+        try:
+            checked[id] = _check_group(folder, id, groups, checked)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            text = f"values that cannot be read ({type(error).__name__}: {error})"
+            evidence = "files of this evaluation"
+            wrong = Disagreement(about="", field="files", stored=text, evidence=evidence, source="the id")
+            checked[id] = Agreement(wrong=[wrong])
+    return checked[id]
 
 
-def _check_group(folder: Path, id: str, lines: list[Result], groups: Mapping[str, list[Result]]) -> Agreement:
-    agreement = Agreement()
+def _check_group(folder: Path, id: str, groups: Mapping[str, list[Result]], checked: dict[str, Agreement]) -> Agreement:
+    agreement, lines = Agreement(), groups[id]
     if all(result.extra.get("source") == REPORTED or result.suite == REPORTED for result in lines):
         _check_reported(lines, agreement)
         return agreement
@@ -137,7 +143,10 @@ def _check_group(folder: Path, id: str, lines: list[Result], groups: Mapping[str
         _check_rows(columns, agreement)
     _check_duplicates(lines, agreement)
     if lines[0].suite == PROTOCOL:
-        check_protocol(folder, lines, columns, groups, agreement)
+        named = {str(result.extra.get("measured_by")) for result in lines}
+        sources = {name: groups[name] for name in named if name in groups and groups[name][0].suite != PROTOCOL}
+        agreements = {name: _checked(folder, name, groups, checked) for name in sources}
+        check_protocol(folder, lines, columns, sources, agreements, agreement)
         return agreement
     _check_shared(lines, agreement)
     if lines[0].suite == ANALYSIS:
@@ -157,7 +166,7 @@ def _check_reported(lines: list[Result], agreement: Agreement) -> None:
             if stored is not None:
                 agreement.wrong.append(wrong_field(result, name, stored, None, "a number that others report"))
     agreement.reported = True
-    agreement.unverifiable.append("the numbers are reported by others and were not measured here")
+    agreement.cannot_verify("the numbers are reported by others and were not measured here")
 
 
 def _read_columns(folder: Path, id: str, lines: list[Result], agreement: Agreement) -> Columns | None:
@@ -167,7 +176,7 @@ def _read_columns(folder: Path, id: str, lines: list[Result], agreement: Agreeme
         if result.verdicts not in (None, expected):
             agreement.wrong.append(wrong_field(result, "verdicts", result.verdicts, expected, "the id"))
     if all(result.verdicts is None and result.suite == ANALYSIS for result in lines):
-        agreement.unverifiable.append("an analysis whose numbers are not means over images; repeat hardtack analyze")
+        agreement.cannot_verify("an analysis whose numbers are not means over images; repeat hardtack analyze")
         return None
     if not is_id(id):
         agreement.wrong.append(Disagreement(about="", field="evaluation", stored=id, evidence="no file of this name"))
@@ -176,10 +185,10 @@ def _read_columns(folder: Path, id: str, lines: list[Result], agreement: Agreeme
         columns = read_verdicts(verdicts_path(folder, id))
     except UserError:
         state = "cannot be read" if verdicts_path(folder, id).is_file() else "is missing"
-        agreement.unverifiable.append(f"the verdict file {expected} {state}")
+        agreement.cannot_verify(f"the verdict file {expected} {state}")
         return None
     if "index" not in columns:
-        agreement.unverifiable.append(f"{expected} has no column 'index'")
+        agreement.cannot_verify(f"{expected} has no column 'index'")
         return None
     return columns
 
@@ -214,7 +223,7 @@ def _compare_rows(name: str, stored: np.ndarray, expected: np.ndarray, index: np
 def _check_numbers(result: Result, columns: Columns, agreement: Agreement) -> None:
     """Value, interval and number of images, counted again."""
     if result.verdicts is None:
-        agreement.unverifiable.append(f"{label(result)}: it has no value per image")
+        agreement.cannot_verify("it has no value per image", result)
         return
     again = recount(result, columns)
     if again is None:
@@ -241,9 +250,9 @@ def _name_missing_column(result: Result, columns: Columns, agreement: Agreement)
     if present:
         agreement.wrong.append(wrong_field(result, name, getattr(result, name), " or ".join(present[:8])))
     elif find_metric(result.metric).per_image is None and result.suite not in (PROTOCOL, ANALYSIS):
-        agreement.unverifiable.append(f"{label(result)}: no registered metric has this name")
+        agreement.cannot_verify("no registered metric has this name", result)
     else:
-        agreement.unverifiable.append(f"{label(result)}: its values per image are not in the verdict file")
+        agreement.cannot_verify("its values per image are not in the verdict file", result)
 
 
 def _check_duplicates(lines: list[Result], agreement: Agreement) -> None:
@@ -302,7 +311,7 @@ def _check_image_rows(folder: Path, id: str, columns: Columns, agreement: Agreem
         try:
             arrays = read_arrays(path, names=("index", "threat"))
         except UserError:
-            agreement.unverifiable.append(f"adversarial/{id}/{path.name} cannot be read")
+            agreement.cannot_verify(f"adversarial/{id}/{path.name} cannot be read")
             continue
         pairs = list(zip(arrays.get("index", np.empty(0)).tolist(), arrays.get("threat", ()), strict=False))
         strangers = [number for number, _ in pairs if number not in rows]

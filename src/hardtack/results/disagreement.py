@@ -30,12 +30,23 @@ class Disagreement:
         return f"{about}{self.field}{path}: stored {_shown(stored)}, expected {_shown(expected)}{source}"
 
 
+@dataclass(frozen=True)
+class Unverifiable:
+    """Why a number cannot be verified: the one that `about` names, or ("") all of the evaluation."""
+
+    about: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.reason}" if self.about else self.reason
+
+
 @dataclass
 class Agreement:
     """What the check of one evaluation came to: fields that are wrong, and what cannot be verified, with the reason."""
 
     wrong: list[Disagreement] = field(default_factory=list)
-    unverifiable: list[str] = field(default_factory=list)
+    unverifiable: list[Unverifiable] = field(default_factory=list)
     reported: bool = False  # by others: nothing was measured here
     has_record: bool = True  # False: settings, model and data are tied to the verdicts by the id alone
 
@@ -47,10 +58,14 @@ class Agreement:
         wrong = [entry for entry in self.wrong if entry.about in ("", name)]
         if wrong:
             return "disagrees", str(wrong[0])
-        reasons = [reason for about, reason in map(_about, self.unverifiable) if about in ("", name)]
+        reasons = [entry.reason for entry in self.unverifiable if entry.about in ("", name)]
         if reasons:
             return "unverifiable", reasons[0]
         return ("agrees", "") if self.has_record else ("no record", "its settings are not tied to its verdicts")
+
+    def cannot_verify(self, reason: str, result: Result | None = None) -> None:
+        """Note why `result`, or every number of the evaluation, cannot be verified."""
+        self.unverifiable.append(Unverifiable("" if result is None else label(result), reason))
 
     @property
     def text(self) -> str:
@@ -61,12 +76,6 @@ class Agreement:
             return f"not verifiable: {self.unverifiable[0]}"
         tied = "" if self.has_record else "; its settings are not verifiable here (no evidence record)"
         return f"agrees with its verdict file{tied}"
-
-
-def _about(reason: str) -> tuple[str, str]:
-    """Which result a reason of `unverifiable` is about ("": all of the evaluation), and the reason."""
-    about, colon, rest = reason.partition(": ")
-    return (about, rest) if colon else ("", reason)
 
 
 def label(result: Result) -> str:

@@ -13,7 +13,7 @@ from hardtack.base.errors import UserError
 from hardtack.results.disagreement import Agreement, Disagreement, label, wrong_field, wrong_file
 from hardtack.results.evidence import is_id, same_json
 from hardtack.results.metrics import per_image
-from hardtack.results.record import PROTOCOL, Result
+from hardtack.results.record import Result
 from hardtack.results.store import read_verdicts, verdicts_path
 
 Columns = Mapping[str, np.ndarray]
@@ -30,19 +30,24 @@ def protocol_id(protocol: str, evaluations: Sequence[str], columns: Sequence[str
 
 
 def check_protocol(
-    folder: Path, lines: list[Result], columns: Columns | None, groups: Mapping[str, list[Result]], agreement: Agreement
+    folder: Path,
+    lines: list[Result],
+    columns: Columns | None,
+    sources: Mapping[str, list[Result]],
+    agreements: Mapping[str, Agreement],
+    agreement: Agreement,
 ) -> None:
-    """A column of a protocol is a copy of a result of another evaluation in the folder, or the worst of columns."""
+    """A column of a protocol is a copy of a result of another evaluation in the folder, or the worst of columns.
+
+    `sources` are the results of these evaluations, and `agreements` what their own evidence says of them.
+    """
     if any("measured_by" not in result.extra for result in lines):
-        agreement.unverifiable.append("extra.measured_by does not say which evaluation a column is from")
+        agreement.cannot_verify("extra.measured_by does not say which evaluation a column is from")
         return
     _check_id(lines, agreement)
-    for result in lines:
-        if _WORST in str(result.attack):
-            _check_worst(result, lines, columns, agreement)
-            continue
+    for result in (result for result in lines if _WORST not in str(result.attack)):
         source = str(result.extra.get("measured_by"))
-        copies = [other for other in groups.get(source, ()) if other.suite != PROTOCOL and _key(other) == _key(result)]
+        copies = [other for other in sources.get(source, ()) if _key(other) == _key(result)]
         if not copies:
             missing = f"no {label(result)} of that evaluation"
             agreement.wrong.append(wrong_field(result, "extra.measured_by", source, missing, "results.jsonl"))
@@ -51,7 +56,21 @@ def check_protocol(
             stored, expected = getattr(result, name), getattr(copies[0], name)
             if not same_json(stored, expected):
                 agreement.wrong.append(wrong_field(result, name, stored, expected, source))
+        _check_source(result, copies[0], agreements[source], agreement)
         _check_column(folder, result, copies[0], columns, agreement)
+    for result in (result for result in lines if _WORST in str(result.attack)):
+        _check_worst(result, lines, columns, agreement)
+
+
+def _check_source(result: Result, copy: Result, of_source: Agreement, agreement: Agreement) -> None:
+    """A copy can be believed no more than the number that it was taken from."""
+    state, reason = of_source.of(copy)
+    if state == "disagrees":
+        about = f"a number of {copy.evaluation} that its own evidence contradicts ({reason})"
+        agreement.wrong.append(wrong_field(result, "extra.measured_by", about, "a number that agrees", ""))
+    elif state in ("unverifiable", "reported"):
+        agreement.cannot_verify(f"{copy.evaluation}: {reason}", result)
+    agreement.has_record &= of_source.has_record
 
 
 def _check_id(lines: list[Result], agreement: Agreement) -> None:
@@ -87,7 +106,7 @@ def _check_column(folder: Path, result: Result, source: Result, columns: Columns
     try:
         verdicts = read_verdicts(verdicts_path(folder, source.evaluation))
     except UserError:
-        agreement.unverifiable.append(f"{label(result)}: the verdict file of {source.evaluation} cannot be read")
+        agreement.cannot_verify(f"the verdict file of {source.evaluation} cannot be read", result)
         return
     vector = per_image(source, verdicts)
     if vector is None:
@@ -110,12 +129,14 @@ def _check_worst(result: Result, lines: list[Result], columns: Columns | None, a
     for name, expected in (("threat", threats), ("flags", flags), ("metric", "worst_case_accuracy")):
         if not same_json(getattr(result, name), expected):
             agreement.wrong.append(wrong_field(result, name, getattr(result, name), expected, "its columns"))
+    contradicted = [name for name in names if name in by_column and agreement.of(by_column[name])[0] == "disagrees"]
+    if contradicted:
+        about = f"the worst of columns of which {', '.join(contradicted)} disagrees with its evidence"
+        agreement.wrong.append(wrong_field(result, "value", about, "columns that agree", ""))
     parts = [f"value@{name}" for name in names]
     own = f"value@{result.extra.get('column')}"
     if columns is None or not {own, *parts} <= set(columns):
-        agreement.unverifiable.append(
-            f"{label(result)}: the columns that it is the worst of are not in the verdict file"
-        )
+        agreement.cannot_verify("the columns that it is the worst of are not in the verdict file", result)
         return
     worst = np.logical_and.reduce([columns[part] > 0.5 for part in parts]).astype(float)
     odd = np.flatnonzero(columns[own] != worst)

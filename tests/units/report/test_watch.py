@@ -22,7 +22,8 @@ from hardtack.evaluation import measure
 from hardtack.report.watch import Watcher, WatchServer, status_lines
 from hardtack.report.watch import log as watch_log
 from hardtack.report.watch.log import GrowingLog
-from hardtack.results import read_verdicts
+from hardtack.report.wording import attack_name
+from hardtack.results import Result, append_results, read_verdicts
 from hardtack.results.unfinished import unfinished_jobs
 
 
@@ -71,6 +72,34 @@ def test_a_training_is_followed_from_its_start_to_its_end(tmp_path):
     job = watcher.state()["jobs"][0]
     assert (job["state"], job["share"], job["left_s"]) == ("finished", 1.0, None)
     assert "training finished, epoch 10 of 10" in status_lines(watcher.state())[0]
+
+
+def test_a_finished_run_shows_the_numbers_that_a_report_shows_first(tmp_path):
+    """The newest robust accuracy comes before certified accuracies and corruptions, however many of these there are."""
+    common = {"n": 20, "data": "digits/test", "run": "run", "model": "vit_digits"}
+    lines = [
+        ("robust_accuracy", "pgd", "linf:0.1", "pgd steps=20", 1),
+        ("robust_accuracy", "pgd", "linf:0.1", "mim", 2),
+    ]
+    lines += [("certified_accuracy", "smoothing", f"l2:{radius}", "smoothing sigma=0.25", 3) for radius in (0.25, 0.5)]
+    words = "15 common types × 5 severities"
+    lines += [
+        ("mean_corrupted_accuracy", "corruptions", None, words, 4),
+        ("mean_corruption_error", "corruptions", None, words, 4),
+    ]
+    for number, (metric, suite, threat, attack, day) in enumerate(lines):
+        about = {"suite": suite, "threat": threat, "attack": attack, "created": f"2026-03-0{day}T00:00:00+00:00"}
+        append_results(
+            tmp_path / "run", [Result(metric=metric, value=0.25, evaluation=f"e-{number}", **common, **about)]
+        )
+    told = jobs(tmp_path)["run"]["results"]
+    assert [text.partition("%")[0] for text in told] == [
+        "Robust accuracy 25.0",
+        "Robust accuracy 25.0",
+        "Certified accuracy 25.0",
+    ]
+    assert "(mim, ℓ∞ ≤ 0.1, digits/test)" in told[0] and "(pgd, " in told[1]
+    assert attack_name(words, "corruptions") == words and attack_name("10 types", "perturbations") == "10 types"
 
 
 def test_the_time_left_follows_from_what_was_seen(tmp_path, monkeypatch):

@@ -1,8 +1,10 @@
 """SQL over run folders: answers that can be counted by hand, evidence, and what no query may do."""
 
+import dataclasses
 import hashlib
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -17,7 +19,7 @@ from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
 from hardtack.results import append_results, read_results, write_verdicts
 from hardtack.results.query import TABLES, named_queries, query, read_named_query
-from query_folders import attacked, bits, change_result, make_query_runs
+from query_folders import attacked, bits, change_result, make_query_runs, of_protocol
 
 pytest.importorskip("duckdb")
 
@@ -112,7 +114,7 @@ ANSWERS = {
          ("trades-0", "apgd linf:0.1", 3, 0.375), ("trades-0", "wrong without attack", 1, 0.125)],
     ),
     "hardest_images": (
-        ("image", "label", "measured", "right_unchanged", "right_under_attack", "usually_taken_for"),
+        ("image", "label", "runs", "right_unchanged", "right_under_attack", "usually_taken_for"),
         [(5, 1, 3, 2, 0, 0), (7, 1, 3, 3, 0, 0)],
     ),
     "classes": (
@@ -176,6 +178,30 @@ def test_parameters_choose(runs, tmp_path):
         "-- Which numbers are above a limit?\n-- least=0.8   the limit\nSELECT run FROM results WHERE value > $least"
     )
     assert len(query(str(own), runs)) > len(query(str(own), runs, least=0.9)) == 2
+    own.rename(own.with_name("my own query.sql"))
+    assert len(query(str(own.with_name("my own query.sql")), runs, least=0.9)) == 2, "spaces do not make SQL of a name"
+
+
+def test_a_step_without_a_number_is_no_best_one(own_runs):
+    with (own_runs / "trades-1" / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "validation", "step": 15, "epoch": 3, "clean_accuracy": 0.1, "robust_accuracy": NaN}\n')
+    row = next(row for row in query("overfitting", own_runs) if row["run"] == "trades-1")
+    assert (row["best_epoch"], row["best_robust"], row["last_epoch"]) == (2.0, 0.5, 2.0)
+
+
+def test_a_run_that_was_measured_by_two_attacks_is_one_run(own_runs):
+    for name in ("trades-0", "trades-1"):  # a weaker attack breaks nothing
+        attacked(own_runs / name, bits("11111111"), precision="bf16")
+    rows = query("hardest_images", own_runs)
+    assert (rows[0]["image"], rows[0]["runs"], rows[0]["right_under_attack"]) == (5, 3, 0)
+
+
+def test_a_run_without_a_checkpoint_has_a_place_in_the_tradeoff(own_runs):
+    change_result(own_runs / "trades-0", "clean_accuracy", checkpoint=None)
+    change_result(own_runs / "trades-0", "robust_accuracy", checkpoint=None)
+    for folder in own_runs.glob("*/evidence"):
+        shutil.rmtree(folder)
+    assert query("tradeoff", own_runs).column("run") == ["trades-1", "trades-0", "standard"]
 
 
 # ---------------------------------------------------------------- evidence
@@ -192,6 +218,39 @@ def test_a_forged_number_disagrees_and_loses_its_place(own_runs):
     assert ("standard", 0.99) in ask("SELECT run, value FROM results", own_runs), "it can be asked for"
     flagged = query("flagged", own_runs)
     assert flagged[0]["run"] == "standard" and flagged[0]["evidence"] == "disagrees"
+
+
+def test_a_forged_clean_accuracy_has_no_place_in_the_tradeoff(own_runs):
+    change_result(own_runs / "standard", "clean_accuracy", value=0.99)
+    assert query("tradeoff", own_runs).column("run") == ["trades-1", "trades-0"]
+
+
+@pytest.mark.parametrize("threat", ["linf:0.1", "linf: 0.1"])
+def test_a_number_without_values_per_image_is_not_trusted_whatever_its_name(own_runs, threat):
+    """A colon and a space are also what separates the name of a number from what is said of it."""
+    id = "autoattack-forged"
+    write_verdicts(own_runs / "standard" / "verdicts" / f"{id}.parquet", {"index": np.arange(8)})
+    genuine = next(r for r in read_results(own_runs / "standard") if r.metric == "robust_accuracy")
+    forged = {"value": 0.99, "low": 0.9, "high": 1.0, "threat": threat, "verdicts": None, "evaluation": id, "extra": {}}
+    append_results(own_runs / "standard", [dataclasses.replace(genuine, **forged)])
+    assert ask(f"SELECT evidence, trusted FROM results WHERE evaluation = '{id}'", own_runs) == [
+        ("unverifiable", False)
+    ]
+    assert 0.99 not in query("ranking", own_runs).column("robust_accuracy")
+
+
+def test_a_column_of_a_protocol_is_believed_as_far_as_the_number_that_it_copies(own_runs):
+    folder = own_runs / "trades-0"
+    of_protocol(folder)
+    asked = "SELECT part, evidence FROM results WHERE suite = 'protocol' ORDER BY part"
+    assert ask(asked, own_runs) == [("AA", "agrees"), ("clean", "agrees"), ("worst", "agrees")]
+    genuine = next(r for r in read_results(folder) if r.metric == "robust_accuracy" and r.suite == "autoattack")
+    record = folder / "evidence" / f"{genuine.evaluation}.json"
+    text = record.read_text()
+    record.unlink()
+    assert [state for _, state in ask(asked, own_runs)] == ["no record"] * 3
+    record.write_text(text.replace(genuine.evaluation, "autoattack-of-another-run"))
+    assert [state for _, state in ask(asked, own_runs)] == ["disagrees"] * 3
 
 
 def test_red_flags_and_missing_evidence_can_be_asked_for(own_runs):

@@ -209,11 +209,12 @@ def _left(job: UnfinishedJob) -> float | None:
 
 
 def _main(results: Sequence[Result]) -> list[Result]:
-    """The newest numbers that a leaderboard ranks first."""
+    """The numbers that a report shows first, the newest first of one metric."""
     results = [result for result in results if abs(result.value) < 1e6 and result.suite != PROTOCOL]  # copies
+    results.sort(key=lambda result: result.created, reverse=True)
     ranked = [result for result in results if find_metric(result.metric).order is not None]
-    ranked.sort(key=lambda result: (find_metric(result.metric).order or 0, result.created))
-    return ranked[-_MOST_RESULTS:] if ranked else [r for r in results if r.metric == "clean_accuracy"][-1:]
+    ranked.sort(key=lambda result: find_metric(result.metric).order or 0)
+    return ranked[:_MOST_RESULTS] if ranked else [r for r in results if r.metric == "clean_accuracy"][:1]
 
 
 def _headline(result: Result) -> str:

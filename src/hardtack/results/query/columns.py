@@ -62,10 +62,12 @@ def to_text(value: Any) -> str | None:
 
 
 def to_number(value: Any) -> float | None:
+    """NaN is NULL: SQL would sort it above every number."""
     try:
-        return float(value) if isinstance(value, int | float) else None
+        number = float(value) if isinstance(value, int | float) else None
     except OverflowError:
         return None
+    return None if number is None or math.isnan(number) else number
 
 
 def to_whole(value: Any) -> int | None:

@@ -42,7 +42,7 @@ def named_queries() -> list[str]:
 
 def read_named_query(name: str) -> NamedQuery:
     """The query of this name, or in this file of the user's (`NAME.sql`)."""
-    path = Path(name).expanduser() if name.endswith(".sql") else FOLDER / f"{name}.sql"
+    path = _file(name) if name.endswith(".sql") else FOLDER / f"{name}.sql"
     if not path.is_file():
         if name.endswith(".sql"):
             raise UserError(f"there is no file {path}")
@@ -63,6 +63,10 @@ def read_named_query(name: str) -> NamedQuery:
     return NamedQuery(path.stem, question, {key: (defaults[key], parameters[key][3]) for key in parameters}, sql)
 
 
+def _file(name: str) -> Path:
+    return Path(name).expanduser()
+
+
 def is_sql(text: str) -> bool:
-    """Whether a word is SQL rather than the name of a query: it has more than one word."""
-    return len(text.split()) > 1
+    """Whether a text is SQL: it has more than one word, and is not the path of a file of SQL."""
+    return len(text.split()) > 1 and not (text.endswith(".sql") and "\n" not in text and _file(text).is_file())

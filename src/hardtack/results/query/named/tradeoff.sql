@@ -5,11 +5,11 @@ WITH robust AS (
   WHERE metric = 'robust_accuracy' AND latest AND trusted AND suite NOT IN ('protocol', 'sweep', 'curve')
     AND ($threat::VARCHAR IS NULL OR threat = $threat)
 ), clean AS (
-  SELECT run, checkpoint, evaluation, value FROM results WHERE metric = 'clean_accuracy' AND suite != 'protocol'
+  SELECT run, evaluation, value FROM results WHERE metric = 'clean_accuracy' AND trusted AND suite != 'protocol'
 ), both_numbers AS (
   SELECT robust.threat, robust.data, robust.n, robust.suite, robust.comparison, robust.run, robust.checkpoint,
          robust.model, clean.value AS clean_accuracy, robust.value AS robust_accuracy
-  FROM robust JOIN clean USING (run, checkpoint, evaluation)
+  FROM robust JOIN clean USING (run, evaluation)
 )
 SELECT threat, data, n, suite, run, checkpoint, model, clean_accuracy, robust_accuracy,
        NOT EXISTS (
