@@ -257,6 +257,19 @@ def test_the_callers_gradient_mode_does_not_matter(model, name, context, target)
 
 
 @every_attack
+def test_the_callers_default_type_does_not_matter_and_stays(model, name):
+    attack, inputs = make(name), batch()
+    expected = attack(model, *inputs)
+    torch.set_default_dtype(torch.float64)
+    try:
+        x_adv = attack(model, *inputs)
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert x_adv.dtype == torch.float32 and torch.equal(x_adv, expected)
+
+
+@every_attack
 def test_an_image_that_wants_gradients_gets_none(model, name):
     x, y = batch()
     x_adv = make(name)(model, x.requires_grad_(), y)

@@ -192,6 +192,7 @@ def test_a_module_in_a_recipe_made_in_python_or_named(tmp_path, monkeypatch):
         ({"threat": "linf:1/255"}, "'standard' attacks nothing; one that does is 'adversarial'"),
         ({"data": None}, "name the images to train on"),
         ({"epoch": 3}, "did you mean 'epochs'"),
+        ({"on_epoch": 3}, "on_epoch must be a function of a TrainingEvent, found int"),
         ({"data": {"trian": (GREY, LABELS)}}, "did you mean 'train'"),
         ({"data": {"test": (GREY, LABELS)}}, "needs the split 'train'"),
         ({"data": (GREY, LABELS[:5])}, "one label for each image"),

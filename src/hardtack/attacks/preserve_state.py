@@ -19,7 +19,7 @@ def preserve_state(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
     """Freeze the parameters and set the mode inside the block; afterwards every training flag (of every
     submodule), `requires_grad`, buffer and the global random states are what they were, bit for bit.
 
-    Gradients are enabled inside whatever the caller's setting, because an attack needs them.
+    Gradients are enabled inside and new tensors are float32, whatever the caller's settings, as attacks need it.
     """
     modules = list(model.modules())
     flags = [module.training for module in modules]
@@ -29,8 +29,10 @@ def preserve_state(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
     written = [(buffer, buffer.clone(), buffer._version) for buffer in model.buffers()]
     # … and `self.count = self.count + 1` puts another tensor in its place
     places = [(module._buffers, dict(module._buffers)) for module in modules]
+    default_dtype = torch.get_default_dtype()
     devices = sorted({parameter.device.index for parameter in parameters if parameter.device.type == "cuda"})
     try:
+        torch.set_default_dtype(torch.float32)
         model.train(mode == "train")
         for parameter in parameters:
             parameter.requires_grad_(False)
@@ -42,6 +44,7 @@ def preserve_state(model: nn.Module, *, mode: Mode = "eval") -> Iterator[None]:
         ):
             yield
     finally:
+        torch.set_default_dtype(default_dtype)
         for module, flag in zip(modules, flags, strict=True):
             module.training = flag
         for parameter, want in zip(parameters, wanted, strict=True):

@@ -41,6 +41,6 @@ def first_rows(labels: Tensor, count: int) -> Tensor:
     stored_by_class = bool((labels.diff() >= 0).all()) and bool(labels[0] != labels[-1])
     if not stored_by_class:
         return rows[:count]
-    counts = torch.bincount(labels)
-    rank = rows - (counts.cumsum(0) - counts)[labels]
+    _, place, counts = labels.unique_consecutive(return_inverse=True, return_counts=True)
+    rank = rows - (counts.cumsum(0) - counts)[place]
     return torch.argsort(rank, stable=True)[:count].sort().values

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -29,9 +30,9 @@ from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks
 from hardtack.base.runtime import Runtime
 from hardtack.data.given import unit_images
-from hardtack.data.given.arrays import Array, as_labels
+from hardtack.data.given.arrays import Array, as_labels, as_tensor
 from hardtack.evaluation.keywords import AnyAttack, AnyThreat
-from hardtack.evaluation.sanity import check_inputs, check_logits
+from hardtack.evaluation.sanity import check_classes, check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
 from hardtack.models.dtypes import takes_model
 from hardtack.models.first_images import first_images
@@ -54,27 +55,27 @@ class Attacked(NamedTuple):
 @overload
 def attack(
     model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: AnyThreat | None = ...,
-    keys: Tensor | None = ..., seed: int | None = ..., details: Literal[False] = ..., **settings: Any,
+    keys: Array | None = ..., seed: int | None = ..., details: Literal[False] = ..., **settings: Any,
 ) -> Tensor: ...  # fmt: skip
 @overload
 def attack(
     model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: AnyThreat | None = ...,
-    keys: Tensor | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
+    keys: Array | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
 ) -> Attacked: ...  # fmt: skip
 @overload
 def attack(
     model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: Sequence[AnyThreat],
-    keys: Tensor | None = ..., seed: int | None = ..., details: Literal[False] = ..., **settings: Any,
+    keys: Array | None = ..., seed: int | None = ..., details: Literal[False] = ..., **settings: Any,
 ) -> list[Tensor]: ...  # fmt: skip
 @overload
 def attack(
     model: AnyModel, x: Array, y: Array, attack: AnyAttack = ..., *, threat: Sequence[AnyThreat],
-    keys: Tensor | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
+    keys: Array | None = ..., seed: int | None = ..., details: Literal[True], **settings: Any,
 ) -> list[Attacked]: ...  # fmt: skip
 @takes_model
 def attack(
     model: Any, x: Any, y: Any, attack: AnyAttack = "pgd", *,
-    threat: AnyThreat | Sequence[AnyThreat] | None = None, keys: Tensor | None = None, seed: int | None = None,
+    threat: AnyThreat | Sequence[AnyThreat] | None = None, keys: Array | None = None, seed: int | None = None,
     details: bool = False, **settings: Any,
 ) -> Any:  # fmt: skip
     """Adversarial images for x (N×3×H×W in [0,1]) with labels y, as float32 tensors of that shape.
@@ -90,6 +91,7 @@ def attack(
     is random; without them every call draws anew from torch's generator.
     """
     x, y = _batch(model, x, y)
+    keys = None if keys is None else _one_each(keys, "keys", x)
     if isinstance(attack, Mapping):
         settings = {**attack, **settings}
         threat, seed = settings.pop("threat", None) if threat is None else threat, settings.pop("seed", seed)
@@ -119,6 +121,15 @@ def _batch(model: nn.Module, x: Any, y: Any) -> tuple[Tensor, Tensor]:
     return images, labels
 
 
+def _one_each(value: Any, what: str, x: Tensor) -> Tensor:
+    """A whole number for each image, from a tensor, an array or a list."""
+    numbers = as_tensor(value, what)
+    if numbers.shape != x.shape[:1] or numbers.is_floating_point() or numbers.dtype == torch.bool:
+        kind, shape = str(numbers.dtype).removeprefix("torch."), "×".join(map(str, numbers.shape)) or "one number"
+        raise UserError(f"{what} must be one whole number for each of the {len(x)} images, found {kind} {shape}")
+    return numbers.to(x.device, torch.int64)
+
+
 def _one(
     model: nn.Module, x: Tensor, y: Tensor, attack: Any, threat: Threat | None, keys: Tensor | None, seed: int | None,
     drawn: int | None, details: bool, settings: dict[str, Any],
@@ -128,10 +139,15 @@ def _one(
         judge: Attack = as_attack(_Unchanged(threat or _DEFAULT))
         return _judged(model, x_adv, x, y, judge, None) if details else x_adv
     with first_images(x), guard_input(model) as guard, preserve_state(model), torch.no_grad():
-        check_logits(model(x[:8]).float(), y[:8])
+        logits = model(x[:8]).float()
+        check_logits(logits, y[:8])
+        check_classes(y, "label", logits.shape[1])
     if guard.changed:
         warnings.warn(CHANGES_INPUT, stacklevel=4)
-    target = settings.pop("target") if isinstance(settings.get("target"), Tensor) else None
+    target = None
+    if isinstance(settings.get("target"), Tensor | np.ndarray | list | tuple):
+        target = _one_each(settings.pop("target"), "target", x)
+        check_classes(target, "target", logits.shape[1])
     chosen = made(attack, threat, seed if drawn is None else drawn, settings)
     chosen, _ = chosen.settle(model, x[:8].clone()) if chosen.has_gradient_source else (chosen, "")
     if drawn is not None:

@@ -60,11 +60,17 @@ def check_logits(logits: Tensor, y: Tensor, *, votes: int = 1) -> None:
         raise UserError("the model returns one number per image; attacks need a logit for each of two classes or more")
     if not logits.isfinite().all():
         raise UserError("the model returns NaN or infinite logits on clean images")
-    if y.max() >= logits.shape[1]:
-        raise UserError(f"label {y.max().item()} has no logit: the model has {logits.shape[1]} classes")
+    check_classes(y, "label", logits.shape[1])
     simplex = (logits.min() >= 0) & ((logits.sum(dim=1) - 1).abs().max() < 1e-4)
     if simplex:
         raise UserError("the model returns probabilities; attacks need logits: remove its final softmax")
+
+
+def check_classes(numbers: Tensor, what: str, classes: int) -> None:
+    """Refuse labels or targets that no logit belongs to."""
+    for odd in (int(numbers.min()), int(numbers.max())):
+        if not 0 <= odd < classes:
+            raise UserError(f"{what} {odd} has no logit: the model has {classes} classes")
 
 
 @torch.no_grad()

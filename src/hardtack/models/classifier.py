@@ -7,9 +7,11 @@ forget to.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +19,8 @@ from hardtack.base.errors import UserError
 from hardtack.models.adaptation import Adaptation
 
 Triple = tuple[float, float, float]
+Channels = float | Sequence[float] | Tensor | np.ndarray[Any, Any]
+"""A value for all channels, or one for each, as a user gives it."""
 
 
 class Normalize(nn.Module):
@@ -104,8 +108,8 @@ class Classifier(nn.Module):
 def wrap(
     module: nn.Module,
     *,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
+    mean: Channels | None = None,
+    std: Channels | None = None,
     image_size: int | None = None,
     num_classes: int | None = None,
     channels: Literal[1, 3] = 3,
@@ -148,7 +152,7 @@ def normalisation(model: nn.Module) -> dict[str, Triple]:
     if layer is None:
         return {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
     values = {name: getattr(layer, name).flatten().tolist() for name in ("mean", "std")}
-    return {name: as_triple(name, each if len(each) == 3 else each[0], default=0.0) for name, each in values.items()}
+    return {name: as_triple(name, each, default=0.0) for name, each in values.items()}
 
 
 def probe(model: nn.Module, image_size: int, *, low: float = 0.5, high: float = 0.5) -> Tensor:
@@ -175,18 +179,20 @@ def evaluating(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def as_triple(name: str, value: float | Sequence[float] | None, *, default: float) -> Triple:
-    """Three channel values from one number, three numbers or None."""
-    if value is None:
-        value = default
-    numbers = [value] * 3 if isinstance(value, int | float) else list(value)
-    if len(numbers) != 3 or not all(isinstance(number, int | float) for number in numbers):
-        raise UserError(f"{name} must be one number or three (red, green, blue), found {value!r}")
+def as_triple(name: str, value: Channels | None, *, default: float) -> Triple:
+    """Three channel values from one number (also in a list, as torchvision has it for grey), three numbers or None."""
+    given = default if value is None else value
+    given = given.tolist() if isinstance(given, Tensor | np.ndarray | np.generic) else given
+    numbers = [given] if isinstance(given, int | float) else list(given)
+    odd = [number for number in numbers if isinstance(number, bool) or not isinstance(number, int | float)]
+    if len(numbers) not in (1, 3) or odd or not all(map(math.isfinite, numbers)):
+        raise UserError(f"{name} must be one finite number or three (red, green, blue), found {value!r}")
     if name == "std" and min(numbers) <= 0:
         raise UserError(f"std must be positive, found {value!r}")
     if max(abs(number) for number in numbers) > 2:
         raise UserError(f"{name} is in [0,1] pixel units, found {value!r}; divide by 255")
-    return (float(numbers[0]), float(numbers[1]), float(numbers[2]))
+    red, green, blue = map(float, numbers * (3 // len(numbers)))
+    return red, green, blue
 
 
 def _logits(out: Any) -> Tensor:

@@ -89,6 +89,8 @@ def _check_first_call(made: Objective) -> None:
 
 
 def _check_range(x: torch.Tensor) -> None:
+    if not len(x):
+        raise UserError("this batch holds no images")
     low, high = x.min().item(), x.max().item()
     if not (low >= -1e-6 and high <= 1 + 1e-6):
         raise UserError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from hardtack.base.errors import UserError
 from hardtack.training.checkpoint import Progress
 
 
@@ -47,3 +48,8 @@ class Callbacks:
     on_step: Callback | None = None
     on_epoch: Callback | None = None
     on_validation: Callback | None = None
+
+    def __post_init__(self) -> None:
+        for name, function in vars(self).items():
+            if function is not None and not callable(function):
+                raise UserError(f"{name} must be a function of a TrainingEvent, found {type(function).__name__}")

@@ -171,6 +171,12 @@ def to_tensor(image):
         DataLoader(Stored(to_tensor), batch_size=4, shuffle=True, drop_last=True),
         DataLoader(Stream(), batch_size=4),
         DataLoader(TensorDataset(UNIT, LABELS), batch_size=None),
+        DataLoader(TensorDataset(UNIT, LABELS), batch_size=None, shuffle=True),
+        DataLoader(TensorDataset(UNIT, LABELS), batch_size=4, drop_last=True),
+        DataLoader(
+            Stored(to_tensor), batch_size=4, sampler=torch.utils.data.WeightedRandomSampler([1.0] * 5 + [9], 20)
+        ),
+        DataLoader(Stored(to_tensor), batch_sampler=[[0, 1, 2, 3], [4, 5]]),
     ],
 )
 def test_whatever_yields_images_and_labels(data):
@@ -190,7 +196,30 @@ def test_names_of_classes_come_along_and_a_few_images_read_no_others():
 def test_a_loader_of_a_part_keeps_to_it():
     sampler = torch.utils.data.SubsetRandomSampler([1, 3])
     labels = both(DataLoader(Stored(to_tensor), batch_size=2, sampler=sampler))[1]
-    assert sorted(labels.tolist()) == [1, 2]
+    assert labels.tolist() == [2, 1]  # in stored order
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_few_images_of_a_set_that_is_stored_by_class_are_of_every_class(loaded, shuffle):
+    y = LABELS.sort().values
+    stored = Stored(to_tensor)
+    stored.targets = y.tolist()
+    for data in (
+        TensorDataset(UNIT, y),
+        stored,
+        Subset(stored, range(6)),
+        Subset(TensorDataset(UNIT, y), [0, 1, 3, 5]),
+    ):
+        data = DataLoader(data, batch_size=4, shuffle=shuffle) if loaded else data
+        assert both(data, n=3)[1].tolist() == [0, 1, 2]
+
+
+def test_one_nearly_black_image_among_others_is_taken():
+    dark = [(BYTES[0], 0), (np.eye(10, 14, dtype=np.uint8)[..., None].repeat(3, axis=2), 1)]
+    assert both([*dark, dark[0]])[0].amax(dim=(1, 2, 3))[1] == 1 / 255
+    with pytest.raises(UserError, match="only 0 and 1"):
+        take([dark[1]] * 3)
 
 
 def test_random_transforms_are_refused_and_normalising_ones_say_what_to_do():
@@ -198,6 +227,16 @@ def test_random_transforms_are_refused_and_normalising_ones_say_what_to_do():
 
     with pytest.raises(UserError, match="another image when it is asked twice"):
         take(Stored(lambda image: torch.rand(3, 10, 14)))
+    flip = transforms.Compose([transforms.RandomHorizontalFlip(), to_tensor])  # leaves half of the images as they are
+    many = torch.utils.data.ConcatDataset([Stored(flip)] * 5)
+    for seed in range(5):
+        torch.manual_seed(seed)
+        for data in (many, DataLoader(many, batch_size=4), DataLoader(many, batch_sampler=[[0, 1], [2]])):
+            with pytest.raises(UserError, match="another image when it is asked twice"):
+                take(data)
+    grey = transforms.Compose([to_tensor, lambda x: x[:1], transforms.Normalize((0.1307,), (0.3081,))])
+    with pytest.raises(UserError, match=r"wrap\(module, mean=\[0\.1307\], std=\[0\.3081\], channels=1\)"):
+        take(Stored(grey))
     steps = transforms.Compose([to_tensor, transforms.Normalize((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))])
     with pytest.raises(UserError, match=r"wrap\(module, mean=\[0\.5, 0\.4, 0\.3\], std=\[0\.2, 0\.2, 0\.2\]\)"):
         take(DataLoader(Stored(steps), batch_size=4))
@@ -223,6 +262,9 @@ def test_too_many_images_for_the_memory_are_refused_before_they_are_read():
     class Endless(Stored):
         def __len__(self):
             return 10**9
+
+        def __getitem__(self, row):
+            return super().__getitem__(row % 6)
 
     with pytest.raises(UserError, match=r"GiB in memory.*n=…"):
         take(Endless())

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -60,6 +61,33 @@ def test_keys_belong_to_the_images_whatever_the_batch():
     whole = ht.attack(model, x, y, "pgd", **FEW, keys=keys)
     part = ht.attack(model, x[5:], y[5:], "pgd", **FEW, keys=keys[5:])
     torch.testing.assert_close(whole[5:], part)
+
+
+def test_keys_and_targets_may_be_lists_or_arrays():
+    model, x, y = Linear(), images(), labels()
+    target = (y + 1) % 3
+    expected = ht.attack(model, x, y, "pgd", **FEW, keys=torch.arange(12), target=target)
+    for kind in (list, np.array):
+        given = {"keys": kind(range(12)), "target": kind(target.tolist())}
+        assert torch.equal(ht.attack(model, x, y, "pgd", **FEW, **given), expected)
+
+
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ({"keys": torch.arange(3)}, "keys must be one whole number for each of the 12 images, found int64 3"),
+        ({"keys": torch.arange(12.0)}, "keys must be one whole number .* found float32 12"),
+        ({"target": torch.zeros(2, dtype=torch.int64)}, "target must be one whole number .* found int64 2"),
+        ({"target": torch.full((12,), 7)}, "target 7 has no logit"),
+        ({"target": torch.full((12,), -1)}, "target -1 has no logit"),
+        ({"y": torch.tensor([0] * 11 + [7])}, "label 7 has no logit|labels must lie in"),
+    ],
+)
+@pytest.mark.parametrize("attack", ["pgd", "deepfool", "apgd"])
+def test_keys_targets_and_labels_that_fit_no_image_or_no_class_are_refused(attack, given, told):
+    given = {"y": labels(), **given}
+    with pytest.raises(UserError, match=told):
+        ht.attack(torch.nn.Sequential(Linear()), images(), attack=attack, threat="linf:0.1", **given)
 
 
 def test_one_word_is_drawn_for_a_call_however_many_threats_it_has():

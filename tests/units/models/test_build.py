@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -130,6 +131,14 @@ def test_settings_are_not_options():
         load_model(ModelConfig(name="vit_digits", options={"image_size": 64}))
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("half", [0.5, (0.5,), [0.5] * 3, np.float32(0.5), np.full(3, 0.5), torch.full((3,), 0.5)])
+def test_mean_and_std_as_people_have_them(half, channels):
+    x = torch.rand(2, channels, 4, 4)
+    model = wrap(nn.Identity(), mean=half, std=half, channels=channels)
+    assert torch.equal(model(x), (x - 0.5) / 0.5)
+
+
 def test_wrap_leaves_the_module_as_it_is():
     module = Own().train()
     module.drop.eval()
@@ -152,6 +161,9 @@ def test_wrap_leaves_the_module_as_it_is():
         (lambda: wrap(Own(), std=0.0), "positive"),
         (lambda: wrap(Own(), mean=(123.0, 116.0, 103.0)), "divide by 255"),
         (lambda: wrap(Own(), mean=(0.5, 0.5)), "three"),
+        (lambda: wrap(Own(), mean=float("nan")), "finite number"),
+        (lambda: wrap(Own(), std=(0.5, float("inf"), 0.5)), "finite number"),
+        (lambda: wrap(Own(), mean=True), "finite number"),
         (lambda: wrap("model"), "torch.nn.Module"),
         (lambda: wrap(nn.Identity())(torch.rand(1, 1, 8, 8)), "N×3×H×W, found 1×1×8×8"),
         (lambda: wrap(nn.Identity())(torch.zeros(1, 3, 8, 8, dtype=torch.uint8)), "divide bytes by 255"),

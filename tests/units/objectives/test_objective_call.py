@@ -74,6 +74,8 @@ def test_normalised_images_are_refused_in_the_first_call():
     objective = ht.objective("adversarial", Linear(), threat="linf:0.1")
     with pytest.raises(UserError, match=r"images must lie in \[0,1\].*ht\.wrap"):
         objective((images() - 0.5) / 0.25, labels())
+    with pytest.raises(UserError, match="holds no images"):
+        ht.objective("standard", Linear())(images()[:0], labels()[:0])
 
 
 def test_the_check_looks_at_one_batch_only():

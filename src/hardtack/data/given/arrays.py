@@ -62,8 +62,11 @@ def as_tensor(value: Any, what: str) -> Tensor:
 # ---------------------------------------------------------------- images
 
 
-def as_pixels(value: Any, *, count: int | None = None, what: str = "images") -> Pixels:
-    """Images from an array; `count`, the number of labels, tells N×H×W from one image without an axis for the batch."""
+def as_pixels(value: Any, *, count: int | None = None, what: str = "images", part: bool = False) -> Pixels:
+    """Images from an array; `count`, the number of labels, tells N×H×W from one image without an axis for the batch.
+
+    `part`: of more images, whose levels are checked together by `check_levels`: one of them may be nearly black.
+    """
     images = as_tensor(value, what)
     own = isinstance(value, Tensor) and images.dtype == torch.float32  # torch's layout, also of tiny images
     if own and images.ndim == 4 and images.shape[1] in _CHANNELS:
@@ -71,6 +74,8 @@ def as_pixels(value: Any, *, count: int | None = None, what: str = "images") -> 
         return Pixels(images, "")
     images, layout = _channels_first(images, count, what)
     images, scale = _scaled(images, what)
+    if not part:
+        check_levels(images, what)
     return Pixels(images, "; ".join(filter(None, (layout, scale))))
 
 
@@ -117,12 +122,16 @@ def _scaled(images: Tensor, what: str) -> tuple[Tensor, str]:
                 f"{what} are {kind} from {low} to {high}; whole numbers mean 0 … 255: "
                 f"scale them to floats in [0,1] yourself{', x / 65535' if 4095 < high <= 65535 and low >= 0 else ''}"
             )
-        if high == 1:
-            raise UserError(
-                f"{what} are {kind} and only 0 and 1: if these are black and white give x * 255 or floats, "
-                "if they are two of 256 levels of grey give x / 255"
-            )
     return images.to(torch.uint8), f"{kind} 0 … 255 divided by 255"
+
+
+def check_levels(images: Tensor, what: str) -> None:
+    """Refuse bytes of which none is above 1: they may be black and white, or all but black."""
+    if images.dtype == torch.uint8 and images.numel() and int(images.max()) == 1:
+        raise UserError(
+            f"{what} are whole numbers and only 0 and 1: if these are black and white give x * 255 or floats, "
+            "if they are two of 256 levels of grey give x / 255"
+        )
 
 
 def _check_floats(images: Tensor, what: str) -> None:

@@ -16,10 +16,14 @@ import torch
 from torch import Tensor
 
 from hardtack.base.errors import UserError
-from hardtack.data.given.arrays import as_labels, as_pixels, as_tensor, is_array
+from hardtack.data.given.arrays import as_labels, as_pixels, as_tensor, check_levels, is_array
 from hardtack.data.splitting import first_rows
 
 _IMAGES = ("image", "img", "images", "pixel_values", "x", "input", "inputs")
+_WHOLE = (
+    torch.utils.data.SequentialSampler, torch.utils.data.RandomSampler, torch.utils.data.WeightedRandomSampler
+)  # fmt: skip
+_ASKED_TWICE = 16  # rows: a flip with probability 1/2 then goes unnoticed once in 65,000 calls
 _LABELS = ("label", "labels", "y", "target", "targets", "fine_label")
 
 
@@ -63,20 +67,25 @@ def read_samples(data: Any, n: int | None) -> Samples:
 
 
 def _read_loader(loader: Any, n: int | None) -> Samples:
-    name = _name_of(loader.dataset)
-    random = isinstance(loader.sampler, torch.utils.data.RandomSampler) and not loader.sampler.replacement
-    if random and _has_rows(loader.dataset) and loader.sampler.num_samples == len(loader.dataset):
-        rows = _rows(len(loader.dataset), _stored_labels(loader.dataset), n)
-        _check_stays(loader.dataset, rows)
-        part = torch.utils.data.Subset(loader.dataset, rows)
-        loader = torch.utils.data.DataLoader(
-            part, batch_size=loader.batch_size or 1, num_workers=loader.num_workers, collate_fn=loader.collate_fn
-        )
-        samples = _gathered(loader, loader.dataset, name, batched=True, count=len(rows))
-        return samples._replace(note="; ".join(filter(None, (samples.note, "in stored order"))))
-    if _has_rows(loader.dataset) and len(loader.dataset):
-        _check_stays(loader.dataset, [0])
-    return _gathered(loader, loader.dataset, name, batched=loader.batch_size is not None, most=n)
+    """The data set of a loader, once and in stored order; of rows that a sampler of the user's chooses, as it does."""
+    data, sampler, batched = loader.dataset, loader.sampler, loader.batch_sampler is not None
+    name, usual = _name_of(data), type(loader.batch_sampler) in (torch.utils.data.BatchSampler, type(None))
+    if not (_has_rows(data) and usual and isinstance(sampler, (*_WHOLE, torch.utils.data.SubsetRandomSampler))):
+        if _has_rows(data):
+            _check_stays(data, range(len(data)))
+        return _gathered(loader, data, name, batched=batched, most=n)
+    if isinstance(sampler, torch.utils.data.SubsetRandomSampler):
+        data = torch.utils.data.Subset(data, sorted(map(int, sampler.indices)))
+    rows = _rows(len(data), _stored_labels(data), n)
+    _check_stays(data, rows)
+    part = torch.utils.data.DataLoader(
+        torch.utils.data.Subset(data, rows), batch_size=loader.batch_size, num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn,
+    )  # fmt: skip
+    samples = _gathered(part, data, name, batched=batched, count=len(rows))
+    if isinstance(sampler, torch.utils.data.SequentialSampler):
+        return samples
+    return samples._replace(note="; ".join(filter(None, (samples.note, "in stored order"))))
 
 
 def _has_rows(data: Any) -> bool:
@@ -90,25 +99,30 @@ def _rows(count: int, labels: Tensor | None, n: int | None) -> Sequence[int]:
 
 
 def _stored_labels(data: Any) -> Tensor | None:
-    """The labels that torchvision's data sets keep; they spare a walk over the images."""
-    targets = getattr(data, "targets", None)
+    """The labels that data sets of torch and torchvision keep; they spare a walk over the images."""
+    if isinstance(data, torch.utils.data.Subset):
+        labels = _stored_labels(data.dataset)
+        return None if labels is None else labels[torch.as_tensor(data.indices, dtype=torch.int64)]
+    if isinstance(data, torch.utils.data.TensorDataset):
+        targets = data.tensors[1] if len(data.tensors) > 1 else None
+    else:
+        targets = getattr(data, "targets", None)
     try:
-        labels = None if targets is None else as_labels(targets)[0]
+        labels = None if targets is None else as_labels(targets)[0].cpu()
     except UserError:
         return None
     return labels if labels is not None and len(labels) == len(data) and len(labels) else None
 
 
 def _check_stays(data: Any, rows: Sequence[int]) -> None:
-    if not rows:
-        return
-    first, second = (_pair(data[rows[0]])[0] for _ in range(2))
-    one, other = (np.asarray(image) for image in (first, second))
-    if one.shape != other.shape or not np.array_equal(one, other, equal_nan=one.dtype.kind == "f"):
-        raise UserError(
-            f"{_name_of(data)} gives another image when it is asked twice (a random transform?): give it without "
-            "random transforms; training has its own: augment={'flip': 0.5, 'crop_padding': 4}"
-        )
+    """Some rows are read twice. One would not do: a random flip leaves every second image as it was."""
+    for row in rows[:_ASKED_TWICE]:
+        first, second = (np.asarray(_pair(data[row])[0]) for _ in range(2))
+        if first.shape != second.shape or not np.array_equal(first, second, equal_nan=first.dtype.kind == "f"):
+            raise UserError(
+                f"{_name_of(data)} gives another image when it is asked twice (a random transform?): give it without "
+                "random transforms; training has its own: augment={'flip': 0.5, 'crop_padding': 4}"
+            )
 
 
 def _gathered(
@@ -124,7 +138,7 @@ def _gathered(
         where = f"images of {name}"
         y, about = as_labels(label if batched else [_number(label, name)], f"labels of {name}")
         try:
-            x, note = as_pixels(image if batched else _one_image(image), count=len(y), what=where)
+            x, note = as_pixels(image if batched else _one_image(image), count=len(y), what=where, part=True)
         except UserError as error:
             raise UserError(f"{error}{_normalisation_of(data)}") from None
         if images and x.shape[1:] != images[0].shape[1:]:
@@ -145,6 +159,7 @@ def _gathered(
     if len({each.dtype for each in images}) > 1:
         raise UserError(f"images of {name} are partly whole numbers and partly floats")
     x, y = torch.cat(images)[:most], torch.cat(labels)[:most]
+    check_levels(x, f"images of {name}")
     return Samples(x, y, _class_names(data), name, "; ".join(notes))
 
 
@@ -240,7 +255,9 @@ def _normalisation_of(data: Any) -> str:
     for step in [transform, *(getattr(transform, "transforms", None) or ())]:
         if type(step).__name__ == "Normalize":
             mean, std = ([round(float(v), 4) for v in getattr(step, key)] for key in ("mean", "std"))
-            return f" (its transform ends with Normalize: leave that out, and ht.wrap(module, mean={mean}, std={std}))"
+            grey = ", channels=1" if len(mean) == 1 else ""
+            wrapped = f"ht.wrap(module, mean={mean}, std={std}{grey})"
+            return f" (its transform ends with Normalize: leave that out, and {wrapped})"
     return ""
 
 
