@@ -9,9 +9,14 @@ def main() -> int:
         from hardtack.commands.complete_line import answer
 
         return answer(os.environ)
-    from hardtack.commands.cli import main
+    try:
+        from hardtack.commands.cli import main
 
-    return main()
+        return main()
+    except KeyboardInterrupt:  # while modules were imported; later ones are seen by the command itself
+        from hardtack.base.interrupted import say_interrupted
+
+        return say_interrupted()
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ from hardtack import __version__
 from hardtack.base import user_files
 from hardtack.base.errors import UnknownSetting, UserError, did_you_mean, known_elsewhere
 from hardtack.base.files import local_path
+from hardtack.base.interrupted import INTERRUPTED, say_interrupted
 from hardtack.base.printable import one_line, print_note
 from hardtack.base.registry import datasets, verbs
 from hardtack.commands.verb_help import VerbCommand
 from hardtack.commands.words import typed
 
-INTERRUPTED = 130
 # the order in which the help shows them; others follow by name
 ORDER = (
     "train", "evaluate", "analyze", "study", "attack", "adapt", "verify", "bundle", "selftest", "gauntlet", "plan",
@@ -60,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         return _report_error(error)
-    if code == INTERRUPTED:  # typer returns this after Ctrl-C
-        print("hardtack: interrupted; repeat the command to resume", file=sys.stderr)
-    return code
+    return say_interrupted() if code == INTERRUPTED else code  # typer returns this after Ctrl-C
 
 
 def build_app(names: Iterable[str]) -> typer.Typer:

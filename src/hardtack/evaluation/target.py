@@ -173,7 +173,9 @@ def _is_same_data(named: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
 
 def _from_run(folder: Path, config: TargetConfig, with_images: bool) -> Target:
     if config.model is not None:
-        raise UserError("give a run folder or model=NAME, not both")
+        name, trained = config.model.name, (folder / "checkpoints").is_dir()
+        how = f"the run's weights in this model: model={name} model.weights={folder}" if trained else f"omit {folder}"
+        raise UserError(f"give a run folder or model=NAME, not both ({how})")
     if not folder.exists() and place_of(str(folder)):
         raise UserError(f"{folder} is not a run folder; to name a model, write model={folder}")
     if folder.is_dir():

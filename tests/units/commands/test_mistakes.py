@@ -5,6 +5,7 @@ The command's own `main` is called in this process: the same words, without two 
 
 import pytest
 
+import hardtack.__main__
 from hardtack.commands.cli import main
 from tiny_runs import files_below, write_data
 
@@ -89,7 +90,8 @@ MISTAKES = {
     "checkpoint": (["evaluate", "half", "checkpoint=first"], "holds no checkpoint 'first'"),
     "nothing to evaluate": (["evaluate"], "name a run folder"),
     "model without data": (["evaluate", "model=vit_digits"], "model and data"),
-    "run and model": (["evaluate", "half", "model=vit_digits"], "not both"),
+    "run and model": (["evaluate", "half", "model=vit_digits"], "not both (the run's weights in this model: model=vit_"),
+    "results and model": (["evaluate", "measured", "model=vit_digits"], "not both (omit measured)"),
     "report of nothing": (["report", "empty"], "holds no run"),
     "report nowhere": (["report", "emty"], "did you mean 'empty'"),
     "output in a file": ([*EVALUATE, "output=file/run"], "file"),
@@ -133,6 +135,9 @@ def test_an_interrupt_says_how_to_go_on(home, capsys, monkeypatch):
 
     monkeypatch.setattr("hardtack.evaluation.job.evaluate_run", interrupted)
     assert main(EVALUATE) == 130
+    assert "repeat the command" in capsys.readouterr().err
+    monkeypatch.setattr("hardtack.commands.cli.main", interrupted)  # as while modules are imported
+    assert hardtack.__main__.main() == 130
     assert "repeat the command" in capsys.readouterr().err
 
 
