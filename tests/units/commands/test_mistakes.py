@@ -90,7 +90,7 @@ MISTAKES = {
     "checkpoint": (["evaluate", "half", "checkpoint=first"], "holds no checkpoint 'first'"),
     "nothing to evaluate": (["evaluate"], "name a run folder"),
     "model without data": (["evaluate", "model=vit_digits"], "model and data"),
-    "run and model": (["evaluate", "half", "model=vit_digits"], "not both (the run's weights in this model: model=vit_"),
+    "run and model": (["evaluate", "half", "model=vit_digits"], "not both (the run's weights in this model: "),
     "results and model": (["evaluate", "measured", "model=vit_digits"], "not both (omit measured)"),
     "report of nothing": (["report", "empty"], "holds no run"),
     "report nowhere": (["report", "emty"], "did you mean 'empty'"),

@@ -41,6 +41,6 @@ class Casting(nn.Module):
 
 
 def test_what_has_another_reason_keeps_it():
-    with pytest.raises(UserError, match="cannot take images of 3×8×8 .RuntimeError: the wrong type of weather"):
+    with pytest.raises(UserError, match=r"cannot take images of 3×8×8 .RuntimeError: the wrong type of weather"):
         JOBS["evaluate"](Broken())
     assert JOBS["evaluate"](Casting()).clean_accuracy >= 0
