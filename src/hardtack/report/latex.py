@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,9 +27,9 @@ from hardtack.results.leaderboard import CLEAN
 _ESCAPED = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "→": r"$\to$",
+    "|": r"\textbar{}", '"': "''", "×": r"$\times$", "·": r"$\cdot$", "≤": r"$\le$", "→": r"$\to$",
     "≥": r"$\ge$", "±": r"$\pm$", "−": "$-$", "∞": r"$\infty$", "ℓ": r"$\ell$", "ε": r"$\varepsilon$", "σ": r"$\sigma$",
-    "λ": r"$\lambda$", "β": r"$\beta$", "ρ": r"$\rho$", "₀": "$_0$", "₁": "$_1$", "₂": "$_2$",
+    "α": r"$\alpha$", "λ": r"$\lambda$", "β": r"$\beta$", "ρ": r"$\rho$", "₀": "$_0$", "₁": "$_1$", "₂": "$_2$",
     "–": "--", "—": "---", "…": r"\ldots{}", "∪": r"$\cup$",
     "[": "{[}", "]": "{]}", "*": "{*}",  # after the end of a row they would be its arguments
 }  # fmt: skip
@@ -43,6 +43,7 @@ _ATTACKS = {
 }  # fmt: skip
 _ATTACK_SUITES = ("pgd", "attacks", "autoattack", "sweep", "curve")
 _INTERVALS = {"wilson 95%": r"95\,\% Wilson intervals", "bootstrap 95%": r"95\,\% bootstrap intervals"}
+_GREEK = {"sigma": "σ", "alpha": "α"}
 _NORMS = {"linf": r"\ell_\infty", "l2": r"\ell_2", "l1": r"\ell_1", "l0": r"\ell_0"}
 
 
@@ -56,13 +57,12 @@ def latex_text(runs: Sequence[Run]) -> str:
     tables += [_of_run(run, own, only=len(runs) > 1) for run, own in alone.items()]
     if not tables:
         raise UserError("these runs have no results to put into a table; evaluate them first: hardtack evaluate RUN")
-    taken: Counter[str] = Counter()
-    written = []
+    written: dict[str, str] = {}
     for table in tables:
-        taken[table.label] += 1
-        number = f"-{taken[table.label]}" if taken[table.label] > 1 else ""
-        written.append(_written(table, f"tab:{table.label}{number}"))
-    return "\n\n".join(["% needs \\usepackage{booktabs}", *written]) + "\n"
+        numbered = (f"tab:{table.label}-{number}" for number in itertools.count(2))
+        label = next(label for label in itertools.chain([f"tab:{table.label}"], numbered) if label not in written)
+        written[label] = _written(table, label)
+    return "\n\n".join(["% needs \\usepackage{booktabs}", *written.values()]) + "\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,8 @@ def _of_table(table: Table) -> _Tabular:
     title = f"Clean accuracy and {name[0].lower()}{name[1:]}" if has_clean and name[1:2].islower() else name
     note = f" Protocol: {escaped(table.protocol)}." if table.protocol else ""
     unit = " (\\%)" if is_share(table.metric) else ""
-    attack = "" if table.metric == CLEAN else wording.attack_name(table.attack, table.suite)
+    attack = wording.attack_name(table.attack, table.suite)
+    attack = "" if table.metric == CLEAN else attack if " " not in attack else table.suite
     return _Tabular(
         heads=[*(["Clean"] if has_clean else []), *(_latex_head(cells[threat]) for threat in table.threats)],
         rows=_named(
@@ -151,15 +152,19 @@ def _by(table: Table) -> str:
     known = _ATTACKS.get(name)
     if known is None and (table.suite in _ATTACK_SUITES or table.suite == REPORTED):
         known = escaped(name)
+    said = escaped(", ".join(map(_setting, settings.split())))
+    if name == "smoothing":
+        return f" by randomised smoothing ({said})"
     if known is None:  # corruptions, patches, sequences: a description
         return f" ({escaped(text)})"
-    said = escaped(", ".join(map(_setting, settings.split())))
     return f" under {known} ({said})" if said else f" under {known}"
 
 
 def _setting(word: str) -> str:
-    """`20 steps` of `steps=20`, `tier fast` of `tier=fast`."""
+    """`20 steps` of `steps=20`, `tier fast` of `tier=fast`, `σ = 0.25` of `sigma=0.25`."""
     key, equals, value = word.partition("=")
+    if key in _GREEK:
+        return f"{_GREEK[key]} = {value}"
     if key in ("steps", "restarts", "queries", "searches") and value.isdigit():
         return f"{value} {key.removesuffix('s') if value == '1' else key}"
     return f"{key} {value}" if equals else word

@@ -129,10 +129,21 @@ def _subtitle(runs: Sequence[Run]) -> str:
 
 
 def _run(number: int, run: Run, output: Path) -> dict[str, Any]:
-    # Relative, so that a page that is mailed around does not tell where its maker's home folder lies.
-    folder = os.path.relpath(run.path.resolve(), output.resolve().parent)
     models = sorted({result.model for result in run.results if result.model})
-    return {"number": number, "name": run.label, "folder": folder, "model": ", ".join(models)}
+    return {"number": number, "name": run.label, "folder": _folder_from(run.path, output), "model": ", ".join(models)}
+
+
+def _folder_from(path: Path, output: Path) -> str:
+    """The run folder as seen from the page; its name alone where that would tell where its maker's folders lie.
+
+    A page may be given away, and a relative path that climbs above the home folder is the absolute one.
+    """
+    folder, here = path.resolve(), output.resolve().parent
+    try:
+        shared = Path(os.path.commonpath([folder, here]))
+    except ValueError:  # on two drives
+        return folder.name
+    return folder.name if shared in Path.home().resolve().parents else os.path.relpath(folder, here)
 
 
 # ---------------------------------------------------------------- the rest

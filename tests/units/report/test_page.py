@@ -280,6 +280,16 @@ def test_results_that_are_not_comparable_stand_in_separate_tables(tmp_path):
     assert sorted(rows.values()) == [1, 1, 2]
 
 
+def test_a_page_does_not_say_where_the_folders_of_its_maker_lie(tmp_path, monkeypatch):
+    """A relative path from outside of the home folder would have every folder above the run in it."""
+    monkeypatch.setenv("HOME", str(tmp_path / "homes" / "jane"))
+    run = make_run(tmp_path / "homes" / "jane" / "secret" / "trades")
+    inside, outside = tmp_path / "homes" / "jane" / "pages" / "page.html", tmp_path / "www" / "page.html"
+    assert "<code>../secret/trades</code>" in write_page(run, inside).read_text()
+    text = write_page(run, outside).read_text()
+    assert "<code>trades</code>" in text and "jane" not in text and "secret" not in text
+
+
 def test_a_broken_gallery_costs_a_warning_and_not_the_page(tmp_path):
     folder = make_run(tmp_path / "trades")
     write_arrays(folder / "examples" / "bad.npz", {"x": np.zeros(3)})

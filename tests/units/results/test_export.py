@@ -1,6 +1,7 @@
 """Exported numbers are the stored ones, in the words of a spreadsheet, a paper and RobustBench."""
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -158,6 +159,33 @@ def test_names_stay_text_in_latex():
     assert escaped(r"a_b 50% $x$ \n {y} #1 ~^") == (
         r"a\_b 50\% \$x\$ \textbackslash{}n \{y\} \#1 \textasciitilde{}\textasciicircum{}"
     )
+    assert escaped('say "hi"') == "say ''hi''", "a quotation mark needs no package and no other encoding"
+
+
+def test_latex_labels_are_different_whatever_the_names_of_runs(capsys):
+    for name in ("a b", "a-b", "a-b-2"):  # the second of two equal labels ends in -2
+        append_results(
+            f"runs/{name}", attacked(0.3, data=f"{name}/test") + attacked(0.2, data=f"{name}/x", evaluation="2")
+        )
+    labels = re.findall(r"\\label\{(.*?)\}", exported(capsys, "runs", "format=latex"))
+    assert len(labels) == 3 == len(set(labels))
+
+
+def test_latex_names_what_certifies_and_what_corrupts(capsys):
+    attack = "smoothing sigma=0.25 n=1000 alpha=0.001"
+    settings = {"suite": "smoothing", "attack": attack, "attack_settings": {}, "evaluation": "smoothing-1"}
+    certified = [dataclasses.replace(result, **settings) for result in attacked(0.3, threat="l2:0.25")]
+    certified = [
+        dataclasses.replace(r, metric="certified_accuracy") for r in certified if r.metric == "robust_accuracy"
+    ]
+    words = "15 common types × 5 severities"
+    about = {"metric": "mean_corrupted_accuracy", "suite": "corruptions", "threat": None, "attack": words}
+    corrupted = [dataclasses.replace(certified[0], **about, evaluation="corruptions-1")]
+    for name in ("a", "b"):
+        append_results(f"runs/{name}", certified + corrupted)
+    text = exported(capsys, "runs", "format=latex")
+    assert r"by randomised smoothing ($\sigma$ = 0.25, n 1000, $\alpha$ = 0.001) on 10,000 images" in text
+    assert r"\label{tab:mean-corrupted-accuracy-corruptions-cifar10-test}" in text
 
 
 # ---------------------------------------------------------------- robustbench

@@ -119,7 +119,7 @@ function drawScatter(rows, way) {
   drawKey(key, own, quoted, colours, front);
   const flagged = own.filter((row) => row.red).length;
   const least = own.length < rows.filter((row) => row.way === way).length ? " Numbers without both values are only in the table." : "";
-  const alone = front.length ? `; ${front[0].name} is the best in both` : "";
+  const alone = own.length > 1 && front.length ? `; no other beats ${front[0].name} in either` : "";
   const line = front.length > 1 ? `; the dashed line joins the ${front.length} that no other beats in both` : alone;
   caption.textContent = `${own.length.toLocaleString("en")} ${own.length === 1 ? "number" : "numbers"}${line}.${flagged ? ` ${flagged} with a red flag ${flagged === 1 ? "is" : "are"} no part of the front.` : ""}${least}`;
 }

@@ -65,10 +65,10 @@ function passing() {
 function paretoFront(rows, x, lower) {
   const sign = lower ? -1 : 1;
   const sorted = rows.filter((row) => !row.red && row[x] !== null).sort((a, b) => (x === "parameters" ? a[x] - b[x] : b[x] - a[x]) || sign * (b.value - a.value));
-  let best = -Infinity;
+  let best = null;
   return sorted.filter((row) => {
-    if (sign * row.value <= best) return false;
-    best = sign * row.value;
+    if (best && sign * row.value <= sign * best.value && (row[x] !== best[x] || row.value !== best.value)) return false;
+    best = row;
     return true;
   });
 }
