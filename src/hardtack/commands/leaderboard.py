@@ -39,10 +39,10 @@ def leaderboard_words(
     """
     report = write_leaderboard(runs or [], output, reported=reported or [], verify=verify, title=title)
     say(f"{report}\nsite: {report.index}")
-    for line in report.left_out[:_MOST_TOLD]:
-        say(f"left out: {line}")
-    if len(report.left_out) > _MOST_TOLD:
-        say(f"left out: {len(report.left_out) - _MOST_TOLD} more, which the index names")
+    for line in report.problems[:_MOST_TOLD]:
+        say(f"problem: {line}")
+    if len(report.problems) > _MOST_TOLD:
+        say(f"problem: {len(report.problems) - _MOST_TOLD} more, which the index names")
     if open_page:
         typer.launch(report.index.resolve().as_uri())
 

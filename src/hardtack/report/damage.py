@@ -51,7 +51,7 @@ def _reduced(run: Run, make: Callable[[Sequence[Run]], Output]) -> Run:
     except Exception as error:
         reason = f"{type(error).__name__}: {shorten(error)}"
     for what, fields in _PARTS:
-        problem = f"{run.path}: {what} cannot be shown and was left out ({reason}); make it again or remove it"
+        problem = f"{run.path}: {what}: cannot be shown, left out ({reason}); make the file again or remove it"
         empty: dict[str, Any] = {name: {} if name == "config" else [] for name in fields}
         kept = dataclasses.replace(run, problems=[*run.problems, problem], **empty)
         try:

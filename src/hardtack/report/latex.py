@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hardtack.base.errors import UserError
+from hardtack.base.printable import printable
 from hardtack.report import wording
 from hardtack.report.measures import split_tables
 from hardtack.results import (
@@ -211,8 +212,8 @@ def _written(table: _Tabular, label: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which LaTeX's special characters are escaped."""
-    return "".join(_ESCAPED.get(letter, letter) for letter in " ".join(text.split()))
+    """Text in which LaTeX's special characters are escaped, and control characters are shown."""
+    return "".join(_ESCAPED.get(letter, letter) for letter in printable(" ".join(text.split())))
 
 
 def _latex_head(result: Result) -> str:

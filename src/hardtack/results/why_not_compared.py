@@ -74,7 +74,7 @@ def _facts(result: Result) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    if value is None or value == []:
+    if value in (None, "", []):
         return "none"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)

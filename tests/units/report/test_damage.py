@@ -50,9 +50,9 @@ def test_an_analysis_with_unknown_fields(runs, edit):
 def test_an_analysis_without_its_arrays_is_named(runs):
     for path in (runs / "damaged" / "analysis").glob("*.npz"):
         np.savez(path, nothing=np.zeros(1))
-    with pytest.warns(UserWarning, match="its analyses cannot be shown"):
+    with pytest.warns(UserWarning, match="its analyses: cannot be shown"):
         page = write_report([runs]).read_text()
-    assert "its analyses cannot be shown and was left out" in page
+    assert "its analyses: cannot be shown, left out" in page
     sound = page.count("autoattack")
     assert sound > 1
 

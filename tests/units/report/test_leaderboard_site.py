@@ -51,7 +51,7 @@ def runs(tmp_path):
 def test_a_repeated_build_writes_only_what_changed(runs, tmp_path):
     site = tmp_path / "site"
     first = write_site([runs], site, quiet=True)
-    assert (first.runs, first.unchanged, first.left_out) == (12, 0, ())
+    assert (first.runs, first.unchanged, first.problems) == (12, 0, ())
     before = files_of(site)
     assert sum(name.startswith("runs/") for name in before) == 12
     again = write_site([runs], site, quiet=True)
@@ -151,11 +151,12 @@ def test_folders_of_strangers_are_escaped_or_left_out_and_named(runs, tmp_path):
     (runs / os.fsdecode(b"run-\xff\xfe") / "config.yaml").write_text("name: odd\n")
     (runs / "loop").symlink_to(runs)
     report = write_site([runs], tmp_path / "site", quiet=True)
-    told = "\n".join(report.left_out)
+    told = "\n".join(report.problems)
     assert "run-002: " in told and "is a link to" in told and "run-003: " in told and "corrupt" in told
     assert "run-004: " in told and "run-005: robust_accuracy linf:8/255 is 1e+308" in told and "run-006: " in told
     text = (tmp_path / "site" / "index.html").read_text()
     assert "<img src=x" not in text and HOSTILE_NAME not in text and "hacked" in text
+    assert len(set(report.problems)) == len(report.problems)
     assert report.runs == 14 and secret.read_text() == "kept"
     assert not {"run-002", "run-003"} & set(rows_of(tmp_path / "site"))
     data = index_data(tmp_path / "site")

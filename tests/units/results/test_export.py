@@ -160,6 +160,7 @@ def test_names_stay_text_in_latex():
         r"a\_b 50\% \$x\$ \textbackslash{}n \{y\} \#1 \textasciitilde{}\textasciicircum{}"
     )
     assert escaped('say "hi"') == "say ''hi''", "a quotation mark needs no package and no other encoding"
+    assert escaped("\ud800\x1b") == r"\textbackslash{}ud800\textbackslash{}x1b", "a file can be written of any name"
 
 
 def test_latex_labels_are_different_whatever_the_names_of_runs(capsys):

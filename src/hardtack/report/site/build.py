@@ -33,7 +33,7 @@ RUNS, STUDIES = "runs", "studies"
 
 @dataclass(frozen=True, kw_only=True)
 class SiteReport:
-    """What a build did. `left_out` has a sentence for everything that could not be shown."""
+    """What a build did. `problems` has a sentence for everything that was left out or disagrees with its evidence."""
 
     index: Path
     runs: int
@@ -41,7 +41,7 @@ class SiteReport:
     written: int
     unchanged: int
     removed: int
-    left_out: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         counts = f"{self.runs} runs" if self.runs != 1 else "1 run"
@@ -105,12 +105,13 @@ def _build(
             meter.advance(1)
     made = [record for record in told if record["page"]]
     shown = [record for record in records if record["page"]]
-    left_out = [f"{record['label']}: {text}" for record in [*records, *told] for text in record["problems"]]
-    site.write(INDEX, index_html(shown, made, left_out, title=title, shared=assets.index))
+    problems = [f"{record['label']}: {text}" for record in [*records, *told] for text in record["problems"]]
+    problems = list(dict.fromkeys(problems))
+    site.write(INDEX, index_html(shown, made, problems, title=title, shared=assets.index))
     removed = site.finish()
     return SiteReport(
         index=site.root / INDEX, runs=len(shown), studies=len(made), written=site.written, unchanged=site.kept,
-        removed=removed, left_out=tuple(left_out),
+        removed=removed, problems=tuple(problems),
     )  # fmt: skip
 
 

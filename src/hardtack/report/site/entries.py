@@ -34,7 +34,7 @@ def entries_of(run: Run, verified: Mapping[str, Verified]) -> tuple[list[Entry],
     for row, result, swept in _numbers(run):
         if not _is_sound(result):
             about = f"{shorten(result.metric)} {shorten(result.threat or result.attack or '')}"
-            problems.append(f"{about} is {result.value:.6g}, which it cannot be; it was left out")
+            problems.append(f"{about} is {result.value:.6g} on {result.n} images, which it cannot be; it was left out")
             continue
         entries.append(_entry(run, row, result, swept, verified.get(result.evaluation)))
     return entries, list(dict.fromkeys(problems))

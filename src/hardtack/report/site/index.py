@@ -18,7 +18,7 @@ Record = Mapping[str, Any]
 
 
 def index_html(
-    runs: Sequence[Record], studies: Sequence[Record], left_out: Sequence[str], *, title: str, shared: Shared
+    runs: Sequence[Record], studies: Sequence[Record], problems: Sequence[str], *, title: str, shared: Shared
 ) -> str:
     """The index over the records of runs and studies."""
     ways = _ways(runs)
@@ -29,7 +29,7 @@ def index_html(
         "version": __version__,
         "summary": _summary(runs, studies, ways),
         "studies": studies,
-        "left_out": left_out,
+        "problems": problems,
         "model_infos": files,
         "waiting": [{"name": run["label"], "page": run["page"]} for run in runs if not run["entries"]],
         "badges": [(text, colour, MEANS[state]) for state, (text, colour) in BADGES.items()],

@@ -20,7 +20,7 @@ from hardtack.base.trust import file_inside
 from hardtack.report import wording
 from hardtack.report.study_view import rows_done, rows_trained
 from hardtack.report.watch.trainings import LOCK, TrainingFolder
-from hardtack.results import PROTOCOL, Result, find_metric, is_run, read_results, wilson
+from hardtack.results import PROTOCOL, Result, find_metric, is_run, read_results, source_of, wilson
 from hardtack.results.unfinished import HOMES, Known, UnfinishedJob, unfinished_jobs
 
 ORDER = {"running": 0, "stopped": 1, "finished": 2}
@@ -219,7 +219,8 @@ def _main(results: Sequence[Result]) -> list[Result]:
 
 def _headline(result: Result) -> str:
     attack = wording.attack_name(result.attack, result.suite)
-    about = ", ".join(part for part in (attack, wording.reach_of(result), result.data) if part)
+    source = wording.source(source_of(result))
+    about = ", ".join(part for part in (attack, wording.reach_of(result), result.data, source) if part)
     red = [flag["code"] for flag in result.flags if flag["level"] == "red"]
     flags = f" ▲ {', '.join(red)}" if red else ""
     text = f"{wording.metric_name(result.metric)} {wording.number(result.value, result.metric)} ({about}){flags}"

@@ -43,7 +43,7 @@ function dotOf(svg, place, row, look) {
   const [x, y] = [place.x, place.y];
   if (row.red) element("path", { class: "dot-mark", d: `M${x},${y - 6}L${x + 6},${y + 5}H${x - 6}Z` }, link);
   else if (look.kind === "quoted") element("rect", { class: "dot-mark", x: x - 4, y: y - 4, width: 8, height: 8 }, link);
-  else element("circle", { class: "dot-mark", cx: x, cy: y, r: size, style: `fill:${look.colour}` }, link);
+  else element("circle", { class: "dot-mark", cx: x, cy: y, r: size, style: row.bare ? `fill:var(--surface);stroke:${look.colour}` : `fill:${look.colour}` }, link);
   return link;
 }
 
@@ -118,10 +118,12 @@ function drawScatter(rows, way) {
   frontNames(svg, front, place, width, front.map((row) => ({ left: place(row).x - 7, right: place(row).x + 7, y: place(row).y })));
   drawKey(key, own, quoted, colours, front);
   const flagged = own.filter((row) => row.red).length;
+  const bare = own.filter((row) => row.bare && !row.red).length;
+  const apart = (count, why) => (count ? ` ${count} ${why} ${count === 1 ? "is" : "are"} no part of the front.` : "");
   const least = own.length < rows.filter((row) => row.way === way).length ? " Numbers without both values are only in the table." : "";
   const alone = own.length > 1 && front.length ? `; no other beats ${front[0].name} in either` : "";
   const line = front.length > 1 ? `; the dashed line joins the ${front.length} that no other beats in both` : alone;
-  caption.textContent = `${own.length.toLocaleString("en")} ${own.length === 1 ? "number" : "numbers"}${line}.${flagged ? ` ${flagged} with a red flag ${flagged === 1 ? "is" : "are"} no part of the front.` : ""}${least}`;
+  caption.textContent = `${own.length.toLocaleString("en")} ${own.length === 1 ? "number" : "numbers"}${line}.${apart(flagged, "with a red flag")}${apart(bare, "without evidence")}${least}`;
 }
 
 function drawKey(key, own, quoted, colours, front) {
@@ -136,5 +138,6 @@ function drawKey(key, own, quoted, colours, front) {
   if (own.some((row) => !row.red && !colours.has(row.model))) entry("", "other architectures", "--run:var(--run-faded)");
   if (front.length > 1) entry("line", "Pareto front", "--run:var(--accent)");
   if (own.some((row) => row.red)) entry("triangle", "red flag");
+  if (own.some((row) => row.bare && !row.red)) entry("hollow", "no evidence", "--run:var(--ink-3)");
   if (quoted.length) entry("quoted", "reported by others, not measured here", "--run:var(--ink-3)");
 }

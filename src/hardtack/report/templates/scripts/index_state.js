@@ -10,6 +10,7 @@ let chosen = { ...nothingChosen };
 for (const row of numbers) {
   row.name = site.runs[row.run].name;
   row.page = site.runs[row.run].page;
+  row.bare = row.evidence === "missing";
   row.red = row.evidence === "wrong" || row.flags.some(([level]) => level === "red");
 }
 
@@ -61,10 +62,11 @@ function passing() {
   });
 }
 
-// Of comparable numbers those that no other beats in both: the larger x and the better y. Red numbers count for nothing.
+// Of comparable numbers those that no other beats in both: the larger x and the better y. Numbers that are red or have no
+// evidence count for nothing.
 function paretoFront(rows, x, lower) {
   const sign = lower ? -1 : 1;
-  const sorted = rows.filter((row) => !row.red && row[x] !== null).sort((a, b) => (x === "parameters" ? a[x] - b[x] : b[x] - a[x]) || sign * (b.value - a.value));
+  const sorted = rows.filter((row) => !row.red && !row.bare && row[x] !== null).sort((a, b) => (x === "parameters" ? a[x] - b[x] : b[x] - a[x]) || sign * (b.value - a.value));
   let best = null;
   return sorted.filter((row) => {
     if (best && sign * row.value <= sign * best.value && (row[x] !== best[x] || row.value !== best.value)) return false;
