@@ -147,6 +147,9 @@ class Attack:
         """Passes of one image C×H×W by a batch attack, at most; None: `plan` runs it on a small model to count them."""
         return None
 
+    leaves_when_fooled: ClassVar[bool] = False
+    """Whether a batch attack spends nothing more on an image that is fooled, so that `batch_cost` is seldom reached."""
+
     @property
     def whole_batches(self) -> bool:
         """Whether an image's result depends on the others of its batch, for example by random numbers for all of them.

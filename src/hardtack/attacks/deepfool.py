@@ -19,7 +19,7 @@ from hardtack.attacks.linearised import nearest_boundary
 from hardtack.attacks.losses import margin
 from hardtack.attacks.nearest import Nearest, margin_at, margin_gradient, nearest_distances, search_nearest
 from hardtack.attacks.outcome import Step, succeeds
-from hardtack.attacks.pool.search import pick
+from hardtack.attacks.pool.search import Cost, pick
 from hardtack.attacks.targets import TargetChoice, ranking
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
@@ -68,7 +68,13 @@ class DeepFool(Attack):
         if not self.overshoot >= 0:
             raise UserError(f"overshoot must not be negative, found {self.overshoot}")
 
+    leaves_when_fooled: ClassVar[bool] = True
+
     search, distances = search_nearest, nearest_distances
+
+    def batch_cost(self, classes: int, shape: tuple[int, ...]) -> Cost:
+        each = 1 if self.target is not None else min(self.candidates, classes) - 1
+        return Cost(self.steps + 2 + (self.target is not None), self.steps * each)
 
     def minimise(self, model: nn.Module, x: Tensor, goal: Tensor, sign: float, keys: Tensor) -> Nearest:
         nearest, rows = Nearest.nothing(x), torch.arange(len(x), device=x.device)

@@ -110,8 +110,11 @@ class EAD(Attack):
         return (x + delta.sign() * (delta.abs() - self.beta).clamp_min(0)).clamp(0, 1)
 
     def _distance(self, image: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What successes are compared by, and which images lie in the ball; those outside come after those inside."""
+        """What successes are compared by, and which images lie in the ball; those outside come after those inside.
+
+        In double precision: large images are far behind, and differ in small numbers.
+        """
         l1, l2 = BALLS["l1"].size(image - x), BALLS["l2"].size(image - x)
         distance = l1 if self.rule == "l1" else self.beta * l1 + l2**2
         inside = self.threat.contains(image, x)
-        return distance + torch.where(inside, 0, 2 * x[0].numel()), inside
+        return distance.double() + torch.where(inside, 0.0, (1 + self.beta) * x[0].numel()), inside

@@ -275,7 +275,7 @@ def _expected(trial: ThreatStages, plans: list[StagePlan], run: _ShortRun, enter
             share = entering * stand * (run.suspects if stage.suspects else stage.near or 1.0)
             found.append(Spent(share * most[0], share * most[1], share))
             continue
-        early = run.early if plan.rounds else most
+        early = run.early if plan.rounds or stage.attack.leaves_when_fooled else most
         if len(plan.rounds) > 1:
             most = _weighted([cost for _, cost in plan.rounds], run.rounds)
         both = [entering * (stand * whole + (1 - stand) * short) for whole, short in zip(most, early, strict=True)]

@@ -87,7 +87,9 @@ def _called(stage: Stage, classes: int, shape: tuple[int, ...]) -> StagePlan:
     attack, pixels = stage.attack, torch.Size(shape).numel()
     attempts = f"{attack.restarts} × {attack.steps or '?'} steps"
     if (stated := attack.batch_cost(classes, shape)) is not None:
-        return StagePlan(name=stage.name, attempts=attempts, most=stated, least=stated, only=_only(stage))
+        short = attack.shortened(1) if attack.leaves_when_fooled else None
+        least = (short or attack).batch_cost(classes, shape) or stated
+        return StagePlan(name=stage.name, attempts=attempts, most=stated, least=least, only=_only(stage))
     model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, pixels, classes))
     for parameter in model.parameters():
         parameter.data = torch.arange(parameter.numel()).sin().reshape(parameter.shape)

@@ -39,6 +39,19 @@ def test_one_step_reaches_the_hyperplane(norm):
     assert passes == [2 * 12 + 12, 2 * 12]
 
 
+def test_every_gradient_is_counted_and_planned():
+    model, x = network(), images("grey", count=6)[:, :, :4, :5]
+    y = model(x).argmax(1)
+    attack = DeepFool(threat="l2:9", steps=1, overshoot=0.0)
+    with counted(model) as passes:
+        attack.run(model, x, y)
+    assert passes == [3 * 6, 4 * 6] and attack.batch_cost(5, (3, 4, 5)) == (3, 4)
+    assert attack.batch_cost(1000, (3, 4, 5)) == (3, 9)
+    with counted(model) as passes:
+        DeepFool(threat="l2:9", steps=1, target="runner_up").run(model, x, y)
+    assert passes == [4 * 6, 6] and DeepFool(threat="l2:9", steps=1, target="runner_up").batch_cost(5, ()) == (4, 1)
+
+
 @every_norm
 def test_of_many_classes_the_nearest_boundary_is_reached(norm):
     """All boundaries are linearised, so that the exact distance of ten classes is found in one step."""

@@ -75,6 +75,18 @@ def test_successes_inside_the_ball_are_preferred_and_confidence_is_kept():
     assert (found.broken_at[found.fooled] >= 0).all()
 
 
+def test_successes_outside_of_the_ball_are_told_apart_in_large_images():
+    x = torch.full((3, 3, 224, 224), 0.5)
+    image = x.clone()
+    for row, change in enumerate((0.1, 0.11, 0.001)):
+        image[row, 0, 0, :40] += change
+    for settings in ({}, {"beta": 5.0}, {"rule": "l1"}):
+        distance, inside = EAD(threat="l1:1", **settings)._distance(image, x)
+        assert inside.tolist() == [False, False, True] and distance[2] < distance[0] < distance[1]
+        far = torch.where(x > 0.4, 1.0, 0.0)  # the largest change that a ball may hold
+        assert EAD(threat="l1:200000", **settings)._distance(far, x)[0].max() < distance[0]
+
+
 @pytest.mark.parametrize(
     "settings, words",
     [({"steps": 0}, "steps and searches"), ({"beta": 0}, "beta must"), ({"confidence": -1}, "confidence must")],

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import hardtack as ht
-from hardtack.attacks import APGD, FAB, Ascent, CarliniWagner, MinimumNorm, Square
+from hardtack.attacks import APGD, FAB, Ascent, CarliniWagner, DeepFool, MinimumNorm, Square
 from hardtack.attacks.autoattack import Stage, autoattack
 from hardtack.attacks.pool.search import Cost
 from hardtack.commands.cli import main
@@ -139,6 +139,14 @@ def test_an_image_that_is_broken_at_once_costs_one_check():
     y = weak(x).argmax(dim=1)
     measured = ht.evaluate(weak, (x, y), quiet=True, suite="pgd", attack="apgd_ce", threat="linf:0.5", audit=0)
     assert not measured.robust.any() and (measured.verdicts["forwards"] == 2).all()
+
+
+def test_a_batch_attack_that_leaves_early_is_planned_from_one_step_to_all():
+    (stage,) = passes(listed(DeepFool(threat=THREAT, steps=40)), CLASSES)
+    assert stage.most == Cost(42, 40 * min(9, CLASSES - 1)) and stage.least == Cost(3, min(9, CLASSES - 1))
+    model, x = Linear(classes=CLASSES, side=4), images(8, side=4)
+    plan = plan_evaluation(model, (x, model(x).argmax(dim=1)), suite="attacks", attacks=("deepfool",), threat=THREAT)
+    assert plan.least.forwards <= plan.expected.forwards < plan.most.forwards / 4
 
 
 def test_the_official_sums():

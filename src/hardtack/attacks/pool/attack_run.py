@@ -216,13 +216,18 @@ class _Misclassified:
 
 @contextlib.contextmanager
 def counted(model: nn.Module, seen: Callable[[Tensor, Tensor], None] | None = None) -> Iterator[list[int]]:
-    """Images that pass through the model inside the block: [forwards, of those with a gradient to come]."""
+    """Images that pass through the model inside the block, and gradients that come back: [forwards, backwards]."""
     passes = [0, 0]
+
+    def back(images: int) -> None:
+        passes[1] += images
 
     def count(module: nn.Module, given: Any, out: Any) -> None:
         if given and isinstance(given[0], Tensor):
-            passes[0] += len(given[0])
-            passes[1] += len(given[0]) if given[0].requires_grad else 0
+            images = len(given[0])
+            passes[0] += images
+            if given[0].requires_grad:  # several gradients may follow, one for each class
+                given[0].register_hook(lambda gradient: back(images))
             if seen is not None and isinstance(out, Tensor):
                 seen(given[0].detach(), out.detach().float())
 
