@@ -17,6 +17,7 @@ from hardtack.base.errors import UserError
 # pathlib writes s3://bucket as s3:/bucket; one letter before the colon is a drive of Windows
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def local_path(path: str | Path) -> Path:
@@ -86,6 +87,14 @@ def no_space(path: str | Path) -> UserError:
             "some space and repeat the command to continue"
         )
     return UserError(f"{path} cannot be written: no space is left on the disk")
+
+
+def unwritable_folder(error: OSError) -> Path | None:
+    """The folder in which a file could not be made, if this was the fault."""
+    if error.errno not in _REFUSED or not error.filename or os.path.exists(error.filename):
+        return None
+    folder = next(folder for folder in Path(os.fsdecode(error.filename)).absolute().parents if folder.is_dir())
+    return None if os.access(folder, os.W_OK) else folder
 
 
 def write_text(path: str | Path, text: str) -> Path:

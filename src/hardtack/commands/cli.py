@@ -23,7 +23,7 @@ import typer
 from hardtack import __version__
 from hardtack.base import user_files
 from hardtack.base.errors import UnknownSetting, UserError, did_you_mean, known_elsewhere
-from hardtack.base.files import local_path
+from hardtack.base.files import local_path, unwritable_folder
 from hardtack.base.interrupted import INTERRUPTED, say_interrupted
 from hardtack.base.printable import one_line, print_note
 from hardtack.base.registry import datasets, verbs
@@ -152,7 +152,7 @@ def _report_error(error: Exception) -> int:
     if isinstance(error, UserError):
         return _fail(f"{error}{_how_to_list(error)}" if isinstance(error, UnknownSetting) else str(error))
     if isinstance(error, OSError):  # a folder that cannot be created, a full disk
-        return _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        return _fail(_about_file(error))
     exit_code = getattr(error, "exit_code", None)  # an error of typer's: a wrong option, a missing argument
     message = error.format_message() if hasattr(error, "format_message") else ""
     if exit_code is not None and message.strip():  # it is empty where the help was shown instead
@@ -162,6 +162,18 @@ def _report_error(error: Exception) -> int:
         return int(exit_code)
     origin = _line_of_user(error) or "this is a fault of hardtack"
     return _fail(f"{type(error).__name__}: {error} ({origin}; --debug shows the traceback)", code=1)
+
+
+def _about_file(error: OSError) -> str:
+    """What could not be done with which file; a folder that cannot be written, with how to name another one."""
+    folder = unwritable_folder(error)
+    if folder is None:
+        return f"{error.strerror or error}: {error.filename}" if error.filename else str(error)
+    from hardtack.commands.settings_table import Section, section_rows
+
+    names = [row.name for row in section_rows(Section("verb", typed[0]))] if typed and typed[0] in verbs else []
+    how = next((f": {key}" for name, key in (("output", "output=…"), ("--output", "--output …")) if name in names), "")
+    return f"the folder {folder} cannot be written ({error.strerror}); name another one{how}"
 
 
 def _how_to_list(error: UnknownSetting) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hardtack.base.errors import UserError
-from hardtack.base.files import local_path
+from hardtack.base.files import local_path, unwritable_folder
 from hardtack.report.card import write_card
 from hardtack.report.page import write_page
 from hardtack.report.study_index import write_study_index
@@ -40,9 +41,22 @@ def write_report(run_dirs_or_parents: str | Path | Iterable[str | Path], output:
     elif page.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"the report is an HTML page; name it {page.with_suffix('.html')}, not {page}")
     write_page(runs, page)
-    for run in runs:
-        write_card(run)
+    refused = [str(run) for run in runs if not _card_is_written(run)]
+    if refused:
+        more = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        warnings.warn(f"no card.md was written in {refused[0]}{more}: no permission", stacklevel=2)
     return page
+
+
+def _card_is_written(run: Path) -> bool:
+    """Write the card of a run; False where its folder cannot be written, as in a colleague's."""
+    try:
+        write_card(run)
+    except OSError as error:
+        if unwritable_folder(error) is None:
+            raise
+        return False
+    return True
 
 
 def write_figures(

@@ -1,9 +1,15 @@
 """The model card and the paper figures tell the same numbers as the page."""
 
+import errno
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 from run_folders import HOSTILE_NAME, make_run, make_runs
 
 from hardtack.base.errors import UserError
+from hardtack.commands.cli import main
 from hardtack.report import write_card, write_figures
 from hardtack.report.figures import write_examples_figure
 from hardtack.results import read_run
@@ -56,3 +62,23 @@ def test_one_gallery_as_a_picture(tmp_path):
     empty = type(gallery)(**{**vars(gallery), "x": gallery.x[:0]})
     with pytest.raises(UserError):
         write_examples_figure(empty, tmp_path / "h.png")
+
+
+def test_runs_that_cannot_be_written_get_a_page_elsewhere_but_no_cards(tmp_path, monkeypatch, capsys):
+    folder = make_run(tmp_path / "runs" / "theirs", sweep=False, examples=False, metrics=False)
+    make, allowed = tempfile.mkstemp, os.access
+
+    def make_outside(*, dir, **options):
+        if Path(dir).is_relative_to(tmp_path / "runs"):
+            raise PermissionError(errno.EACCES, "Permission denied", f"{dir}/.new.part")
+        return make(dir=dir, **options)
+
+    monkeypatch.setattr("tempfile.mkstemp", make_outside)
+    shut = [(folder, os.W_OK), (folder.parent, os.W_OK)]
+    monkeypatch.setattr("os.access", lambda path, mode: (path, mode) not in shut and allowed(path, mode))
+    assert main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "page.html")]) == 0
+    assert f"no card.md was written in {folder}" in capsys.readouterr().err and (tmp_path / "page.html").is_file()
+    assert main(["report", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr().err
+    assert f"the folder {tmp_path / 'runs'} cannot be written (Permission denied); name another one: --output" in said
+    assert said.count("\n") == 1 and ".part" not in said
