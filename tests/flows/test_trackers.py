@@ -108,6 +108,10 @@ def test_a_killed_run_is_continued_by_wandb_and_mlflow(home, capsys):
     assert {metric.step: metric.value for metric in history} == logged and run.info.status == "FINISHED"
     assert run.data.params["objective.name"] == "standard" and run.data.params["train.epochs"] == "12"
 
+    client.delete_run(run.info.run_id)  # as a person does on the server's page
+    assert main(["train", "tiny.yaml", "train.track=[mlflow]", "train.epochs=13"]) == 0
+    assert mlflow_runs((home / "mlruns").as_uri())[1][0].info.run_id != run.info.run_id
+
 
 # ---------------------------------------------------------------- a server
 
@@ -239,6 +243,12 @@ def test_a_tracker_of_one_s_own_and_how_a_run_ends(home, monkeypatch):
     (home / "run" / "checkpoints" / "state.pt").unlink()
     ht.train(None, quiet=True, **{**words, "optimiser": {"name": "adamw", "lr": 0.02}})
     assert opened[-1] == (None, 0), "another recipe in the folder is another run"
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    ended.clear()
+    other = settings(home / "other", home / "data.npz", train={**TRAIN, "track": ["mine", "wandb"]})
+    with pytest.raises(UserError, match="pip install"):
+        ht.train(None, quiet=True, **other)
+    assert ended == ["failed"], "a tracker that was opened is closed where another one cannot be used"
     (home / "run" / "tracking.json").write_text("{")
     with pytest.raises(UserError, match=r"tracking\.json is damaged; delete it"):
         ht.train(None, quiet=True, **{**words, "optimiser": {"name": "adamw", "lr": 0.02}})

@@ -15,8 +15,9 @@ from hardtack.results import REPORTED, Result, Run, source_of
 CLEAN = "clean_accuracy"
 ATTACKED = ("robust_accuracy", "worst_case_accuracy", "robustness_area")
 ABOVE_CHANCE = 0.1  # of what lies between chance and 100 %: below it, robustness cannot be told from none
-# what needs no gradient, or is a lower bound: beside one of these, an attack by gradients does not stand alone
-_OTHER = ("autoattack", "square", "boundary", "hopskipjump", "nes", "spsa", "smoothing")
+# what needs no gradient, also in the names of other packages: beside it an attack by gradients does not stand alone
+_WITHOUT_GRADIENTS = ("square", "boundary", "hopskipjump", "nes", "spsa")
+_WITH_SQUARE = ("autoattack", "autoattack:standard", "autoattack:plus")  # unless it is the version for random models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +77,7 @@ def _one_kind_of_attack(runs: Sequence[Run]) -> list[Remark]:
     for number, run in enumerate(runs):
         results = [result for result in run.results if source_of(result) != REPORTED]
         attacked = [result for result in results if result.metric in ATTACKED]
-        texts = [f"{result.suite} {result.attack}".lower() for result in attacked]
-        if attacked and not any(other in text for text in texts for other in _OTHER):
+        if attacked and all(map(_by_gradients, attacked)):
             single = [result for result in attacked if " + " not in (result.attack or "")]
             own = dict.fromkeys(wording.attack_name(result.attack, result.suite) for result in single)
             names |= own
@@ -95,6 +95,14 @@ def _one_kind_of_attack(runs: Sequence[Run]) -> list[Remark]:
         message = "No model was attacked: hardtack evaluate RUN suite=autoattack threat=linf:8/255"
         return [Remark(short="nothing was attacked", code="no attack", message=message, concerns=never)]
     return []
+
+
+def _by_gradients(result: Result) -> bool:
+    """Whether all attacks behind a number follow gradients. Settings are not looked at: they may hold any word."""
+    name, _, settings = (result.attack or result.suite).lower().partition(" ")
+    if name in _WITH_SQUARE:
+        return settings.partition(" ")[0] == "rand"
+    return not any(other in name for other in _WITHOUT_GRADIENTS)
 
 
 def _loud(name: str) -> str:

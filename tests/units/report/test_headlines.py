@@ -204,6 +204,21 @@ def test_pgd_alone_and_chance_do_not_pass_every_check(folders, tmp_path):
     assert "chance" not in limits_of(tmp_path)[1]["interval"]
 
 
+@pytest.mark.parametrize(
+    "attack, alone",
+    [
+        ("autoattack standard tier=exact", False), ("autoattack rand tier=exact", True), ("apgd_ce+square", False),
+        ("autoattack:apgd-ce n_iter=10", True), ("autoattack:square n_queries=10", False),
+        ("foolbox:BoundaryAttack steps=10", False), ("foolbox:LinfPGD linesearch=true", True), ("nes queries=9", False),
+    ],
+)  # fmt: skip
+def test_which_attacks_follow_gradients_alone(folders, tmp_path, attack, alone):
+    """Only names tell: a setting may hold any word, and AutoAttack for random models has no Square."""
+    attacked(folders[0], 0.2, suite="attacks", attack=attack)
+    codes = [remark.code for remark in limits_of(folders[0])[0]]
+    assert ("attacks by gradients alone" in codes) == alone
+
+
 def test_only_runs_with_all_checks_and_evidence_pass(folders, tmp_path):
     """Numbers without verdict files are not verifiable, numbers of others were never checked."""
     append_result(folders[0], measured(folders[0], "clean_accuracy", 0.9, verdicts="verdicts/e-1.parquet"))

@@ -27,7 +27,7 @@ _STATUS = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 @trackers.register("mlflow", help="MLflow: the server $MLFLOW_TRACKING_URI, or the folder mlruns")
 class MLflow(Tracker):
-    """A run whose id is not known to the server (any longer) is begun anew."""
+    """A run that the server does not know (any longer), or that was deleted, is begun anew."""
 
     def __init__(self, run: TrackedRun) -> None:
         try:
@@ -56,8 +56,11 @@ class MLflow(Tracker):
     def _known(self, id: str | None) -> str | None:
         from mlflow.exceptions import MlflowException
 
+        if id is None:
+            return None
         try:
-            return None if id is None else str(self._client.get_run(id).info.run_id)
+            info = self._client.get_run(id).info
+            return str(info.run_id) if info.lifecycle_stage == "active" else None  # else it was deleted by a person
         except MlflowException as error:
             if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                 return None

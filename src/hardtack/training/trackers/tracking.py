@@ -38,7 +38,7 @@ class Tracking:
         stored = _stored(self._path, run) if names else {}
         ids, killed_at = stored.get("ids", {}), stored.get("open_since")
         for name in dict.fromkeys(names):
-            channel = _Channel(name, trackers.get(name).make(replace(run, id=ids.get(name))), note)
+            channel = _Channel(name, self._open(name, replace(run, id=ids.get(name))), note)
             self._channels.append(channel)
             continued = bool(channel.tracker.id) and channel.tracker.id == ids.get(name)
             if channel.tracker.place:
@@ -51,6 +51,16 @@ class Tracking:
         since = run.step if killed_at is None else min(run.step, killed_at)
         self._record = {"settings": json_digest(_decisive(run)), "ids": ids, "open_since": since}
         self._save()
+
+    def _open(self, name: str, run: TrackedRun) -> Tracker:
+        """The tracker; where it cannot be used no training begins, and those opened before do not wait for it."""
+        try:
+            tracker: Tracker = trackers.get(name).make(run)
+            return tracker
+        except BaseException:
+            for channel in self._channels:
+                channel.close("failed")
+            raise
 
     def write(self, kind: str, *, step: int, epoch: float, **values: Any) -> None:
         for channel in self._channels:
