@@ -1,7 +1,9 @@
 """A trained run as an ONNX file, a program of torch.export and a folder in Hugging Face's layout."""
 
+import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -13,8 +15,8 @@ import yaml
 import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
-from hardtack.exports import comparison, hub_folder
-from hardtack.results import read_results
+from hardtack.exports import comparison, hub_folder, job
+from hardtack.results import append_results, read_results
 from processes import environment
 from tiny_runs import Linear, images, labels, settings, write_data
 
@@ -116,6 +118,38 @@ def test_hub_folder_and_its_card(trained, home, capsys):
     assert str(trained.parent) not in card, "a card is published, and where data lies here is nobody's business"
     config = record(home / "vit-hub/config.json")
     assert config["library_name"] == "hardtack" and config["num_classes"] == 4
+
+
+def test_what_hugging_face_is_told(trained, home, capsys):
+    """Neither single corruptions, which would all have one name, nor errors as accuracies, nor what has no evidence."""
+    shutil.copytree(trained, home / "run")
+    words = ["suite=corruptions", "types=[fog,contrast]", "severities=[1,2]", "runtime.device=cpu"]
+    assert main(["evaluate", "run", *words]) == 0
+    (genuine,) = [result for result in read_results(home / "run") if result.metric == "robust_accuracy"]
+    append_results(home / "run", [dataclasses.replace(genuine, evaluation="pgd-made-up", verdicts=None, value=0.99)])
+    export(capsys, "run", "format=hub")
+    head = yaml.safe_load((home / "run-hub/README.md").read_text().split("---")[1])
+    told = [metric for entry in head["model-index"][0]["results"] for metric in entry["metrics"]]
+    names = [metric["name"] for metric in told]
+    assert "Accuracy under corruptions" not in names and "Mean accuracy under corruptions" in names
+    assert 0.99 not in [metric["value"] for metric in told] and names.count("Robust accuracy, ℓ∞ ≤ 0.3") == 1
+    assert all(("ccuracy" in metric["name"]) == (metric["type"] == "accuracy") for metric in told)
+
+
+def test_a_record_is_about_the_file_beside_it(trained, home, capsys, monkeypatch):
+    """An export that ends in the middle leaves no record of an earlier file beside a new one."""
+    export(capsys, trained, "format=torch", "output=net.pt2")
+    replace = job._replace
+
+    def stop(made, path):
+        if path.suffix == ".json":
+            raise KeyboardInterrupt
+        replace(made, path)
+
+    monkeypatch.setattr(job, "_replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        ht.export(trained, format="torch", output="net.pt2", checkpoint="last", overwrite=True)
+    assert [path.name for path in home.iterdir()] == ["net.pt2"]
 
 
 def test_results_of_other_weights_are_not_on_the_card(trained, home, capsys):

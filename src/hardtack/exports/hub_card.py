@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from hardtack.report.card import render_card
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.markdown import code, inline
 from hardtack.report.wording import metric_name, threat_name
-from hardtack.results import ANALYSIS, PROTOCOL, REPORTED, Result, Run, is_share, read_run, source_of
+from hardtack.results import ANALYSIS, PROTOCOL, REPORTED, Result, Run, find_metric, is_share, read_run, source_of
 from hardtack.results.evidence import evidence_path, read_evidence
 from hardtack.results.store import is_run
 
@@ -74,19 +75,24 @@ def _front_matter(run: Run, *, timm: bool) -> str:
         "pipeline_tag": "image-classification",
         "tags": ["image-classification", "adversarial-robustness", "hardtack"],
     }
-    entries = [_entry(result) for result in run.results if _is_listed(result)]
+    entries = [_entry(result) for result in run.results if _is_listed(result, run)]
     if entries:
         facts["model-index"] = [{"name": run.label, "results": entries}]
     return f"---\n{yaml.safe_dump(facts, sort_keys=False, allow_unicode=True)}---\n\n"
 
 
-def _is_listed(result: Result) -> bool:
-    return is_share(result.metric) and result.suite not in (ANALYSIS, PROTOCOL) and source_of(result) != REPORTED
+def _is_listed(result: Result, run: Run) -> bool:
+    """Whether it is a share of its own, neither one of many views nor a copy, whose evidence agrees with it."""
+    if result.suite in (ANALYSIS, PROTOCOL) or source_of(result) == REPORTED or result.evaluation not in run.agreements:
+        return False
+    state, _ = run.agreements[result.evaluation].of(result)
+    return is_share(result.metric) and not find_metric(result.metric).per_view and state in ("agrees", "no record")
 
 
 def _entry(result: Result) -> dict[str, Any]:
     """One number. Hugging Face calls a number verified if it has measured it itself, so none of ours is."""
     flags = [f"{flag['level']}: {flag['code']}" for flag in result.flags]
+    kind = "accuracy" if result.metric.endswith("accuracy") else result.metric
     name = metric_name(result.metric) + (f", {threat_name(result.threat)}" if result.threat else "")
     arguments = {
         "suite": result.suite, "attack": result.attack, "threat": result.threat, "n": result.n, "low": result.low,
@@ -97,7 +103,7 @@ def _entry(result: Result) -> dict[str, Any]:
         "dataset": {"name": result.data, "type": result.data.partition("/")[0]},
         "metrics": [
             {
-                "type": "accuracy", "name": name, "value": round(result.value, 6), "verified": False,
+                "type": kind, "name": name, "value": round(result.value, 6), "verified": False,
                 "args": {key: value for key, value in arguments.items() if value not in (None, [], "")},
             }
         ],
@@ -117,9 +123,11 @@ def _use(subject: Subject, *, timm: bool) -> str:
     if source in ("wrapped", "own"):
         lines[2] += f" The network is code of its author's, {inline(name)}, which is not in this folder."
     if source == "wrapped":
-        lines[-1] = f'model = ht.load_run("path/to/this/folder", model={code(name.rpartition(".")[2])}())'
+        network = name.rpartition(".")[2]  # names come from a file, and code may be copied from here
+        network = network if network.isidentifier() else "YourNetwork"
+        lines[-1] = f'model = ht.load_run("path/to/this/folder", model={network}())'
     if source == "own":
-        lines[-1] = f'model = ht.load_model("{code(name)}", weights="path/to/this/folder")'
+        lines[-1] = f'model = ht.load_model({json.dumps(code(name))}, weights="path/to/this/folder")'
     lines += ["logits = model(images)", "```", ""]
     if timm and model is not None:
         lines += [

@@ -86,6 +86,8 @@ def _export(subject: Subject, config: ModelExport) -> Exported:
         checked = {software: [asdict(item) for item in items] for software, items in comparisons.items()}
         written = {**facts, "sha256": digest, "checked": checked, "flags": list(subject.provenance.flags)}
         write_text(record, json.dumps(written, indent=1, default=str, ensure_ascii=False) + "\n")
+        if not made.is_dir():  # an earlier record says nothing about the file that comes now
+            path.with_name(record.name).unlink(missing_ok=True)
         _replace(made, path)
         if not path.is_dir():
             _replace(record, path.with_name(record.name))
@@ -166,7 +168,7 @@ def _described(subject: Subject, config: ModelExport, path: Path) -> str:
 
 
 def _check_free(path: Path, config: ModelExport) -> None:
-    """Refuse a place that is taken: an earlier export is replaced if that is asked for, anything else never."""
+    """Refuse a place that is taken, unless `overwrite` is given; a folder is replaced only if an export wrote it."""
     if config.format == "hub" and path.is_file():
         raise UserError(f"{path} is a file, and format=hub writes a folder; give another output=…")
     if config.format != "hub" and path.is_dir():
