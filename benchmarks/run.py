@@ -46,6 +46,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "jacobian": Benchmark((), ON_GPU),
     "models": Benchmark((), ON_GPU),
     "objectives": Benchmark((), ON_GPU),
+    "occluder": Benchmark(),
     "corruptions": Benchmark(("--root", ROOT), WITH_DATA),
     "audit_cost": Benchmark(("--root", ROOT), WITH_DATA),
     "false_alarms": Benchmark(("--root", ROOT), WITH_DATA),

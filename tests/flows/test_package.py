@@ -135,7 +135,9 @@ def test_the_demo_installs_what_it_needs_and_the_tests_the_rest(tmp_path):
         shutil.copy(ROOT / name, tmp_path)
 
     def would_run(target: str) -> str:
-        return subprocess.run(["make", "-n", target], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["make", "--no-print-directory", "-n", target], cwd=tmp_path, capture_output=True, text=True, check=True
+        ).stdout
 
     assert "--editable ." in would_run("demo") and "dev" not in would_run("demo")
     for target in ("test", "lint", "docs"):

@@ -13,7 +13,7 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
@@ -169,6 +169,8 @@ class _Setting:
         return self.hint.EXAMPLE if isinstance(self.hint, type) and issubclass(self.hint, WrittenAsText) else ""
 
     def validate(self, value: Any) -> Any:
+        if isinstance(value, PurePath):  # in a file or on the command line it would be text
+            value = str(value)
         if isinstance(value, bool) and is_number(self.hint):  # True is 1 in Python, but a mistake in a configuration
             raise _about_value(f"input should be a number, found {value!r}").inside(self.name)
         if isinstance(value, int) and not -_INT64 <= value < _INT64:

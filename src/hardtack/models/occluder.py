@@ -75,7 +75,11 @@ class Occluder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """1 where a patch is occluded, 0 where it stays: N×3×H×W to N×rows×columns."""
-        return _Lowest.apply(self.scores(x), self.count).reshape(-1, self.side, self.side)
+        return self.choose(self.scores(x))
+
+    def choose(self, scores: Tensor) -> Tensor:
+        """The mask that follows from the scores: N×patches to N×rows×columns."""
+        return _Lowest.apply(scores, self.count).reshape(-1, self.side, self.side)
 
 
 class _Lowest(torch.autograd.Function):

@@ -206,7 +206,7 @@ class RSPC(Objective):
     def _mask(self, x: Tensor, keys: Tensor) -> Tensor:
         """1 where a patch is hidden, N×rows×columns."""
         if self.opponent is not None:
-            return self.opponent(x)
+            return self.opponent(x, keys)
         rows, columns = grid(x, self._size)
         count = math.floor(self.config.share * (rows * columns - 1) + 1e-9) + 1
         return pick(randomness.uniform(randomness.make_keys(keys, _MASK), (rows, columns)), count).to(x.dtype)

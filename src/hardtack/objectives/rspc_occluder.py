@@ -3,22 +3,30 @@
 Its gradient comes from the model's backward pass, with the sign reversed. The published code does not undo the loss
 scale of mixed precision: the gradient is about 65536 times too large, so that nearly every entry is clipped to ±1 and
 the whole to norm 5. The result is a step of constant length, which `normalised` asks for directly.
+
+With the published gradient the masks of all images become alike: the alignment has its minimum at the clean image, so
+that patches which are not hidden have no gradient, and those which are hidden are pushed further down, however little
+hiding them does (docs/train.md). `credit`, `explore`, `variety`, `temperature` and `per_image` change that gradient.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from hardtack.attacks.patches import pick
+from hardtack.base import randomness
 from hardtack.base.config import Number, check
 from hardtack.base.errors import UserError
 from hardtack.models import Occluder
+from hardtack.objectives.rspc_credit import credited
 
 _LOSS_SCALE = 2.0**16
+_WHETHER, _WHICH = 4, 5  # what the random numbers of an image are for, beside those of rspc.py
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +40,13 @@ class OccluderConfig:
                    occluder; scaled: multiplied by 65536, the first loss scale of mixed precision, and then clipped, as
                    published
     norm           the norm that its gradient is brought to
+    credit         whose scores the gradient moves. all: those of all patches, as published; hidden: of the hidden ones,
+                   each by how much more it does than the mean of those of its image
+    explore        share of the images whose patches are drawn at random while training, so that others are tried, too
+    variety        how strongly patches that are hidden in more images of a batch than others are pushed back
+    temperature    the gradient fades with the distance of a score from the threshold, within this many standard
+                   deviations of the image's scores; null: it does not, as published
+    per_image      every image's gradient has the same norm
     seed           of its initial weights
     """
 
@@ -40,6 +55,11 @@ class OccluderConfig:
     weight_decay: Annotated[float, Field(ge=0)] = 0.05
     gradient: Literal["normalised", "clipped", "scaled"] = "normalised"
     norm: Annotated[float, Field(gt=0)] = 5.0
+    credit: Literal["all", "hidden"] = "all"
+    explore: Annotated[float, Field(ge=0, le=1)] = 0.0
+    variety: Annotated[float, Field(ge=0)] = 0.0
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    per_image: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -61,11 +81,23 @@ class OccluderPlayer(nn.Module):
             self.register_buffer(_velocity(name), torch.zeros_like(parameter))
         self.register_buffer("gradient_norm", torch.zeros(()))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """1 where a patch is occluded, N×rows×columns. The backward pass reverses the sign of the gradient."""
-        scale = _LOSS_SCALE if self.config.gradient == "scaled" else 1.0
-        bits = self.occluder(x)
-        return (1 + scale) * bits.detach() - scale * bits  # the value is exactly `bits`
+    def forward(self, x: Tensor, keys: Tensor | None = None) -> Tensor:
+        """1 where a patch is occluded, N×rows×columns; with keys, of some images at random (`explore`).
+
+        The backward pass reverses the sign of the gradient.
+        """
+        scores = self.occluder.scores(x)
+        bits = self.occluder.choose(scores)
+        mask: Tensor = _Reversed.apply(bits, self._explored(bits, keys), scores.detach(), self.config)
+        return mask
+
+    def _explored(self, bits: Tensor, keys: Tensor | None) -> Tensor:
+        """The masks, those of a share of the images drawn at random."""
+        if keys is None or not self.config.explore:
+            return bits.detach()
+        drawn = pick(randomness.uniform(randomness.make_keys(keys, _WHICH), tuple(bits.shape[1:])), self.occluder.count)
+        exploring = randomness.uniform(randomness.make_keys(keys, _WHETHER), (1, 1)) < self.config.explore
+        return torch.where(exploring, drawn.to(bits.dtype), bits.detach())
 
     @torch.no_grad()
     def step(self) -> None:
@@ -91,6 +123,27 @@ class OccluderPlayer(nn.Module):
             velocity = self.get_buffer(_velocity(name))
             velocity.mul_(config.momentum).add_(gradient)
             parameter.sub_(config.lr * (gradient + config.momentum * velocity))
+
+
+class _Reversed(torch.autograd.Function):
+    """The mask that is played; backwards, minus its gradient as it is credited to the occluder's own choice."""
+
+    @staticmethod
+    def forward(ctx: Any, bits: Tensor, mask: Tensor, scores: Tensor, config: OccluderConfig) -> Tensor:
+        ctx.save_for_backward(mask, scores)
+        ctx.config = config
+        return mask.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        mask, scores = ctx.saved_tensors
+        config: OccluderConfig = ctx.config
+        gradient = credited(
+            gradients[0].flatten(1), mask.flatten(1), scores, hidden_only=config.credit == "hidden",
+            variety=config.variety, temperature=config.temperature, per_image=config.per_image,
+        )  # fmt: skip
+        scale = _LOSS_SCALE if config.gradient == "scaled" else 1.0
+        return -scale * gradient.reshape(mask.shape), None, None, None
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from hardtack.report.page import render_page
 from hardtack.report.study_page import count_badges
 from hardtack.report.study_view import VERDICTS
 
-SUPPLEMENTS = "Experiments that the papers only name"
+SUPPLEMENTS = "Beyond the tables and figures"
 SMOKE = "smoke"  # a scale whose verdicts say nothing about the paper: they are shown, and not counted
 
 

@@ -12,7 +12,7 @@ from hardtack.base.errors import UserError
 # what a column is: exactly one of these keys
 KINDS = ("protocol", "suite", "analysis", "worst_of", "fact")
 NETWORK_FACTS = ("parameters", "million_parameters", "billion_multiply_adds")
-FACTS = (*NETWORK_FACTS, "epochs", "steps", "train_seconds", "seconds_per_step", "best_epoch")
+FACTS = (*NETWORK_FACTS, "epochs", "steps", "train_seconds", "seconds_per_step", "best_epoch", "mask_variety")
 Reduction = Literal["mean", "std", "first", "last", "middle", "min", "max", "deviation", "spread"]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 _SHOWN = ("title", "training", "unit", "digits", "ours", "lower", "exact")

@@ -25,6 +25,11 @@ def fact_of(folder: Path, name: str) -> float:
     if name == "best_epoch":
         scored = [line for line in lines if line.get("kind") == "validation" and "score" in line]
         return float(max(scored, key=lambda line: line["score"])["epoch"]) if scored else fact_of(folder, "epochs")
+    if name == "mask_variety":
+        found = [line[name] for line in trained if name in line]
+        if not found:
+            raise UserError(f"{folder}: only objective=rspc hides patches and measures mask_variety")
+        return float(found[-1])
     per_step = _batch_size(folder) / median(line["images_per_s"] for line in trained if line.get("images_per_s"))
     return per_step if name == "seconds_per_step" else per_step * fact_of(folder, "steps")
 

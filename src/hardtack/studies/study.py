@@ -112,7 +112,7 @@ class Study:
     paper: str
     asks: str
     kind: Literal["table", "figure", "sweep", "text"] = "table"
-    supplement: bool = False  # the paper only names it; not one of its tables or figures
+    supplement: bool = False  # not one of the tables or figures of its paper, which names it or which it looks into
     protocol_note: str = ""
     trainings: dict[str, Training] = field(default_factory=dict)
     rows: dict[str, Row] = field(default_factory=dict)

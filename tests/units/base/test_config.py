@@ -123,6 +123,10 @@ def test_values_take_the_type_of_their_field():
         bread(oven={"degrees": "1/0"})
 
 
+def test_a_path_is_its_text():
+    assert build(Recipe, {"output": Path("runs") / "x", "data": {"root": Path("data")}}).output == "runs/x"
+
+
 def test_a_choice_is_a_name_a_mapping_or_an_instance():
     mine = Pepper(heat=9)
     assert bread(spice="pepper").spice == Pepper()
