@@ -23,6 +23,7 @@ from hardtack.base.config import plain
 from hardtack.base.errors import UserError
 from hardtack.base.registry import attacks, packages
 from hardtack.base.trust import stored_settings
+from hardtack.threats import Threat
 
 foolbox = pytest.importorskip("foolbox")
 THREAT = "linf:0.03"
@@ -90,7 +91,10 @@ def test_a_smallest_perturbation_counts_only_inside_the_ball():
         ht.evaluate(net, (x, y), attack=attack, threat=threat, quiet=True) for threat in ("l2:9", "l2:0.001")
     )
     assert wide.robust_accuracy == 0 and narrow.robust_accuracy == 1
-    # in another norm the whole perturbation is returned, and may be too large
+    # in another norm the package returns the whole perturbation, which may be too large
+    assert torch.equal(ht.attack(net, x, y, attack, threat="linf:0.0001"), x)
+    some = ht.attack(net, x, y, attack, threat="linf:0.03")
+    assert Threat.parse("linf:0.03").contains(some, x).all() and 0 < (net(some).argmax(dim=1) != y).sum() < 12
     assert ht.evaluate(net, (x, y), attack=attack, threat="linf:0.0001", quiet=True).robust_accuracy == 1
 
 

@@ -158,16 +158,15 @@ class PackageAttack(Attack):
         if not isinstance(found, Tensor) or found.shape != x.shape:
             kind = f"{tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise UserError(f"{self.registered} must return images of shape {tuple(x.shape)}, found {kind}")
-        # what is not a number cannot succeed: the clean image stands for it
+        # a smallest perturbation may be larger than the threat allows, or no number: the clean image takes its place
         x_adv = found.detach().to(x)
-        x_adv = torch.where(x_adv.isfinite().flatten(1).all(dim=1)[:, None, None, None], x_adv, x)
+        x_adv = torch.where(self.threat.contains(x_adv, x)[:, None, None, None], x_adv, x)
         outcome = nothing_yet(x)._replace(x_adv=x_adv)
         if not verdict:
             return outcome
         with torch.no_grad():
             logits = model(x_adv)
-        # only what lies in the ball is claimed: a smallest perturbation may be larger than the threat allows
-        fooled = succeeds(logits, labels, 1.0) & self.threat.contains(x_adv, x)
+        fooled = succeeds(logits, labels, 1.0)
         return outcome._replace(fooled=fooled, not_finite=~logits.isfinite().all(dim=1))
 
     @property
