@@ -4,8 +4,8 @@
 
 Two measurements on the digits, in FOLDER; a second call goes on where the first one stopped:
 
-    gradient   of the alignment in the mask, at patches that are hidden and at those that are not, beside what hiding each
-               of them really adds to the alignment (the difference of two passes), on a model trained as usual
+    gradient   of the alignment in the mask, at patches that are hidden and at those that are not, beside what hiding
+               each of them really adds to the alignment (the difference of two passes)
     forms      the network of digits/rspc, trained as usual, with random patches, and against the occluder in several
                forms: accuracy with 4 of 16 patches occluded (100 masks) and under corruptions, on all 359 test images
 
@@ -72,7 +72,8 @@ def gradient(run: Path) -> dict[str, Any]:
                 effect[row, patch] = -added if hidden[row, patch] else added
     return {
         "images": IMAGES, "patches": side * side, "hidden": int(hidden[0].sum()),
-        **{name: _compared(found[where], effect[where]) for name, where in {"hidden": hidden, "others": ~hidden}.items()},
+        "at hidden patches": _compared(found[hidden], effect[hidden]),
+        "at others": _compared(found[~hidden], effect[~hidden]),
         "rank correlation of all": round(float(stats.spearmanr(found.flatten(), effect.flatten())[0]), 3),
     }  # fmt: skip
 
