@@ -19,7 +19,7 @@ from hardtack.report.card import render_card
 from hardtack.report.damage import with_sound_runs
 from hardtack.report.markdown import code, inline
 from hardtack.report.wording import metric_name, threat_name
-from hardtack.results import ANALYSIS, PROTOCOL, REPORTED, Result, Run, find_metric, is_share, read_run, source_of
+from hardtack.results import ANALYSIS, PROTOCOL, Result, Run, find_metric, is_share, read_run
 from hardtack.results.evidence import evidence_path, read_evidence
 from hardtack.results.store import is_run
 
@@ -83,10 +83,10 @@ def _front_matter(run: Run, *, timm: bool) -> str:
 
 def _is_listed(result: Result, run: Run) -> bool:
     """Whether it is a share of its own, neither one of many views nor a copy, whose evidence agrees with it."""
-    if result.suite in (ANALYSIS, PROTOCOL) or source_of(result) == REPORTED or result.evaluation not in run.agreements:
+    if not is_share(result.metric) or find_metric(result.metric).per_view or result.suite in (ANALYSIS, PROTOCOL):
         return False
-    state, _ = run.agreements[result.evaluation].of(result)
-    return is_share(result.metric) and not find_metric(result.metric).per_view and state in ("agrees", "no record")
+    agreement = run.agreements.get(result.evaluation)
+    return agreement is not None and agreement.supports(result)
 
 
 def _entry(result: Result) -> dict[str, Any]:

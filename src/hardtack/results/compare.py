@@ -226,6 +226,9 @@ def _difference(runs: list[Run], results: list[Result], label: str) -> Differenc
     images = sorted(first)
     a, b = (np.array([values[image] for image in images]) for values in (first, second))
     low, high = bootstrap(a - b)
+    checkpoints = [result.checkpoint for result in results]
+    if None not in checkpoints and checkpoints[0] != checkpoints[1]:
+        label = f"{label}, checkpoint {checkpoints[0]} against {checkpoints[1]}"
     binary = bool(np.isin(a, (0.0, 1.0)).all() and np.isin(b, (0.0, 1.0)).all())
     return Difference(
         about=label, first=float(a.mean()), second=float(b.mean()),

@@ -63,6 +63,10 @@ class Agreement:
             return "unverifiable", reasons[0]
         return ("agrees", "") if self.has_record else ("no record", "its settings are not tied to its verdicts")
 
+    def supports(self, result: Result) -> bool:
+        """Whether the files beside a result agree with it; its settings may be untied to them (version 0.1.0)."""
+        return self.of(result)[0] in ("agrees", "no record")
+
     def cannot_verify(self, reason: str, result: Result | None = None) -> None:
         """Note why `result`, or every number of the evaluation, cannot be verified."""
         self.unverifiable.append(Unverifiable("" if result is None else label(result), reason))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hardtack.base.digests import json_digest
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path, write_text
 from hardtack.results.record import Result
@@ -196,4 +197,6 @@ def _per_cent(value: float) -> str:
 
 
 def _file_name(label: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", label)
+    """The label where any file system can keep it; else a name made of it, different for different labels."""
+    plain = re.sub(r"[^\w.-]+", "_", label)
+    return plain if plain == label else f"{plain}-{json_digest(label)[:6]}"

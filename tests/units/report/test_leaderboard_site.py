@@ -213,6 +213,8 @@ def test_numbers_of_robustbench_in_and_out(runs, tmp_path):
     whole.mkdir()
     clean = np.arange(10_000) % 10 < 8
     measured(whole, "xcit_s12", "cifar10/test", "linf:8/255", clean, clean & (np.arange(10_000) % 2 == 0))
+    shutil.copytree(whole, runs / "no-evidence")
+    shutil.rmtree(runs / "no-evidence" / "verdicts")
     write_site([runs], tmp_path / "site", quiet=True, reported=reported_runs([info.parent]))
     files = [str(path.relative_to(tmp_path / "site")) for path in (tmp_path / "site" / "robustbench").rglob("*.json")]
     assert files == ["robustbench/cifar10/Linf/all-images.json"]  # others have fewer images than its leaderboard

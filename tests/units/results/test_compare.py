@@ -69,6 +69,16 @@ def test_a_number_that_is_a_column_of_a_protocol_is_listed_once(runs, tmp_path):
     assert sum("robust accuracy" in about for about in abouts) == 2
 
 
+def test_other_checkpoints_are_said(runs, tmp_path):
+    for name, checkpoint in (("a", "best"), ("b", "last")):
+        shutil.copytree(runs / name, tmp_path / name)
+        lines = [dataclasses.replace(result, checkpoint=checkpoint) for result in read_results(tmp_path / name)]
+        append_results(tmp_path / name, lines)
+    abouts = [one.about for one in compare(tmp_path / "a", tmp_path / "b").differences]
+    assert abouts and all(about.endswith(", checkpoint best against last") for about in abouts)
+    assert not any("checkpoint" in one.about for one in compare(runs / "a", runs / "b").differences)
+
+
 def test_no_number_is_listed_twice(runs, tmp_path):
     """A radius that a sweep has measured again, radius 0 beside the clean accuracy, an error beside its accuracy."""
     data = ht.load_data("digits", "test").first(20)

@@ -228,6 +228,14 @@ def test_several_go_where_robustbench_has_them(home, capsys):
     assert "3 files to write" in capsys.readouterr().err
 
 
+def test_every_run_has_a_file_of_its_own(home, capsys):
+    for name in ("a b", "a_b", "a=b"):
+        append_results(f"runs/{name}", attacked())
+    exported(capsys, "runs", "format=robustbench", "output=info")
+    names = {path.name for path in home.rglob("info/**/*.json")}
+    assert len(names) == 3 and "a_b.json" in names
+
+
 def test_the_exact_tier_goes_before_the_verified_one(capsys):
     append_results("runs/vit", attacked(0.31, tier="exact") + attacked(0.32, evaluation="autoattack-2"))
     assert json.loads(exported(capsys, "runs", "format=robustbench"))["autoattack_acc"] == "31.00"

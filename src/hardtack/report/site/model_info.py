@@ -13,19 +13,23 @@ FOLDER = "robustbench"
 
 
 def model_info_files(run: Run) -> dict[str, str]:
-    """Path in the site and text of every file: numbers on all images of the leaderboard, which no evidence contradicts.
+    """Path in the site and text of every file: numbers on all images of the leaderboard, with evidence that agrees.
 
     Title, authors and link are empty: `hardtack export format=robustbench` takes them.
     """
-    trusted = run.trusted
-    listed = [result for result in trusted.results if result.n >= IMAGES.get(result.data.split("/")[0], result.n + 1)]
+    with_evidence = [
+        result
+        for result in run.results
+        if (agreement := run.agreements.get(result.evaluation)) is not None and agreement.supports(result)
+    ]
+    listed = [result for result in with_evidence if result.n >= IMAGES.get(result.data.split("/")[0], result.n + 1)]
     threats = dict.fromkeys(result.threat if result.threat else "corruptions" for result in listed)
     files: dict[str, str] = {}
     for threat in threats:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                infos = model_infos([replace(trusted, results=listed)], Paper(threat=threat))
+                infos = model_infos([replace(run, results=listed)], Paper(threat=threat))
             except UserError:  # no number of this threat is of the kind that RobustBench lists
                 continue
         for path, text in infos.items():
