@@ -58,7 +58,7 @@ from hardtack.evaluation.identity import contents
 from hardtack.evaluation.provenance import Provenance, device_name, versions
 from hardtack.evaluation.sanity import Flag, check_behaviour, check_inputs, flag
 from hardtack.models.dtypes import takes_model
-from hardtack.models.first_images import first_images
+from hardtack.models.first_images import first_logits
 from hardtack.models.given import check_kept, takes_one_channel
 from hardtack.results import (
     ANALYSIS,
@@ -195,8 +195,8 @@ def _check_images(context: AnalysisContext) -> None:
 def _check_answers(context: AnalysisContext) -> list[Flag]:
     """Refuse NaN or infinite logits; flag logits that change between two passes or with the batch."""
     x, _ = head(context.data, context.device, first=_CHECKED)
-    with first_images(x), torch.no_grad():
-        logits = context.model(x).float()
+    with torch.no_grad():
+        logits = first_logits(context.model, x).float()
     if not logits.isfinite().all():
         raise UserError("the model returns NaN or infinite logits: it cannot be analysed")
     return check_behaviour(context.model, x, logits)

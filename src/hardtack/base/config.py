@@ -238,6 +238,9 @@ def _section(cls: type, value: Any) -> Any:
             return cls.parse(value)
         except UserError as error:
             raise _about_value(error) from None
+    if issubclass(cls, WrittenAsText) and not isinstance(value, Mapping):
+        such = f" such as '{cls.EXAMPLE}'" if cls.EXAMPLE else ""
+        raise _about_value(f"expected text{such}, found {value!r}")
     if isinstance(value, str) and "name" in _settings(cls):
         value = {"name": value}
     if not isinstance(value, Mapping):

@@ -35,7 +35,7 @@ from hardtack.evaluation.keywords import AnyAttack, AnyThreat
 from hardtack.evaluation.sanity import check_classes, check_inputs, check_logits
 from hardtack.evaluation.suite import evaluate
 from hardtack.models.dtypes import takes_model
-from hardtack.models.first_images import first_images
+from hardtack.models.first_images import first_logits
 from hardtack.models.given import AnyModel, takes_one_channel
 from hardtack.threats import Threat
 
@@ -138,8 +138,8 @@ def _one(
         x_adv = _autoattack(model, x, y, threat, seed if drawn is None else drawn, keys, settings)
         judge: Attack = as_attack(_Unchanged(threat or _DEFAULT))
         return _judged(model, x_adv, x, y, judge, None) if details else x_adv
-    with first_images(x), guard_input(model) as guard, preserve_state(model), torch.no_grad():
-        logits = model(x[:8]).float()
+    with guard_input(model) as guard, preserve_state(model), torch.no_grad():
+        logits = first_logits(model, x[:8]).float()
         check_logits(logits, y[:8])
         check_classes(y, "label", logits.shape[1])
     if guard.changed:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from hardtack.attacks import preserve_state as preserve_state
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime
-from hardtack.models.first_images import first_images
+from hardtack.models.first_images import first_logits
 
 Flag = dict[str, str]
 
@@ -217,8 +217,7 @@ def look_first(
     """Checks on a few images, and their logits; `classes` is the number of classes of the data, if known."""
     check_inputs(x, y, num_classes=getattr(model, "num_classes", None))
     with preserve_state(model), runtime.arithmetic("fp32"), torch.no_grad():
-        with first_images(x):
-            clean = model(x).float()
+        clean = first_logits(model, x).float()
         check_logits(clean, y)
         flags = check_behaviour(model, x, clean, random_expected=random_expected)
     return clean, flags + other_classes(classes, clean.shape[1])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
 from hardtack.models.adaptation import Adaptation
+from hardtack.models.first_images import no_tensor
 
 Triple = tuple[float, float, float]
 Channels = float | Sequence[float] | Tensor | np.ndarray[Any, Any]
@@ -199,7 +200,7 @@ def _logits(out: Any) -> Tensor:
     logits = getattr(out, "logits", None)  # Hugging Face's output records
     if isinstance(logits, Tensor):
         return logits
-    raise UserError(f"a model must return a tensor of logits N×num_classes, found {type(out).__name__}")
+    raise no_tensor(out)
 
 
 def _shape(x: Tensor) -> str:

@@ -187,4 +187,6 @@ def shorten(keys: Iterable[str], limit: int = 8) -> str:
 
 def _damaged(file: Path, error: Exception) -> UserError:
     reason = " ".join(str(error).split())[:160]
-    return UserError(f"{file} cannot be read: damaged, cut off or no weights file ({reason})")
+    return UserError(
+        f"{file} cannot be read: damaged, cut off or no weights file ({reason}); copy it again, or name another"
+    )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from hardtack.base.errors import UserError
 from hardtack.models.classifier import evaluating
-from hardtack.models.first_images import reason
+from hardtack.models.first_images import no_tensor, reason
 
 AnyModel = nn.Module | Callable[[Tensor], Any]
 """A model as a user gives it: a module or a function, from images N×C×H×W in [0,1] to logits."""
@@ -33,7 +33,7 @@ class FunctionModel(nn.Module):
         out = self.function(x)
         out = out if isinstance(out, Tensor) else getattr(out, "logits", out)
         if not isinstance(out, Tensor):
-            raise UserError(f"the model must return a tensor of logits N×classes, found {type(out).__name__}")
+            raise no_tensor(out)
         return out
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from hardtack.base.errors import UserError
 from hardtack.models.classifier import Classifier, evaluating, wrap
 from hardtack.models.dtypes import check_values, odd_dtypes
-from hardtack.models.first_images import first_images, reason
+from hardtack.models.first_images import first_logits, reason
 from hardtack.models.from_file import state_sha256
 
 GIVEN = "given:"
@@ -107,8 +107,8 @@ def fit_to(model: Classifier, x: Tensor, y: Tensor) -> None:
         raise UserError(f"weights of this module are {odd}, but training is in float32: use module.float()")
     if not any(weight.requires_grad for weight in model.parameters()):
         raise UserError("this module has no parameters that require a gradient, so there is nothing to train")
-    with first_images(x), evaluating(model), torch.no_grad():
-        logits = model(x)
+    with evaluating(model), torch.no_grad():
+        logits = first_logits(model, x)
     if logits.ndim != 2 or len(logits) != len(x) or logits.shape[1] < 2:
         raise UserError(f"the module must return logits N×classes, found {tuple(logits.shape)} for {len(x)} images")
     if bool((logits >= 0).all()) and bool(((logits.sum(dim=1) - 1).abs() < 1e-4).all()):

@@ -19,6 +19,7 @@ from hardtack.training.sharding import split_like, split_moments, whole
 from hardtack.training.tracking import Window
 
 STATE = "checkpoints/state.pt"
+_MEND = "choose another folder with output=…, or delete this file to train from the beginning"
 
 _EPOCHS = "train.epochs"
 
@@ -128,7 +129,7 @@ def load_state(folder: Path, recipe: dict[str, Any], *, steps_per_epoch: int) ->
         before, now = flat(state["recipe"]), flat(recipe)
         epochs, done, stopped = before.get(_EPOCHS), state.get("done", 0), state.get("stopped", False)
     except Exception as error:
-        raise UserError(f"{path} cannot be read ({type(error).__name__}); delete it to start again") from None
+        raise UserError(f"{path} cannot be read ({type(error).__name__}); {_MEND}") from None
     before = {**{key: value for key, value in _ADDED.items() if key in now}, **before}
     changed = sorted(key for key in before | now if before.get(key) != now.get(key) and key not in _MAY_CHANGE)
     if changed == [_EPOCHS] and isinstance(epochs, int) and now[_EPOCHS] > epochs:
@@ -157,7 +158,7 @@ def restore(run_state: RunState, state: dict[str, Any], device: torch.device, fo
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
         reason = f"{type(error).__name__}: {shorten(error)}"
-        raise UserError(f"{folder / STATE} does not fit this run ({reason}); delete it to start again") from error
+        raise UserError(f"{folder / STATE} does not fit this run ({reason}); {_MEND}") from error
 
 
 def architecture_of(model: Any) -> dict[str, Any]:

@@ -70,6 +70,7 @@ MISTAKES = {
     "union of a sweep": ([*EVALUATE[:3], "suite=sweep", "union=[l2:0.5]"], "'union' is a setting of"),
     "suites of attack": (["attack", *EVALUATE[1:3], "suite=pgd,sweep"], "one suite"),
     "threat": ([*EVALUATE, "threat=linf:8"], "linf:8/255"),
+    "threat without norm": ([*EVALUATE, "threat=0.03"], "expected text such as 'linf:8/255', found 0.03"),
     "threat's norm": ([*EVALUATE, "threat=l3:1"], "l3"),
     "threat's form": ([*EVALUATE, "threat=8/255"], "linf:8/255"),
     "split": ([*EVALUATE, "split=tset"], "split"),

@@ -1,4 +1,6 @@
-"""Models of another precision than the images: a line that says so, not an error from inside the network."""
+"""Models of another precision, or that return no logits: a line that says so, not an error from inside the network."""
+
+import types
 
 import pytest
 import torch
@@ -29,6 +31,27 @@ def test_another_precision_is_named(job, dtype, said):
 class Broken(Linear):
     def forward(self, x):
         raise RuntimeError("the wrong type of weather")
+
+
+class Record(Linear):
+    """As the models of Hugging Face's transformers return their logits."""
+
+    def forward(self, x):
+        return types.SimpleNamespace(logits=super().forward(x))
+
+
+class Pair(Linear):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("model, told", [(Record, "ht.wrap.* takes its logits"), (Pair, "found tuple; put a module")])
+def test_a_model_that_returns_no_tensor(job, model, told):
+    with pytest.raises(UserError, match=told):
+        JOBS[job](model())
+    if model is Record:
+        JOBS[job](ht.wrap(model()))
 
 
 class Casting(nn.Module):

@@ -47,7 +47,8 @@ class SiteReport:
         counts = f"{self.runs} runs" if self.runs != 1 else "1 run"
         counts += f", {self.studies} {'study' if self.studies == 1 else 'studies'}" if self.studies else ""
         removed = f", {self.removed} files removed" if self.removed else ""
-        return f"{counts}: {self.written} files written, {self.unchanged} pages unchanged{removed}"
+        written = f"{self.written} file{'' if self.written == 1 else 's'} written"
+        return f"{counts}: {written}, {self.unchanged} page{'' if self.unchanged == 1 else 's'} unchanged{removed}"
 
 
 def write_site(
