@@ -25,10 +25,9 @@ BADGES: dict[str, tuple[str, str]] = {
     "wrong": ("✗ contradicted", "red"),
 }
 MEANS = {
-    "verified": "`hardtack verify` confirmed it when this site was made: the model, its clean predictions, and every "
+    "verified": "hardtack verify confirmed it when this site was made: the model, its clean predictions, and every "
     "stored adversarial image.",
-    "checked": "It was counted again from the stored verdicts and agrees with the evidence record. The model was not "
-    "run; hardtack verify does that.",
+    "checked": "It was counted again from the stored verdicts and agrees with the evidence record.",
     "counted": "It was counted again from the stored verdicts. Nothing ties its settings and its model to them.",
     "missing": "There is nothing beside it from which it could be counted again.",
     "reported": "Others report it; it was not measured here.",
@@ -73,8 +72,10 @@ def badge(agreement: Agreement | None, verified: Verified | None = None, metric:
         more = f" It could not be verified: {shorten(verified.failed, 300)}"
     elif verified is not None and not verified.confirms(metric):
         more = (
-            " `hardtack verify` finds nothing wrong, but it shows the model clean and adversarial images only, and "
-            "this number needs others."
+            " hardtack verify finds nothing wrong, but it shows the model clean and adversarial images only, and this "
+            "number needs others."
         )
+    elif verified is None:
+        more = " The model was not run; hardtack verify does that."
     state = "checked" if agreement.has_record else "counted"
     return state, MEANS[state] + more
