@@ -16,6 +16,7 @@ import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
 from hardtack.exports import comparison, hub_folder, job
+from hardtack.exports.public import names_paths, without_paths
 from hardtack.results import append_results, read_results
 from processes import environment
 from tiny_runs import Linear, images, labels, settings, write_data
@@ -134,6 +135,19 @@ def test_what_hugging_face_is_told(trained, home, capsys):
     assert "Accuracy under corruptions" not in names and "Mean accuracy under corruptions" in names
     assert 0.99 not in [metric["value"] for metric in told] and names.count("Robust accuracy, ℓ∞ ≤ 0.3") == 1
     assert all(("ccuracy" in metric["name"]) == (metric["type"] == "accuracy") for metric in told)
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("npz:/home/me/x.npz", "npz:x.npz"), ("~/data/x.npz", "x.npz"), ("see /a/b and /c/d", "see b and d"),
+        ("folder:file:///home/me/images", "folder:file://images"), ("/home/me/net.py:build", "net.py:build"),
+        ("data=npz:/home/John Smith/my data.npz", "data=npz:my data.npz"), ("https://h.org/a/b", "https://h.org/a/b"),
+        ("linf:8/255", "linf:8/255"), ("cifar10/test", "cifar10/test"),
+    ],
+)  # fmt: skip
+def test_names_without_the_folders_of_this_machine(text, shown):
+    assert without_paths(text) == shown and names_paths(text) == (shown != text)
 
 
 def test_a_record_is_about_the_file_beside_it(trained, home, capsys, monkeypatch):
