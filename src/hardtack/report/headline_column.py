@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hardtack.report import wording
-from hardtack.results import REPORTED, Result, Row, Run, Table, curves, source_of
+from hardtack.results import REPORTED, Curve, Result, Row, Run, Table, curves, source_of
 
 WORST_CASE, ROBUST = "worst_case_accuracy", "robust_accuracy"
 BROKEN, UNHARMED = 0.05, 0.95  # where every run is beyond one of these, the attack tells nothing about them
@@ -88,18 +88,23 @@ def _of_tables(tables: Sequence[Table]) -> list[HeadlineColumn]:
     ]
 
 
+def swept_rows(curve: Curve) -> list[Row]:
+    """A row for each radius above zero at which a sweep measured robust accuracy."""
+    clean = next((point.result for point in curve.points if point.eps == 0), None)
+    results = [point.result for point in curve.points if point.eps > 0 and point.result.metric == ROBUST]
+    return [
+        Row(run=curve.run, checkpoint=curve.checkpoint, clean=clean, cells={result.threat: result})
+        for result in results
+    ]
+
+
 def _of_sweeps(runs: Sequence[Run]) -> list[HeadlineColumn]:
     """Every radius above zero of every sweep."""
     columns = []
     for candidates in curves(runs):
         rows: dict[str, list[Row]] = defaultdict(list)
-        for curve in candidates.curves:
-            clean = next((point.result for point in curve.points if point.eps == 0), None)
-            for point in curve.points:
-                if point.eps > 0 and point.result.metric == ROBUST:
-                    cells: dict[str | None, Result] = {point.result.threat: point.result}
-                    row = Row(run=curve.run, checkpoint=curve.checkpoint, clean=clean, cells=cells)
-                    rows[str(point.result.threat)].append(row)
+        for row in (row for curve in candidates.curves for row in swept_rows(curve)):
+            rows[str(next(iter(row.cells)))].append(row)
         columns += [_column(of_radius, threat, swept=True) for threat, of_radius in rows.items()]
     return columns
 

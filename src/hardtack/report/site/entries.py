@@ -14,7 +14,7 @@ from hardtack.base.config import flat
 from hardtack.base.digests import json_digest
 from hardtack.base.limits import shorten
 from hardtack.report import wording
-from hardtack.report.headline_column import ROBUST, WORST_CASE
+from hardtack.report.headline_column import WORST_CASE, swept_rows
 from hardtack.report.site.evidence import Verified, badge
 from hardtack.results import PROTOCOL, Result, Row, Run, comparable, curves, find_metric, leaderboard, source_of
 from hardtack.results.leaderboard import CLEAN, distinct_flags
@@ -55,14 +55,8 @@ def _numbers(run: Run) -> list[tuple[Row, Result, bool]]:
     found = [
         (row, result, False) for table in leaderboard([run]) for row in table.rows for result in row.cells.values()
     ]
-    for charted in curves([run]):
-        for curve in charted.curves:
-            clean = next((point.result for point in curve.points if point.eps == 0), None)
-            for point in curve.points:
-                if point.eps > 0 and point.result.metric == ROBUST:
-                    cells: dict[str | None, Result] = {point.result.threat: point.result}
-                    row = Row(run=curve.run, checkpoint=curve.checkpoint, clean=clean, cells=cells)
-                    found.append((row, point.result, True))
+    swept = [row for charted in curves([run]) for curve in charted.curves for row in swept_rows(curve)]
+    found += [(row, result, True) for row in swept for result in row.cells.values()]
     for result in run.results:  # a protocol's worst case is the only column that is no copy of another number
         if result.suite == PROTOCOL and result.metric == WORST_CASE and _WORST in str(result.attack):
             beside = [other for other in run.results if other.suite == PROTOCOL and other.metric == CLEAN]
