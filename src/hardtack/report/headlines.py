@@ -36,7 +36,7 @@ def _robust(column: HeadlineColumn, order: Mapping[str, int]) -> dict[str, Any]:
     reported = wording.source(REPORTED) if source_of(result) == REPORTED else ""
     tied = _tied_with([row.run for row in column.tied[1:]])
     under = [wording.reach_of(result), wording.attack_name(result.attack, result.suite), wording.images(result)]
-    title = "Most robust" if _several(row.run for row in column.rows) else "Robust accuracy"
+    title = "Most robust" if _several(row.run for row in column.rows) and result.value > BROKEN else "Robust accuracy"
     return _headline(title, best.run, order, result, [*under, reported, tied])
 
 
@@ -178,7 +178,7 @@ def _tie(column: HeadlineColumn) -> str:
     names = [row.run for row in column.tied]
     who = wording.listed(names) if len(names) <= 4 else f"{len(names)} runs"
     first, second = column.rows[0].clean, column.rows[1].clean
-    ahead = f"; {names[0]} is ahead on clean images" if first and second and first.value > second.value else ""
+    ahead = f"; {names[0]} comes first by its clean accuracy" if first and second and first.value > second.value else ""
     on = f"on the same {wording.image_count(column.first.n)}"
     return f"{who} are tied at {wording.number(column.values[0])} {on}{ahead}"
 

@@ -65,6 +65,13 @@ def test_one_run_on_its_own_images_is_the_most_of_nothing(folders, tmp_path):
     assert {"Clean accuracy", "Robust accuracy"} <= set(cards) and said == ""
 
 
+def test_of_models_that_all_fall_none_is_called_most_robust(folders, tmp_path):
+    for folder, value in zip(folders, (0.0, 0.01), strict=True):
+        attacked(folder, value)
+    _, cards, _ = top(tmp_path)
+    assert "Most robust" not in cards and cards["Robust accuracy"]["value"] == "1.0%"
+
+
 def test_a_radius_at_which_all_fall_gives_way_to_one_that_tells(folders, tmp_path):
     for folder, (near, far) in zip(folders, ((0.2, 0.0), (0.6, 0.01)), strict=True):
         attacked(folder, near, "linf:2/255")

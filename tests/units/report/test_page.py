@@ -147,7 +147,7 @@ def test_ties_are_said_and_broken_by_clean_accuracy(tmp_path):
     text = write_page(tmp_path, tmp_path / "report.html").read_text()
     card = text.split("Most robust")[1].split("</div>")[0]
     assert "<b>b</b>" in card and "tied with c and a" in card
-    assert "b, c and a are tied at 25.0% on the same 360 images; b is ahead on clean images." in text
+    assert "b, c and a are tied at 25.0% on the same 360 images; b comes first by its clean accuracy." in text
     assert "tied" not in text.split("Most accurate on clean images")[1].split("</div>")[0]
 
 
