@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -83,12 +83,13 @@ def _plain_number(value: Any) -> Any:
 def _separate(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """CPU copies that share no storage (safetensors refuses tied tensors), under clean names."""
     tensors, seen = {}, set()
-    for key, value in state.items():
+    for key, clean in _clean(state).items():
+        value = state[key]
         if not isinstance(value, Tensor):
             continue  # extra state of exotic modules: cannot be stored without pickle
         tensor = value.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
-        tensors[_clean(key)] = tensor.clone() if storage in seen else tensor
+        tensors[clean] = tensor.clone() if storage in seen else tensor
         seen.add(storage)
     return tensors
 
@@ -172,41 +173,48 @@ def _way_out(bare: nn.Module, stored: Mapping[str, Tensor], wanted: Mapping[str,
 def _named(bare: nn.Module) -> tuple[dict[str, str], dict[str, Tensor]]:
     """Clean names to the model's own (a part may be compiled or wrapped), and the state under clean names."""
     state = bare.state_dict()
-    names = {_clean(key): key for key in state}
+    names = {clean: key for key, clean in _clean(state).items()}
     return names, {clean: state[key] for clean, key in names.items()}
 
 
 def _spatial(bare: nn.Module) -> SpatialTensors:
-    tensors = spatial_tensors(bare)
-    return replace(tensors, patches={*map(_clean, tensors.patches)}, computed={*map(_clean, tensors.computed)})
+    tensors, clean = spatial_tensors(bare), _clean(bare.state_dict())
+    patches, computed = ({clean.get(key, key) for key in keys} for keys in (tensors.patches, tensors.computed))
+    return replace(tensors, patches=patches, computed=computed)
 
 
 def _fit(stored: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename the tensors found so that most names are wanted ones: drop or add one leading word."""
-    clean = {_clean(key): value for key, value in stored.items()}
-    heads = {"", *(key.split(".", 1)[0] + "." for key in clean if "." in key)}
+    names = _clean(stored)
+    heads = {"", *(key.split(".", 1)[0] + "." for key in (*stored, *names.values()) if "." in key)}
     renamings = [(head, new) for head in sorted(heads) for new in ("", "body.")]
+    candidates = [(clean, *renaming) for renaming in renamings for clean in (names, {key: key for key in stored})]
 
     def rename(key: str, head: str, new: str) -> str:
         return new + key.removeprefix(head) if key.startswith(head) else key
 
-    def score(renaming: tuple[str, str]) -> int:
-        return len({rename(key, *renaming) for key in clean} & wanted.keys())
+    def score(candidate: tuple[dict[str, str], str, str]) -> int:
+        clean, *renaming = candidate
+        return len({rename(key, *renaming) for key in clean.values()} & wanted.keys())
 
-    best = max(renamings, key=score)  # the first, least intrusive one wins a tie
+    clean, *best = max(candidates, key=score)  # the first, least intrusive one wins a tie
     renamed: dict[str, Tensor] = {}
-    for key, value in clean.items():
+    for own, value in stored.items():
+        key = clean[own]
         new = rename(key, *best)
         renamed[key if new in renamed or new not in wanted else new] = value
     return renamed
 
 
-def _clean(key: str) -> str:
-    """Without the words that torch.compile and (distributed) data parallel put into names."""
-    key = key.replace("_orig_mod.", "")
-    while key.startswith("module."):
-        key = key.removeprefix("module.")
-    return key
+def _clean(keys: Iterable[str]) -> dict[str, str]:
+    """Each name without the words that torch.compile and (distributed) data parallel put into names.
+
+    Data parallel puts `module.` before all names; before some of them it is the name of a part.
+    """
+    clean = {key: key.replace("_orig_mod.", "") for key in keys}
+    while clean and all(name.startswith("module.") for name in clean.values()):
+        clean = {key: name.removeprefix("module.") for key, name in clean.items()}
+    return clean
 
 
 def _compare(

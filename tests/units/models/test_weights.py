@@ -227,3 +227,28 @@ def test_weights_of_another_function_are_refused_though_they_fit(other, tmp_path
     assert next(iter(other)) in adapted.fitted.summary()
     # what only training notices is no other function
     load_model("vit_digits", depth=1, weights=tmp_path / "a.safetensors", drop_path=0.2)
+
+
+class Clashing(nn.Module):
+    """Parts whose names are those that wrappers put in front of all names."""
+
+    def __init__(self):
+        super().__init__()
+        self.module, self.weight = nn.Linear(12, 4), nn.Parameter(torch.rand(4))
+        self.model, self.body = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.body(self.model(self.module(x.flatten(1)) * self.weight))
+
+
+@pytest.mark.parametrize("stored", [lambda net: net, nn.DataParallel, wrap])
+@pytest.mark.parametrize("given", [lambda net: net, nn.DataParallel, wrap])
+@pytest.mark.parametrize("file", ["a.pt", "a.safetensors"])
+def test_parts_may_have_the_names_of_wrappers(stored, given, file, tmp_path):
+    first, second = Clashing(), Clashing()
+    if file == "a.pt":
+        torch.save(stored(first).state_dict(), tmp_path / file)
+    else:
+        save_weights(tmp_path / file, stored(first))
+    load_weights(given(second), tmp_path / file)
+    assert same(first, second)
