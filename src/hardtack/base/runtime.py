@@ -49,7 +49,7 @@ class Runtime:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):
             raise UserError(f"device '{self.device}' is none of auto, cpu, cuda, cuda:N, mps")
         if kind == "cuda" and not torch.cuda.is_available():
-            raise UserError("device 'cuda' was asked for, but torch sees none; use device=cpu or auto")
+            raise UserError("device 'cuda' was asked for, but torch sees none; use runtime.device=cpu or auto")
 
     @property
     def rank(self) -> int:

@@ -120,9 +120,10 @@ def import_plugins(arguments: list[str]) -> list[str]:
     """Run the user's files named by `--import FILE.py`, so that what they register can be named."""
     while "--import" in arguments:
         at = arguments.index("--import")
-        file = Path(arguments[at + 1]) if at + 1 < len(arguments) else Path()
+        file = Path(*arguments[at + 1 : at + 2])
         if not file.is_file():
-            raise UserError(f"--import takes a Python file, found '{file}'")
+            found = f"'{file}'" if file.name else "nothing"
+            raise UserError(f"--import takes a Python file, found {found}")
         from hardtack.models.user_code import run_file
 
         run_file(file)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.models.classifier import Classifier, Triple, as_triple, probe, wrap
+from hardtack.models.first_images import reason
 from hardtack.models.user_code import Code, import_module, is_own, run_file, telling, was_named
 
 LIKELY_SIZES = (32, 224)  # tried where nothing says how large the images are
@@ -149,10 +150,13 @@ def _logits(place: Place, module: nn.Module, size: int | None) -> int:
         out = _probed(module, size)
     except UserError as error:
         raise UserError(f"{place.short}: {error}") from None
+    except (NameError, AttributeError, ImportError) as error:  # of its own code, whatever the size
+        raise UserError(
+            f"{place.short} failed on its first image ({reason(error)}); --debug shows all of it"
+        ) from error
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
         hint = "say which it takes by model.image_size (Python: image_size)"
-        raise UserError(f"{place.short} cannot take {size}×{size} images ({reason}); {hint}") from error
+        raise UserError(f"{place.short} cannot take {size}×{size} images ({reason(error)}); {hint}") from error
     if out.ndim != 2 or len(out) != 1 or out.shape[1] < 2:
         shape = "×".join(map(str, out.shape))
         raise UserError(f"{place.short} must return logits N×num_classes; one {size}×{size} image gave {shape}")
@@ -200,5 +204,5 @@ def _find(code: Code, place: Place) -> Any:
         hint = did_you_mean(place.attribute, own or public) or listed
         raise UserError(f"{place.source} has no '{place.attribute}'{hint}")
     if not callable(target):
-        raise UserError(f"{place.short} is a {type(target).__name__}, not a function or class that makes a model")
+        raise UserError(f"{place.short} is of type {type(target).__name__}, not a function or class that makes a model")
     return target

@@ -233,7 +233,7 @@ class UserFunction(WrittenAsText):
         if not callable(target):
             own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             if target is not None:
-                raise UserError(f"{self} is a {type(target).__name__}, not a function, class or module")
+                raise UserError(f"{self} is of type {type(target).__name__}, not a function, class or module")
             hint = did_you_mean(self.name, own) or f"; it has: {', '.join(own) or 'none'}"
             raise UserError(f"{self.file} has no function '{self.name}'{hint}")
         return target

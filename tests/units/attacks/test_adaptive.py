@@ -221,7 +221,7 @@ REFUSED = [
     ({"bpda": "mien.py:core"}, "there is no file mien.py .did you mean 'mine.py'"),
     ({"bpda": "mine.py"}, "'attack.bpda' takes FILE.py:NAME"),
     ({"bpda": "os:system"}, "'attack.bpda' takes FILE.py:NAME"),
-    ({"bpda": "mine.py:number"}, "mine.py:number is a int, not a function"),
+    ({"bpda": "mine.py:number"}, "mine.py:number is of type int, not a function"),
     ({"bpda": "mine.py:fails"}, r"mine.py:fails failed \(line 22\): ValueError: no such layer"),
     ({"bpda": "mine.py:nothing"}, "mine.py:nothing must return a function from images to logits"),
     ({"bpda": "mine.py:five"}, r"the surrogate must return logits of shape \(2, 2\), found shape \(2, 5\)"),

@@ -45,6 +45,13 @@ def needs(width):
 def fails():
     return {}["weights"]
 
+class Misspelt(Net):
+    def forward(self, x):
+        return super().forward(x) + missing
+
+def misspelt():
+    return Misspelt()
+
 def soft():
     return nn.Sequential(build(), nn.Softmax(1))
 
@@ -138,8 +145,9 @@ MISTAKES = {
     "no file": ("min.py:build", "did you mean 'mine.py'"),
     "no function": ("mine.py", "it has: build, random"),
     "misspelt": ("mine.py:biuld", "did you mean 'build'"),
+    "misspelt inside": ("mine.py:misspelt", "failed on its first image (NameError: name 'missing' is not defined)"),
     "no module": ("nomodule:build", "no module 'nomodule'"),
-    "a number": ("mine.py:number", "mine.py:number is a int"),
+    "a number": ("mine.py:number", "mine.py:number is of type int"),
     "no network": ("mine.py:text", "must return a torch.nn.Module, found str"),
     "an exception": ("mine.py:fails", "mine.py:fails failed (line 21): KeyError: 'weights'; --debug"),
     "no logits": ("mine.py:maps", "one 8×8 image gave 1×4×8×8"),
