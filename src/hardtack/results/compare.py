@@ -198,7 +198,8 @@ def _labels(results: list[Result]) -> list[str]:
 
 
 def _label(result: Result) -> str:
-    parts = [result.protocol, str(result.extra.get("column", "")), result.metric.replace("_", " ")]
+    metric, column = result.metric.replace("_", " "), str(result.extra.get("column", ""))
+    parts = [result.protocol, column, metric] if result.protocol else ["", metric, column]  # as an analysis prints it
     parts += [result.threat or "", "" if result.threat and result.suite == "protocol" else result.attack or ""]
     if result.metric == ONE_VIEW and "jpeg" in result.attack_settings:
         parts.append(f"JPEG {result.attack_settings['jpeg']}")
