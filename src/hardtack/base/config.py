@@ -56,7 +56,7 @@ class _UnknownKey(_Fault):
         return _UnknownKey(super().inside(outer).path, self.key, self.names, self.owner)
 
     def named(self, root: type | None) -> UserError:
-        hint = setting_hint(self.key, self.names, root)
+        hint = setting_hint(self.key, self.names, root, self.path.rpartition(".")[0])
         return UnknownSetting(f"unknown key '{self.path}'{hint}", path=self.path, owner=self.owner)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import typing
 from collections.abc import Iterator
 
-from hardtack.base.errors import close_matches, did_you_mean, known_elsewhere
+from hardtack.base.errors import close_matches, known_elsewhere
 from hardtack.base.layers import join_path
 from hardtack.base.other_names import other_names
 from hardtack.base.setting_rows import section_class
@@ -15,20 +15,23 @@ CLOSE = 0.75  # likeness of a name that was surely meant
 MOST = 3
 
 
-def setting_hint(key: str, names: list[str], root: type | None) -> str:
-    """`" (did you mean 'epochs'?)"`, or the known keys. `names`: those of the section; `root`: the whole configuration.
+def setting_hint(key: str, names: list[str], root: type | None, section: str = "") -> str:
+    """`" (did you mean 'train.epochs'?)"`, or the known keys.
+
+    `names` are those of the section and `section` is its path; `root` is the whole configuration.
 
     First comes what another package calls so, then a name of this section that is nearly the same, then a setting of
     another section with just this name, then whatever is alike.
     """
     lower = {name.lower(): name for name in names}
     here = known_elsewhere(key, lower) or next(iter(close_matches(key, lower, CLOSE)), None)
-    if here:
-        return f" (did you mean '{lower.get(here, here)}'?)"
-    elsewhere = [*_settings_named(key, root)] if root is not None else []
+    elsewhere = [] if here or root is None else [*_settings_named(key, root)]
     if elsewhere:
         return f" (did you mean {' or '.join(repr(path) for path in elsewhere[:MOST])}?)"
-    return did_you_mean(key, names) or f"; known keys: {', '.join(names)}"
+    near = here or next(iter(close_matches(key, lower)), None)
+    if near:
+        return f" (did you mean '{join_path(section, lower.get(near, near))}'?)"
+    return f"; known keys: {', '.join(names)}"
 
 
 def _settings_named(key: str, root: type) -> Iterator[str]:

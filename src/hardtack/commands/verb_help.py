@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,17 +28,20 @@ PLACES = ("workers", "per_gpu")
 
 
 class VerbCommand(TyperCommand):
-    """A verb with its settings in the help, which names an option that was written as a setting."""
+    """A verb with its settings in the help, whose options may be written as settings."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        options = {name: param for param in self.params for name in param.opts if name.startswith("--")}
-        for word in args:
-            key, equals, value = word.partition("=")
-            param = options.get(f"--{key}")
-            if param is not None and equals and not Path(word).exists():
-                rest = "" if getattr(param, "is_flag", False) else f" {shlex.quote(value)}"
-                raise UserError(f"{word}: {key} is an option of hardtack {self.name}, written --{key}{rest}")
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, [self._as_option(word) for word in args])
+
+    def _as_option(self, word: str) -> str:
+        """`--output=x` for `output=x`: settings of other verbs are written so."""
+        key, equals, value = word.partition("=")
+        param = next((param for param in self.params if f"--{key}" in param.opts), None)
+        if param is None or not equals or Path(word).exists():
+            return word
+        if getattr(param, "is_flag", False):
+            raise UserError(f"{word}: {key} is a switch of hardtack {self.name}, written --{key}")
+        return f"--{word}"
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super().format_help(ctx, formatter)

@@ -65,7 +65,7 @@ def bread(**values):
     "values, words",
     [
         ({"flor": 2}, r"unknown key 'flor' \(did you mean 'flour'\?\)"),
-        ({"oven": {"minuts": 2}}, r"unknown key 'oven.minuts' \(did you mean 'minutes'\?\)"),
+        ({"oven": {"minuts": 2}}, r"unknown key 'oven.minuts' \(did you mean 'oven.minutes'\?\)"),
         ({"oven": {"qqqq": 2}}, r"unknown key 'oven.qqqq'; known keys: name, degrees"),
         ({1: 2}, r"unknown key '1'"),
         ({"flour": "much"}, r"'flour': input should be a valid integer.*found 'much'"),
@@ -79,7 +79,7 @@ def bread(**values):
         ({"spice": "zzz"}, r"spice: there is no spice 'zzz'; known: pepper, salt"),
         ({"spice": {"heat": 3}}, r"'spice.name' is missing; spices: pepper, salt"),
         ({"spice": {"name": ["pepper"]}}, r"spice: there is no spice"),
-        ({"spice": {"name": "pepper", "heta": 3}}, r"unknown key 'spice.heta' \(did you mean 'heat'"),
+        ({"spice": {"name": "pepper", "heta": 3}}, r"unknown key 'spice.heta' \(did you mean 'spice.heat'"),
         ({"spice": {"name": "pepper", "threat": "linf:8"}}, r"'spice.threat': .*did you mean 'linf:8/255'"),
         ({"spice": {"name": "salt"}}, r"'spice.grains' is missing"),
         ({"spice": {"name": "salt", "grains": -1}}, r"spice: grains must not be negative, found -1"),

@@ -56,15 +56,15 @@ def test_a_setting_of_a_recipe(key):
     "section, key, near",
     [
         ("train", "lr", "'optimiser.lr'"),  # of another section
-        ("train", "num_epochs", "'epochs'"),
-        ("optimiser", "learning_rate", "'lr'"),
-        ("optimiser", "wd", "'weight_decay'"),
-        ("optimiser", "momentun", "'momentum'"),
-        ("data", "data_dir", "'root'"),
-        ("model", "ckpt", "'weights'"),
-        ("schedule", "min_lr", "'final_lr'"),
-        ("augment", "fliplr", "'flip'"),
-        ("runtime", "gpu", "'device'"),
+        ("train", "num_epochs", "'train.epochs'"),
+        ("optimiser", "learning_rate", "'optimiser.lr'"),
+        ("optimiser", "wd", "'optimiser.weight_decay'"),
+        ("optimiser", "momentun", "'optimiser.momentum'"),
+        ("data", "data_dir", "'data.root'"),
+        ("model", "ckpt", "'model.weights'"),
+        ("schedule", "min_lr", "'schedule.final_lr'"),
+        ("augment", "fliplr", "'augment.flip'"),
+        ("runtime", "gpu", "'runtime.device'"),
     ],
 )
 def test_a_setting_of_a_section(section, key, near):
@@ -81,7 +81,7 @@ def test_a_setting_of_a_section(section, key, near):
 )  # fmt: skip
 def test_a_setting_of_an_attack(key, near):
     with pytest.raises(
-        UnknownSetting, match=re.escape(f"unknown key 'attack.{key}' (did you mean '{near}'?)")
+        UnknownSetting, match=re.escape(f"unknown key 'attack.{key}' (did you mean 'attack.{near}'?)")
     ) as caught:
         choose(registry.attacks, {"name": "pgd", "threat": "linf:0.1", key: 1}, path="attack")
     assert caught.value.owner == "attack:pgd"

@@ -1,8 +1,12 @@
 """The help of a verb names its settings, by section."""
 
+from pathlib import Path
+
 from test_list_and_describe import said
+from typer.main import get_command
 
 from hardtack.base.registry import verbs
+from hardtack.commands.cli import build_app
 from hardtack.commands.settings_table import SECTION, Section, section_rows
 from hardtack.commands.verb_help import setting_groups
 
@@ -27,3 +31,19 @@ def test_the_help_of_evaluate(capsys):
     assert "hardtack list settings evaluate explains them" in text and "hardtack list settings pgd" in text
     assert len(out.splitlines()) < 60
     assert "Settings" not in said(capsys, "doctor", "--help")[1]
+
+
+def test_an_option_may_be_written_as_a_setting(tmp_path, monkeypatch):
+    """As `output=` is with `evaluate` and `train`; a file of this very name stays a file."""
+    monkeypatch.chdir(tmp_path)
+    report = get_command(build_app(["report"])).commands["report"]
+    for words in (
+        ["runs", "output=my page.html"],
+        ["output=my page.html", "runs"],
+        ["runs", "--output", "my page.html"],
+    ):
+        given = report.make_context("report", list(words)).params
+        assert given["output"] == Path("my page.html") and [str(run) for run in given["runs"]] == ["runs"], words
+    (tmp_path / "output=x").mkdir()
+    given = report.make_context("report", ["output=x"]).params
+    assert given["output"] is None and [str(run) for run in given["runs"]] == ["output=x"]
