@@ -35,7 +35,7 @@ class VerbCommand(TyperCommand):
 
     def _as_option(self, word: str) -> str:
         """`--output=x` for `output=x`: settings of other verbs are written so."""
-        key, equals, value = word.partition("=")
+        key, equals, _ = word.partition("=")
         param = next((param for param in self.params if f"--{key}" in param.opts), None)
         if param is None or not equals or Path(word).exists():
             return word

@@ -30,7 +30,7 @@ def test_unknown_devices_are_refused(device):
 @without_cuda
 @pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_a_device_that_is_not_there_is_refused(device):
-    with pytest.raises(UserError, match="use runtime.device=cpu or auto"):
+    with pytest.raises(UserError, match=r"use runtime\.device=cpu or auto"):
         Runtime(device=device)
 
 
