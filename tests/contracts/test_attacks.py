@@ -342,7 +342,7 @@ def test_an_attack_is_written_and_read_back(name):
     "settings, words",
     [
         ({"steps": 0}, "at least 1|greater than or equal to 1"),
-        ({"stps": 3}, "did you mean 'steps'"),
+        ({"stps": 3}, r"did you mean 'attack\.steps'"),
         ({"threat": "linf:8"}, "linf:8/255"),
         ({"loss": "nothing"}, "'attack.loss'"),
     ],

@@ -50,7 +50,7 @@ def test_a_result_is_measured_recalled_verified_and_planned(run, capsys):
     [
         (["attack=foolbox:LinfPGG"], "did you mean 'LinfPGD'?"),
         (["attack=foobox:LinfPGD"], "did you mean 'foolbox'?"),
-        (["attack=foolbox:LinfPGD", "attack.stepz=3"], "unknown key 'attack.stepz' (did you mean 'steps'?)"),
+        (["attack=foolbox:LinfPGD", "attack.stepz=3"], "unknown key 'attack.stepz' (did you mean 'attack.steps'?)"),
         (["attack=foolbox:L2PGD"], "foolbox:L2PGD searches in l2, and the threat is linf:0.2"),
         (["attack=os:system"], "there is no package of attacks 'os'"),
     ],

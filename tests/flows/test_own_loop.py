@@ -1,20 +1,19 @@
 """Losses and attacks in loops that are not ours: the examples, as a reader would run them."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from processes import script
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def run(name, folder):
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, timeout=120
-    )
+    done = script(EXAMPLES / name, cwd=folder)
     assert done.returncode == 0, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr
     return done.stdout
 
 

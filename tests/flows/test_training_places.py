@@ -116,7 +116,7 @@ def test_two_nodes_meet_at_a_rendezvous(home):
         (["slurm.nodes=2"], "a setting of --on slurm"),
         (["--on", "slurn"], "did you mean 'slurm'"),
         (["--on", "ray:127.0.0.1:1"], "no connection to the cluster 127.0.0.1:1"),
-        (["--on", "ray", "train.epochz=2"], "did you mean 'epochs'"),
+        (["--on", "ray", "train.epochz=2"], "did you mean 'train.epochs'"),
     ],
 )
 def test_wrong_words_are_one_line(words, message, tmp_path, monkeypatch, capsys):

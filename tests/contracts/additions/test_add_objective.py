@@ -72,7 +72,7 @@ def test_it_is_listed_and_its_mistakes_are_named(plugin, tmp_path, capsys):
     assert "focal_test" in text and "less weight for easy images" in text
     words = ["objective=focal_test", "objective.gama=1", f"output={tmp_path / 'run'}", *TINY]
     assert main(["train", *words, "--import", plugin]) == 2
-    assert "unknown key 'objective.gama' (did you mean 'gamma'?)" in capsys.readouterr().err
+    assert "unknown key 'objective.gama' (did you mean 'objective.gamma'?)" in capsys.readouterr().err
 
 
 def test_without_its_file_there_is_no_such_objective(tmp_path, capsys):

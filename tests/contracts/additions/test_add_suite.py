@@ -74,7 +74,7 @@ def test_its_own_settings_are_part_of_the_id_and_are_checked(plugin, capsys):
     assert evaluate(plugin, "a", "dimmed.share=0.75") == 0, "recalled"
     assert len({result.evaluation for result in read_results("runs/a")}) == 2
     assert evaluate(plugin, "a", "dimmed.shear=0.75") == 2
-    assert "did you mean 'share'" in capsys.readouterr().err
+    assert "did you mean 'dimmed.share'" in capsys.readouterr().err
     assert evaluate(plugin, "a", "tier=fast") == 2
     assert "'tier' is a setting of suite=autoattack" in capsys.readouterr().err
     assert main(["--import", plugin, "evaluate", *MODEL, "data=npz:d.npz", "suite=clean", "dimmed.share=1"]) == 2

@@ -220,7 +220,7 @@ def test_blocks_that_change_the_size_have_no_residual():
     [
         ("jacobian.of=atention", "did you mean 'attention'"),
         ("jacobian.tolerance=0", "greater than or equal to"),
-        ("jacobian.tol=1", "did you mean 'tolerance'|did you mean 'top'"),
+        ("jacobian.tol=1", r"did you mean 'jacobian\.(tolerance|top)'"),
         ("jacobian.stretch=0,1", "of=stretch"),
     ],
 )

@@ -233,7 +233,7 @@ REFUSED = [
     ({"smooth": -0.1}, "'attack.smooth.sigma': input should be greater than 0"),
     ({"smooth": math.nan}, "'attack.smooth.sigma': input should be"),
     ({"smooth": "much"}, "'attack.smooth.sigma': input should be a valid number"),
-    ({"smooth": {"sigma": 0.1, "sample": 3}}, "unknown key 'attack.smooth.sample' .did you mean 'samples'"),
+    ({"smooth": {"sigma": 0.1, "sample": 3}}, r"'attack\.smooth\.sample' .did you mean 'attack\.smooth\.samples'"),
     ({"smooth": {"samples": 3}}, "'attack.smooth.sigma' is missing"),
     ({"eot": 0, "name": "fab"}, "'attack.eot': input should be greater than or equal to 1"),
     ({"transfer": "nowhere"}, "nowhere"),

@@ -235,7 +235,7 @@ def test_the_tries_never_wait_for_the_device(fill):
         ({"share": 1.5}, "share must lie above 0"),
         ({"share": 0.1, "patches": 3}, "not both"),
         ({"fill": "grey"}, "fill'.*'noise'"),
-        ({"trys": 3}, "did you mean 'tries'"),
+        ({"trys": 3}, r"did you mean 'attack\.tries'"),
         ({"threat": "linf:8"}, "did you mean 'linf:8/255'"),
     ],
 )

@@ -524,7 +524,7 @@ def test_the_size_of_a_patch_must_come_from_somewhere():
         ({"pcgrad": "none"}, "pcgrad'"),
         ({"target": "any"}, "target'"),
         ({"threat": "linf:8"}, "did you mean 'linf:8/255'"),
-        ({"stps": 3}, "did you mean 'steps'"),
+        ({"stps": 3}, r"did you mean 'attack\.steps'"),
     ],
 )
 def test_impossible_settings_are_refused(settings, words):

@@ -222,7 +222,7 @@ def test_threat_mode_and_seed_are_handed_down():
         ({"source": "nowhere/at/all"}, "no weights file or run folder nowhere/at/all"),
         ({"source": []}, "names no model"),
         ({"attack": "pdg"}, "did you mean 'pgd'"),
-        ({"attack": {"name": "pgd", "stps": 3}}, "did you mean 'steps'"),
+        ({"attack": {"name": "pgd", "stps": 3}}, r"did you mean 'attack\.steps'"),
         ({"attack": {"name": "pgd", "threat": "linf:0.5"}}, "threat is given to transfer"),
         ({"attack": {"name": "pgd", "seed": 4}}, "seed is given to transfer"),
         ({"attack": {"name": "pgd", "target": "random"}}, "target is given to transfer"),

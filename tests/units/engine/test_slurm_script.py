@@ -119,7 +119,7 @@ def test_control_characters_are_refused(word, tmp_path):
         (["gpus=-1"], "'slurm.gpus'"),
         (["cpus=0"], "'slurm.cpus'"),
         (["retries=1.5"], "'slurm.retries'"),
-        (["partitoin=gpu"], "unknown key 'slurm.partitoin' .did you mean 'partition'"),
+        (["partitoin=gpu"], r"unknown key 'slurm\.partitoin' .did you mean 'slurm\.partition'"),
         (["options.nice=[1]"], "text, a number or true"),
         (["options.job-name=x"], "hardtack sets --job-name itself"),
         (["options.time=5"], "change it with slurm.hours"),

@@ -265,7 +265,7 @@ def test_an_occluder_chooses(tmp_path):
         ({"choose": "occluder", "occluder": "x.safetensors", "masks": 5}, "leave out masks"),
         ({"choose": "occluder", "occluder": "x.safetensors"}, "there is no weights file"),
         ({"patch_size": 99}, "patch_size is 99 pixels"),
-        ({"mask": 3}, "did you mean 'masks'"),
+        ({"mask": 3}, r"did you mean 'patches\.masks'"),
     ],
 )
 def test_mistakes(settings, words):

@@ -187,7 +187,7 @@ def test_data_of_another_shape_is_refused(model, data, told):
         ({"suite": "pdg"}, "did you mean 'pgd'"),
         ({"threat": "linf:8"}, r"linf:8/255"),
         ({"threat": "8/255"}, "norm:eps"),
-        ({"attack": {"stps": 3}}, "did you mean 'steps'"),
+        ({"attack": {"stps": 3}}, r"did you mean 'attack\.steps'"),
         ({"attack": {"name": "fgms"}}, "did you mean 'fgsm'"),
         ({"batch_size": 0}, "batch_size"),
         ({"sute": "pgd"}, "did you mean 'suite'"),

@@ -356,7 +356,7 @@ def test_counts_of_half_precision_on_a_gpu_are_those_of_fp32_and_of_the_cpu():
         ({"radii": "wide"}, "neither a finite number nor a fraction"),
         ({"radii": ["l2:1"]}, "neither a finite number nor a fraction"),
         ({"radii": [-1]}, "negative"),
-        ({"sigmas": 1}, "did you mean 'sigma'"),
+        ({"sigmas": 1}, r"did you mean 'smoothing\.sigma'"),
     ],
     ids=str,
 )

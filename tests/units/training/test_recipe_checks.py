@@ -13,7 +13,7 @@ from hardtack.training import read_recipe, validation_attack
 @pytest.mark.parametrize(
     "word, told",
     [
-        ("train.epoch=3", r"train\.epoch'.*did you mean 'epochs'"),
+        ("train.epoch=3", r"train\.epoch'.*did you mean 'train\.epochs'"),
         ("trian.epochs=3", r"trian'.*did you mean 'train'"),
         ("optimizer.lr=1", r"did you mean 'optimiser'"),
         ("train.epochs=0", "epochs"),
@@ -34,7 +34,7 @@ from hardtack.training import read_recipe, validation_attack
         ("optimiser.lr=fast", r"optimiser\.lr"),
         ("objective=trade", r"did you mean 'trades'"),
         ("objective.attack.name=pgd", r"objective\.name' is missing: the default, standard, has no 'attack'"),
-        ("objective.label_smothing=0.1", r"objective\.label_smothing'.*did you mean 'label_smoothing'"),
+        ("objective.label_smothing=0.1", r"objective\.label_smothing'.*did you mean 'objective\.label_smoothing'"),
         ("validation.attack.steps=3", r"validation\.attack\.name' is missing; attacks: "),
         ("train.freeze={head: 1}", r"train\.freeze': input should be a list,"),
         ("model.mean=[0.5]", r"model\.mean': expected a list of 3 numbers, found \[0\.5\]"),

@@ -305,7 +305,7 @@ def test_the_command_knows_recipes_from_runs(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "digits" / "trades").mkdir(parents=True)
     assert not is_recipe("digits/trades"), "a run folder of that name goes first"
-    with pytest.raises(UserError, match=r"epoch'.*did you mean 'epochs'"):
+    with pytest.raises(UserError, match=r"epoch'.*did you mean 'train\.epochs'"):
         plan(str(file), ["train.epoch=3"])
 
 
