@@ -44,7 +44,7 @@ glibc = pytest.mark.skipif(
 def test_large_blocks_are_kept_when_they_are_freed():
     assert blocks("") == (20, 0)
     mapped, heap = blocks("keep")
-    assert mapped == 0 and heap >= 160
+    assert mapped == 0 and heap >= 140  # some of it may fit into what was free before
 
 
 @glibc
