@@ -41,7 +41,7 @@ class OccluderConfig:
                    published
     norm           the norm that its gradient is brought to
     credit         whose scores the gradient moves. all: those of all patches, as published; hidden: of the hidden ones,
-                   each by how much more it does than the mean of those of its image
+                   each by how much more hiding it does than the mean of all that are hidden in the batch
     explore        share of the images whose patches are drawn at random while training, so that others are tried, too
     variety        how strongly patches that are hidden in more images of a batch than others are pushed back
     temperature    the gradient fades with the distance of a score from the threshold, within this many standard
