@@ -104,10 +104,10 @@ def forms(folder: Path, seeds: list[int]) -> dict[str, Any]:
     for name, words in {"no RSPC": None, **FORMS}.items():
         for seed in seeds:
             run = folder / f"{name.replace(', ', '_').replace(' ', '_')}-{seed}"
-            settings = {"runtime.seed": seed} | ({OCCLUDER + "seed": seed} if words is not None else {}) | (words or {})
-            if words == FORMS["random patches"]:
-                del settings[OCCLUDER + "seed"]
-            ht.train("digits/standard" if words is None else "digits/rspc", settings=settings, output=run, quiet=True)
+            recipe, settings = ("digits/standard", {}) if words is None else ("digits/rspc", words)
+            learned = words is not None and name != "random patches"
+            seeded = {"runtime.seed": seed} | ({OCCLUDER + "seed": seed} if learned else {})
+            ht.train(recipe, settings=settings | seeded, output=run, quiet=True)
             rows.setdefault(name, []).append(measured(run))
             print(name, seed, rows[name][-1], flush=True)
     table = {}

@@ -5,12 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
 def test_the_quick_form(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--quick", "--output", str(tmp_path / "out.json")]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
