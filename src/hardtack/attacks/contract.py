@@ -218,6 +218,12 @@ class Attack:
     """Whether the pool calls `draw` and `advance_ahead` instead of `advance`: for a search whose passes seldom change
     anything, and whose random numbers are known before."""
 
+    @property
+    def most_ahead(self) -> int:
+        """Passes of an item that are worth making at once, at most. A graph of wider ones costs less than as many
+        narrow ones."""
+        return 8
+
     def draw(self, state: State, count: int) -> State:
         """What is random in the next `count` passes of every row (N×count×…), and their number `since` (N)."""
         raise NotImplementedError(f"{type(self).__name__} does not look ahead")

@@ -95,6 +95,11 @@ class Square(Attack):
 
     looks_ahead = True
 
+    @property
+    def most_ahead(self) -> int:
+        """In 5,000 proposals one of twenty-five improves the image, on a short timetable three in ten."""
+        return 2 if self.rescale and self.steps < 1000 else 8
+
     @torch.no_grad()
     def advance_ahead(self, model: nn.Module, state: State, drawn: State, *, ahead: int, interval: int) -> State:
         """Of `ahead` proposals from the same best image, those up to the first that improves it are queries.

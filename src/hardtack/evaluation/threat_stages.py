@@ -214,5 +214,5 @@ def default_batch(image_shape: Sequence[int], device: str) -> int:
     """Images in one pass that keep a device busy without much memory."""
     small = image_shape[-1] * image_shape[-2] <= 64 * 64
     if device == "cuda":
-        return 512 if small else 128
+        return 1024 if small else 128
     return 128 if small else 16

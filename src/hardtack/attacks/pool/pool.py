@@ -34,8 +34,6 @@ from hardtack.attacks.pool.verifier import Verifier
 from hardtack.base.errors import UserError
 from hardtack.base.runtime import Runtime, SearchPrecision
 
-_AHEAD = 8  # a graph of wider passes costs less than as many narrow ones
-
 
 class PoolProgress(NamedTuple):
     """How far the pool has come with a stage."""
@@ -116,7 +114,7 @@ class Pool:
 
     def _work(self, attack: Attack, queue: Queue, tell: Callable[[PoolProgress], None] | None) -> None:
         interval = self.every * attack.check_interval
-        ahead = self.ahead or (_AHEAD if self.runtime.torch_device.type == "cuda" else 1)
+        ahead = self.ahead or (attack.most_ahead if self.runtime.torch_device.type == "cuda" else 1)
         slots = Slots(
             attack, self.model, self.runtime, self.precision, most=self.batch_size, interval=interval, ahead=ahead
         )

@@ -15,7 +15,7 @@ from hardtack.attacks.pool.search import NewItems, State
 from hardtack.base.capture import record
 from hardtack.base.runtime import Runtime, SearchPrecision
 
-_GRAIN = 32  # widths are multiples of it on the GPU: few shapes, few graphs
+_GRAIN = 8  # widths are multiples of it on the GPU: few shapes, few graphs, and few free rows
 _WARM_CALLS = 1
 
 
