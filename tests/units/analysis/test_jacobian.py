@@ -14,6 +14,7 @@ from hardtack.analysis.jacobian.block_parts import block_piece, survey
 from hardtack.analysis.jacobian.rows import bound, dense_jacobian
 from hardtack.analysis.jacobian.scalar_attention import printed_jacobian, scalar_attention, scalar_attention_jacobian
 from hardtack.base.errors import UserError
+from hardtack.base.randomness import make_keys
 from hardtack.base.runtime import Runtime
 from hardtack.commands.cli import main
 from hardtack.models import wrap
@@ -230,3 +231,25 @@ def test_mistakes_in_settings_are_one_line(word, said, capsys, tmp_path, monkeyp
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert re.search(said, error), error
+
+
+def test_spectra_at_attacked_images_are_those_of_the_attacked_images(vit):
+    """Measured in one call, or with images that were attacked before: the same numbers, under a name of their own."""
+    model, (x, y) = vit
+    attack = {"name": "fgsm"}
+    ours = analyze(vit, of=("block", "network"), threat="linf:0.1", attack=attack)
+    keys = make_keys(torch.arange(len(x)), CPU.seed)
+    moved = ht.attack(model, x, y, "fgsm", threat="linf:0.1", keys=keys)
+    theirs = analyze((model, (moved, y)), of=("block", "network"))
+    assert not torch.equal(moved, x)
+    for kind in ("block", "network"):
+        assert ours.arrays[f"sigma_{kind}"] == pytest.approx(theirs.arrays[f"sigma_{kind}"], rel=1e-3)
+    clean = analyze(vit, of=("block", "network"))
+    assert not np.allclose(ours.arrays["sigma_network"], clean.arrays["sigma_network"], rtol=1e-3)
+    assert ours.of("sigma_max", "network attacked") is not None and ours.of("sigma_max", "network") is None
+    assert ours.id != clean.id
+
+
+def test_an_attack_without_a_threat_is_refused(vit):
+    with pytest.raises(UserError, match=r"an attack needs its threat: jacobian.threat=linf:8/255"):
+        analyze(vit, attack="fgsm")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
+from hardtack.analysis.adversary import blind_notes, make_adversary, moved, threat_of
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.lanczos import SingularValues, lanczos
@@ -25,10 +26,11 @@ from hardtack.analysis.jacobian.selection import (
     require_apart,
     require_small,
 )
-from hardtack.base.annotations import Shown
+from hardtack.base.annotations import AN_ATTACK, Shown
 from hardtack.base.config import SEVERAL, check
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.registry import analyses
+from hardtack.threats import Threat
 
 KINDS = ("block", "residual", "branch", "attention", "mlp", "convolution", "stretch", "features", "network")
 
@@ -63,6 +65,8 @@ class Spectra(OverImages):
     most        most products with J and Jᵀ for each image
     bound       add the bound √(‖J‖₁‖J‖∞), which takes one row of the Jacobian for each output of the piece
     rows        rows that are computed together for that bound
+    threat      measure at images attacked within this threat; null: at the images themselves
+    attack      the attack, its name or settings, as in evaluate; by default PGD of 20 steps
     """
 
     n: Annotated[int, Field(ge=1)] = 100
@@ -75,9 +79,18 @@ class Spectra(OverImages):
     most: Annotated[int, Field(ge=4)] = 100
     bound: bool = False
     rows: Annotated[int, Field(ge=1)] = 64
+    threat: Threat | None = None
+    attack: Annotated[Any, AN_ATTACK] = field(default_factory=dict)
+
+    later_settings: ClassVar[tuple[str, ...]] = ("threat", "attack")
 
     def __post_init__(self) -> None:
         check(self)
+        object.__setattr__(self, "threat", self.threat or threat_of(self.attack))
+        if self.threat is None and self.attack:
+            raise UserError("an attack needs its threat: jacobian.threat=linf:8/255")
+        attack = make_adversary(self.attack, self.threat) if self.threat is not None else {}
+        object.__setattr__(self, "attack", attack)
         if self.stretch is not None and "stretch" not in self.of:
             raise UserError("the setting stretch needs of=stretch")
 
@@ -123,6 +136,8 @@ class _Spectra:
 
     def rows(self, start: int, stop: int) -> Arrays:
         x, y, index = self.context.images(start, stop)
+        if self.settings.attack:
+            x = moved(self.settings.attack, self.context.model, x, y, index, self.context.seed)
         arrays: Arrays = {"index": index.cpu().numpy(), "label": y.cpu().numpy()}
         bounds = {
             (piece.kind, piece.name): self._bounds(piece, x, index) for piece in self.pieces if self.settings.bound
@@ -168,7 +183,8 @@ class _Spectra:
         for kind, pieces in self.kinds.items():
             sigma, converged = arrays[f"sigma_{kind}"][:, :, 0], arrays[f"converged_{kind}"]
             names = [piece.name for piece, _ in pieces]
-            scores += _scores("sigma_max", kind, names, sigma)
+            column = column_of(kind, self.settings.threat)
+            scores += _scores("sigma_max", column, names, sigma)
             facts["layers"][kind] = names
             facts["sizes"][kind] = [[piece.inputs, piece.outputs] for piece, _ in pieces]
             facts["spread"][kind] = {"mean": float(sigma.mean()), "std": float(sigma.std())}
@@ -179,9 +195,11 @@ class _Spectra:
                 notes.append(_unsure(kind, arrays, self.settings))
             if self.settings.bound:
                 upper = arrays[f"bound_{kind}"]
-                scores += _scores("sigma_bound", kind, names, upper)
-                scores.append(mean_score("looseness", (upper / sigma).mean(axis=1), column=kind))
+                scores += _scores("sigma_bound", column, names, upper)
+                scores.append(mean_score("looseness", (upper / sigma).mean(axis=1), column=column))
         notes += self._left_out()
+        if self.settings.attack:
+            notes += blind_notes(self.settings.attack, self.context)
         return Conclusion(scores=scores, facts=facts, notes=notes)
 
     def _left_out(self) -> list[str]:
@@ -189,6 +207,11 @@ class _Spectra:
         if "residual" not in self.settings.of or not changing:
             return []
         return [f"residual: {', '.join(changing)} left out, because output and input have different sizes"]
+
+
+def column_of(kind: str, threat: object) -> str:
+    """The name of a kind of piece among the results: spectra at attacked images are others than those at images."""
+    return f"{kind} attacked" if threat else kind
 
 
 def _scores(metric: str, kind: str, names: list[str], values: np.ndarray) -> Iterator[Score]:

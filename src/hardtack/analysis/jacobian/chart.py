@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hardtack.analysis.jacobian.analysis import column_of
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import measured_by, with_accuracy
@@ -49,7 +50,8 @@ def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _alike(finding: Finding) -> Hashable:
     """Findings about different pieces get different charts: a newer one does not replace an older one."""
-    return *where(finding), *sorted(finding.settings["of"]), str(finding.settings["stretch"])
+    pieces = sorted(finding.settings["of"])
+    return *where(finding), *pieces, str(finding.settings["stretch"]), str(finding.settings.get("threat"))
 
 
 def _kinds(analysed: Sequence[AnalysedRun]) -> list[str]:
@@ -118,7 +120,13 @@ def _how(analysed: Sequence[AnalysedRun]) -> str:
         methods[settings["method"]] + ("" if settings["method"] == "dense" else f" to {settings['tolerance']:g}")
         for settings in (entry.finding.settings for entry in analysed)
     )
-    return f"largest singular values, {wording.listed(list(sentences))}"
+    return f"largest singular values{_at(analysed[0].finding)}, {wording.listed(list(sentences))}"
+
+
+def _at(finding: Finding) -> str:
+    """Where spectra were measured that are not those at the images themselves."""
+    threat = finding.settings.get("threat")
+    return f" at images attacked within {wording.threat_name(threat)}" if threat else ""
 
 
 def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
@@ -128,7 +136,8 @@ def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
         facts = entry.finding.facts
         for kind in facts["layers"]:
             spread, products = facts["spread"][kind], facts["products"][kind]
-            bound, loose = entry.finding.of("sigma_bound", kind), entry.finding.of("looseness", kind)
+            column = column_of(kind, entry.finding.settings.get("threat"))
+            bound, loose = entry.finding.of("sigma_bound", column), entry.finding.of("looseness", column)
             rows.append(
                 [
                     entry.name, spoken(kind), f"{spread['mean']:.4g} ({spread['std']:.3g})", f"{products['mean']:.1f}",
@@ -167,7 +176,7 @@ def _against(place: int, analysed: Sequence[AnalysedRun], runs: Sequence[Run]) -
             id=f"jacobian-accuracy-{place}",
             file=f"{result.metric} {result.suite}",
             title=f"{wording.metric_name(result.metric)} against σ_max",
-            caption=f"{measured_by(result)} · σ_max: {described(analysed[0].finding)}",
+            caption=f"{measured_by(result)} · σ_max{_at(analysed[0].finding)}: {described(analysed[0].finding)}",
             views=views,
             label="σ_max of",
         )

@@ -1,0 +1,232 @@
+"""Do singular values of the Jacobian predict robustness? Dozens of small networks on the digits, exact spectra.
+
+    python benchmarks/spectra.py FOLDER [--workers 2] [--output FILE] [--figure FILE]
+
+Six families of about 0.1 million weights (FAMILIES) are trained in twelve ways (TRAININGS), without attacks and with
+them. Of every network, on the same test images: accuracy under AutoAttack (tier fast, audited) at two radii, and the
+largest singular values of the Jacobians of every block (with and without its identity), of the attention and MLP
+branches, of all blocks together, from pixels to the last block, and from pixels to logits, the last and the blocks at
+attacked images, too. `margin over network` is the mean of margin / σ_max from pixels to logits: the l2 radius that the
+linear model of the network at an image gives it.
+
+A quantity predicts robustness *within a family* if Spearman's ρ over the trainings of each family, averaged over
+families, is far from 0; *between families* likewise, over the families of each training. Intervals: 95 %, percentile
+bootstrap over networks within the strata. `without attacks` and `with attacks` are the two halves of the trainings. A
+second call goes on where the first one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "ViT": {"name": "vit_digits"},
+    "CoViT": {"name": "covit_t1_32", "options": {"width": 64, "patch_size": 8}},
+    "XCiT": {
+        "name": "xcit_nano_12_patch4_32",
+        "options": {"patch_size": 8, "width": 64, "depth": 4, "class_depth": 1, "heads": 4},
+    },
+    "MLP-Mixer": {"name": "mixer.arg", "options": {"patch_size": 8, "width": 64, "depth": 4}},
+    "PVTv2": {
+        "name": "pvtv2.arg",
+        "options": {"widths": [32, 64], "depths": [2, 2], "heads": [1, 2], "mlp_ratios": [2, 2], "reductions": [2, 1]},
+    },
+    "PreActResNet": {"name": "preactresnet.arg", "options": {"depths": [1, 1, 1], "width": 8}},
+}
+PGD = {"name": "pgd", "steps": 2}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "standard": {},
+    "half as long": {"train": {"epochs": 8}},
+    "weight decay": {"optimiser": {"weight_decay": 0.3}},
+    "label smoothing": {"objective": {"label_smoothing": 0.2}},
+    "SAM": {"sharpness": {"name": "sam", "rho": 0.1}},
+    "noise": {"objective": {"name": "gaussian", "sigma": 0.15}},
+    **{
+        f"PGD-AT {eps}": {
+            "objective": {"name": "adversarial", "attack": {**PGD, "threat": f"linf:{eps}"}, "warmup": {"epochs": 8}}
+        }
+        for eps in (0.02, 0.04, 0.07, 0.1, 0.14)
+    },
+    "TRADES": {
+        "objective": {
+            "name": "trades", "beta": 3, "attack": {**PGD, "threat": "linf:0.1"}, "warmup": {"epochs": 8},
+        }
+    },
+}  # fmt: skip
+WITHOUT = tuple(TRAININGS)[:6]
+HALVES = {"all": tuple(TRAININGS), "without attacks": WITHOUT, "with attacks": tuple(TRAININGS)[6:]}
+RADII = ("linf:0.01", "linf:0.05")
+IMAGES, SPECTRA = 200, 32
+PIECES = {
+    "block": "blocks", "residual": "blocks without identity", "attention": "attention branches",
+    "mlp": "MLP branches", "stretch": "all blocks together", "features": "pixels to the last block",
+    "network": "pixels to logits", "block attacked": "blocks, attacked",
+    "network attacked": "pixels to logits, attacked",
+}  # fmt: skip
+RATIO = "margin over network"
+DRAWS = 4000
+
+
+def measured(run: Path, family: str, training: str) -> dict[str, Any]:
+    """Train one network, and measure it."""
+    import torch
+
+    import hardtack as ht
+
+    torch.set_num_threads(1)
+    words = {"objective": {"name": "standard"}, **TRAININGS[training], "model": FAMILIES[family]}
+    if training == "label smoothing":
+        words["objective"] = {"name": "standard", **words["objective"]}
+    ht.train("digits/standard", settings=words, output=run, quiet=True)
+    values: dict[str, Any] = {"family": family, "training": training}
+    for threat in RADII:
+        found = ht.evaluate_run(run, suite="autoattack", tier="fast", threat=threat, n=IMAGES, quiet=True)[0]
+        values |= {"clean": found.clean_accuracy, threat: found.robust_accuracy}
+        values.setdefault("flags", []).extend(flag["code"] for flag in found.flags if flag["level"] == "red")
+    model, data = ht.load_run(run), ht.load_data("digits", "test")
+    x, y, _ = data.batch(range(SPECTRA))
+    pieces = ["block", "residual", "stretch", "features", "network"]
+    has_branches = family in ("ViT", "CoViT", "XCiT", "PVTv2")
+    pieces += ["attention", "mlp"] if has_branches else []
+    clean = ht.analyze(model, (x, y), "jacobian", of=pieces, quiet=True)
+    moved = ht.analyze(model, (x, y), "jacobian", of=["block", "network"], threat=RADII[1], quiet=True)
+    for name in PIECES:
+        result = clean.of("sigma_max", name) or moved.of("sigma_max", name)
+        if result is not None:
+            values[name] = result.value
+    logits = model(x).detach()
+    own = logits.gather(1, y[:, None])[:, 0]
+    margin = own - logits.scatter(1, y[:, None], -torch.inf).amax(dim=1)
+    sigma = clean.arrays["sigma_network"][:, 0, 0]
+    values[RATIO] = float(np.mean(np.maximum(margin.numpy(), 0) / sigma))
+    return values
+
+
+def rho(rows: list[dict[str, Any]], quantity: str, target: str, stratum: str) -> float:
+    """Spearman's ρ in each stratum, averaged over the strata with four networks or more."""
+    found = []
+    for name in dict.fromkeys(row[stratum] for row in rows):
+        inside = [row for row in rows if row[stratum] == name]
+        x, y = ([row[key] for row in inside] for key in (quantity, target))
+        if len({*x}) >= 4 and len({*y}) >= 3:
+            found.append(float(stats.spearmanr(x, y)[0]))
+    return float(np.mean(found)) if found else float("nan")
+
+
+def correlation(rows: list[dict[str, Any]], quantity: str, target: str, stratum: str | None) -> list[float] | None:
+    """[ρ, low, high]; `stratum` None: over all networks together."""
+    rows = [{**row, "all": ""} for row in rows if quantity in row]
+    by = stratum or "all"
+    strata = [[row for row in rows if row[by] == name] for name in dict.fromkeys(row[by] for row in rows)]
+    value = rho(rows, quantity, target, by)
+    if np.isnan(value):
+        return None
+    generator = np.random.default_rng(0)
+    draws = []
+    for _ in range(DRAWS):
+        drawn = [part[place] for part in strata for place in generator.integers(len(part), size=len(part))]
+        draws.append(rho(drawn, quantity, target, by))
+    low, high = np.nanpercentile(draws, [2.5, 97.5])
+    return [round(float(number), 2) for number in (value, low, high)]
+
+
+def correlations(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """By half of the trainings, radius and quantity: over all networks, within families, between families."""
+    table: dict[str, Any] = {}
+    for half, trainings in HALVES.items():
+        inside = [row for row in rows if row["training"] in trainings]
+        for target in RADII:
+            for quantity in (*PIECES, RATIO, "clean"):
+                found = {
+                    "together": correlation(inside, quantity, target, None),
+                    "within families": correlation(inside, quantity, target, "family"),
+                    "between families": correlation(inside, quantity, target, "training"),
+                }
+                table.setdefault(half, {}).setdefault(target, {})[quantity] = found
+    return table
+
+
+def figure(rows: list[dict[str, Any]], file: Path) -> None:
+    """Robust accuracy against three quantities; a colour for each family, hollow where training had no attack."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    target = RADII[1]
+    panels = {"block": "mean σ_max of the blocks", "network": "σ_max, pixels to logits",
+              RATIO: "margin / σ_max, pixels to logits"}  # fmt: skip
+    drawing, axes = plt.subplots(1, 3, figsize=(12, 4), sharey=True)
+    for axis, (quantity, title) in zip(axes, panels.items(), strict=True):
+        for number, family in enumerate(FAMILIES):
+            for attacked in (False, True):
+                inside = [
+                    row for row in rows if row["family"] == family and (row["training"] not in WITHOUT) is attacked
+                ]
+                axis.scatter(
+                    [row[quantity] for row in inside], [100 * row[target] for row in inside], s=26,
+                    facecolors=f"C{number}" if attacked else "none", edgecolors=f"C{number}",
+                    label=family if attacked else None,
+                )  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_xlabel(title)
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel(f"right under AutoAttack, {target} (%)")
+    axes[0].legend(fontsize=8)
+    drawing.tight_layout()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(file, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("build/spectra"), help="of the runs")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--families", nargs="+", choices=tuple(FAMILIES), default=tuple(FAMILIES))
+    parser.add_argument("--trainings", nargs="+", choices=tuple(TRAININGS), default=tuple(TRAININGS))
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--figure", type=Path)
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    rows, left = [], {}
+    with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
+        for family in options.families:
+            for training in options.trainings:
+                run = options.folder / f"{family}-{training}".replace(" ", "_").lower()
+                known = run.with_suffix(".json") if "." not in run.name else run.parent / f"{run.name}.json"
+                if known.is_file():
+                    rows.append(json.loads(known.read_text()))
+                else:
+                    left[pool.submit(measured, run, family, training)] = known
+        for future in concurrent.futures.as_completed(left):
+            rows.append(future.result())
+            left[future].write_text(json.dumps(rows[-1]))
+            print(rows[-1], flush=True)
+    order = [(family, training) for family in FAMILIES for training in TRAININGS]
+    rows.sort(key=lambda row: order.index((row["family"], row["training"])))
+    rounded = [{key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()} for row in rows]
+    record = {
+        "command": "python benchmarks/spectra.py FOLDER", "date": datetime.date.today().isoformat(),
+        "device": "CPU", "data": "digits", "images": IMAGES, "images_of_spectra": SPECTRA, "networks": rounded,
+        "spearman": correlations(rows),
+    }  # fmt: skip
+    if options.output:
+        options.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if options.figure:
+        figure(rows, options.figure)
+    for target in RADII:
+        for quantity, found in record["spearman"]["all"][target].items():
+            print(target, quantity, found)
+
+
+if __name__ == "__main__":
+    main()
