@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 def study_words(
     words: Annotated[list[str] | None, typer.Argument(metavar="[STUDY] [KEY=VALUE]...")] = None,
     status: Annotated[bool, typer.Option("--status", help="show how far it is; run nothing")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="write table, claims and page from what is measured; run nothing")
+    ] = False,
     report: Annotated[bool, typer.Option("--report", help="write the page of all studies; run nothing")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False,
     on: On = None,
@@ -53,6 +56,8 @@ def study_words(
     elif status:
         _print_status(name, output, values.get("scale"))
         return
+    elif table:
+        written = _tabulate(name, values)
     else:
         with executor or contextlib.nullcontext():
             written = _run(name, values, executor)
@@ -69,6 +74,14 @@ def _run(name: str, values: dict[str, Any], executor: Executor | None) -> Path:
     say(f"folder: {outcome.folder}\npage: {outcome.page}")
     if outcome.failures:
         raise typer.Exit(1)
+    return outcome.page
+
+
+def _tabulate(name: str, values: dict[str, Any]) -> Path:
+    from hardtack.studies.run import tabulate
+
+    outcome = tabulate(name, **values)
+    say(f"{outcome}\nfolder: {outcome.folder}\npage: {outcome.page}")
     return outcome.page
 
 

@@ -33,6 +33,7 @@ from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
 
 if TYPE_CHECKING:
+    from hardtack.base.runtime import Runtime
     from hardtack.engine import Executor
 
 NOTE_EVERY_S = 10.0
@@ -156,46 +157,82 @@ def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None
     `executor`: where units are trained and measured (default: in this process, or by all processes of
     torchrun together).
     """
-    from hardtack.base.runtime import Runtime
     from hardtack.engine import run_job
     from hardtack.engine.executors.together import Together
 
-    loaded = load_study(name)
-    request = read_request(loaded.name, words)
-    scaled = at_scale(loaded, request.scale)
-    wanted = at_scale(loaded, request.scale, rows=request.rows)
-    units = units_of(scaled, seeds=request.seeds, words=request.settings)
-    chosen_runtime = section_of(request.settings, "runtime")
-    runtime: Runtime = build(Runtime, chosen_runtime)
-    measuring = Measuring(
-        root=request.root, units=units, n=request.n if request.n is not None else scaled.scale.n,
-        data_root=section_of(request.settings, "data").get("root"), folders=request.folders, frost=request.frost,
-        runtime={key: value for key, value in chosen_runtime.items() if key == "device"},
-        quiet=quiet, is_main=runtime.is_main, tell=_tell if not quiet and runtime.is_main else _silent,
-    )  # fmt: skip
-    chosen = [unit for unit in units if unit.row in wanted.rows]
+    prepared = _prepare(name, words, quiet=quiet)
+    request, scaled, measuring, runtime = prepared.request, prepared.scaled, prepared.measuring, prepared.runtime
+    wanted = at_scale(scaled.study, request.scale, rows=request.rows)
+    chosen = [unit for unit in measuring.units if unit.row in wanted.rows]
     check_study(wanted, chosen)
     check_paths(request)
     check_data(chosen, request)
-    runner = _Runner(scaled, units, measuring, request, runtime)
+    runner = _Runner(prepared)
     job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)
     store = StudyStore(request.folder, chosen)
     cells, failures = run_job(job, store=store, executor=executor or Together(runtime), quiet=quiet or executor is None)
     return runner.outcome(cells, failures)
 
 
-class _Runner:
-    """Writes what a study has come to: a record now and then, everything else at the end."""
+def tabulate(name: str | Path, /, *, write: bool = True, **words: Any) -> StudyOutcome:
+    """Table, claims and page of a study from what is measured so far; nothing is trained or measured.
 
-    def __init__(
-        self, scaled: ScaledStudy, units: Sequence[Unit], measuring: Measuring, request: StudyRequest, runtime: Any
-    ) -> None:
+    `write=False`: the outcome alone, no files.
+    """
+    prepared = _prepare(name, words, quiet=True)
+    runner = _Runner(prepared, computes=False)
+    runner.known = stored_cells(prepared.scaled, prepared.measuring.units, prepared.measuring)
+    if not runner.known:
+        request = prepared.request
+        raise UserError(f"nothing of {request.name} is measured at scale {request.scale} in {request.root}")
+    return runner.outcome({}, {}, write=write)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """What the words of a study come to."""
+
+    request: StudyRequest
+    scaled: ScaledStudy
+    measuring: Measuring
+    runtime: Runtime
+
+
+def _prepare(name: str | Path, words: Mapping[str, Any], *, quiet: bool) -> _Prepared:
+    from hardtack.base.runtime import Runtime
+
+    loaded = load_study(name)
+    request = read_request(loaded.name, words)
+    scaled = at_scale(loaded, request.scale)
+    chosen_runtime = section_of(request.settings, "runtime")
+    runtime: Runtime = build(Runtime, chosen_runtime)
+    measuring = Measuring(
+        root=request.root, units=units_of(scaled, seeds=request.seeds, words=request.settings),
+        n=request.n if request.n is not None else scaled.scale.n,
+        data_root=section_of(request.settings, "data").get("root"), folders=request.folders, frost=request.frost,
+        runtime={key: value for key, value in chosen_runtime.items() if key == "device"},
+        quiet=quiet, is_main=runtime.is_main, tell=_tell if not quiet and runtime.is_main else _silent,
+    )  # fmt: skip
+    return _Prepared(request=request, scaled=scaled, measuring=measuring, runtime=runtime)
+
+
+class _Runner:
+    """Writes what a study has come to: a record now and then, everything else at the end.
+
+    `computes`: whether anything is trained or measured; if not, device and seconds are those of the last record.
+    """
+
+    def __init__(self, prepared: _Prepared, *, computes: bool = True) -> None:
         from hardtack.base.cost import device_name
 
-        self.scaled, self.units, self.measuring, self.request = scaled, units, measuring, request
-        self.is_main, self.device = runtime.is_main, device_name(runtime)
+        last = read_record(prepared.request.folder)
+
+        self.scaled, self.measuring, self.request = prepared.scaled, prepared.measuring, prepared.request
+        self.units: Sequence[Unit] = prepared.measuring.units
+        self.is_main, self.computes = prepared.runtime.is_main, computes
+        self.device = device_name(prepared.runtime) if computes else (last["device"] if last is not None else "")
         self.began = self.noted = time.monotonic()
-        self.before = _seconds_before(request.folder)
+        self.before = float(last["seconds"]) if last is not None else 0.0
         self.known: dict[tuple[str, str], Any] = {}  # the cells of earlier calls
 
     def note_start(self) -> None:
@@ -213,10 +250,10 @@ class _Runner:
             _write_record(self.request.folder, self._view({**self.known, **cells}, failures))
         self.noted = time.monotonic()
 
-    def outcome(self, cells: Cells, failures: Failures) -> StudyOutcome:
+    def outcome(self, cells: Cells, failures: Failures, *, write: bool = True) -> StudyOutcome:
         cells = {**self.known, **cells}
         view = self._view(cells, failures)
-        if self.is_main:
+        if self.is_main and write:
             _write_record(self.request.folder, view)
             write_outputs(view, self.request.folder)
         return StudyOutcome(view=view, cells=cells, failures=failures, folder=self.request.folder)
@@ -225,7 +262,7 @@ class _Runner:
         return study_view(
             self.scaled, cells, failures, units=self.units, root=self.request.root, page_folder=self.request.folder,
             seeds=self.request.seeds, changes=self.request.changes, command=self.request.command, device=self.device,
-            seconds=round(self.before + time.monotonic() - self.began, 1),
+            seconds=round(self.before + (time.monotonic() - self.began if self.computes else 0.0), 1),
         )  # fmt: skip
 
 
@@ -257,11 +294,6 @@ def write_outputs(view: StudyView, folder: Path) -> None:
 
 def _write_record(folder: Path, view: StudyView) -> None:
     write_text(folder / RECORD, json.dumps(view, ensure_ascii=False, allow_nan=False, indent=1) + "\n")
-
-
-def _seconds_before(folder: Path) -> float:
-    record = read_record(folder)
-    return float(record["seconds"]) if record is not None else 0.0
 
 
 def _tell(line: str) -> None:
