@@ -47,6 +47,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "models": Benchmark((), ON_GPU),
     "objectives": Benchmark((), ON_GPU),
     "occluder": Benchmark(),
+    "spectra": Benchmark(),
     "corruptions": Benchmark(("--root", ROOT), WITH_DATA),
     "audit_cost": Benchmark(("--root", ROOT), WITH_DATA),
     "false_alarms": Benchmark(("--root", ROOT), WITH_DATA),
@@ -57,7 +58,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "leaderboard": Benchmark(),
     "plans": Benchmark(("--root", ROOT), WITH_DATA) if torch.cuda.is_available() else Benchmark(("--small",)),
 }
-PARTS = ("corruptions_reference", "scale_timed", "run")  # files of other benchmarks, and this one
+PARTS = ("corruptions_reference", "scale_timed", "evidence", "run")  # of other benchmarks, the studies', and this one
 
 
 def missing(needs: tuple[str, ...]) -> str:

@@ -1,0 +1,309 @@
+"""The studies on CIFAR-10 (JPEG): run within a number of GPU minutes, kept small, and written into the documentation.
+
+    python benchmarks/evidence.py unpack ROOT             # what is kept, as a folder of studies without weights
+    python benchmarks/evidence.py spend ROOT --minutes 25 --root ~/data   # studies in the order of ORDER, until then
+    python benchmarks/evidence.py keep ROOT               # add what ROOT has to benchmarks/evidence
+    python benchmarks/evidence.py pages                   # write the tables of docs/experiments*.md
+
+A session on a GPU is `unpack`, `spend`, `keep`, `pages`. What is kept of a run is its configuration, its log, its
+results and the values per image of every cell that a study has measured on it (benchmarks/evidence/RUN.zip): enough for
+every table and claim, and what `hardtack study` takes for measured, so that nothing is trained twice. Weights are not
+kept. `spend` notes in benchmarks/evidence/minutes.json what the time went into.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hardtack
+from hardtack.base.errors import UserError
+from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView
+from hardtack.studies.run import tabulate
+from hardtack.studies.study import load_study
+from hardtack.studies.study_files import list_studies
+
+HERE = Path(__file__).parent
+KEPT = HERE / "evidence"
+DOCS = HERE.parent / "docs"
+SCALE = "short"
+# by what a minute brings: (study, seeds). Headlines of the papers first; those that share runs follow one another
+ORDER = (
+    ("cauchy/table1", 1), ("cauchy/figure3", 1), ("rspc/masks_alike", 1), ("architectures/table2", 1),
+    ("xcit/table1", 1), ("xcit/table2", 1), ("cauchy/table1", 3), ("rspc/drop_against_occlude", 1),
+    ("architectures/figure1", 1),
+    ("architectures/figure4", 1), ("xcit/table4", 1), ("rspc/masks_alike", 3), ("architectures/figure3", 1),
+    ("architectures/table1", 1),
+)  # fmt: skip
+_OF_A_RUN = ("config.yaml", "metrics.jsonl", "results.jsonl")
+_LONG_AGO = (2026, 1, 1, 0, 0, 0)  # the same archive for the same contents
+_GRACE_S = 20.0  # for a study to stop
+BEGIN, END = "<!-- evidence: {} -->", "<!-- end of evidence, written by benchmarks/evidence.py pages -->"
+PAPERS = {"rspc": "RSPC", "xcit": "XCiT", "architectures": "Architectures", "cauchy": "Cauchy"}
+VERDICTS = ("reproduced", "refuted", "undecided", "not measured")
+
+
+# ---------------------------------------------------------------- archives
+
+
+def cells_by_run(root: Path) -> dict[str, list[Path]]:
+    """The cells of a folder of studies, by the run that they were measured on."""
+    found: dict[str, list[Path]] = {}
+    for file in sorted((root / "cells").glob("*.json")):
+        found.setdefault(json.loads(file.read_text())["run"], []).append(file)
+    return found
+
+
+def keep(root: Path, to: Path = KEPT) -> list[Path]:
+    """Write an archive for every run that has cells; an archive that has cells which ROOT has not keeps them."""
+    to.mkdir(parents=True, exist_ok=True)
+    written = []
+    for run, cells in cells_by_run(root).items():
+        files: dict[str, bytes] = {"version": hardtack.__version__.encode()}
+        files |= {f"models/{run}/{name}": (root / "models" / run / name).read_bytes() for name in _OF_A_RUN}
+        for cell in cells:
+            files |= {
+                f"cells/{part.name}": part.read_bytes() for part in (cell, cell.with_suffix(".npz")) if part.is_file()
+            }
+        archive = to / f"{run}.zip"
+        if archive.is_file():
+            with zipfile.ZipFile(archive) as old:
+                files = {name: old.read(name) for name in old.namelist()} | files
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as new:
+            for name in sorted(files):
+                new.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_LZMA)
+        if not archive.is_file() or archive.read_bytes() != buffer.getvalue():
+            archive.write_bytes(buffer.getvalue())
+            written.append(archive)
+    return written
+
+
+def unpack(root: Path, source: Path = KEPT) -> None:
+    """A folder of studies from all archives."""
+    for archive in sorted(source.glob("*.zip")):
+        with zipfile.ZipFile(archive) as file:
+            for name in file.namelist():
+                if name.startswith(("cells/", "models/")) and ".." not in name:
+                    target = root / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(file.read(name))
+
+
+# ---------------------------------------------------------------- a session
+
+
+def spend(root: Path, minutes: float, data: str, workers: int) -> None:
+    """Run studies until the time is over. What is measured is kept; a training that is stopped goes on in this ROOT."""
+    end, log = time.monotonic() + 60 * minutes, root / "minutes.json"
+    for name, seeds in ORDER:
+        left = end - time.monotonic() - _GRACE_S
+        if left <= 0:
+            return
+        words = [name, f"scale={SCALE}", f"seeds={seeds}", f"output={root}", f"data.root={data}"]
+        words += [f"workers={workers}", f"per_gpu={workers}"] if workers > 1 else []
+        began = time.monotonic()
+        process = subprocess.Popen([sys.executable, "-m", "hardtack", "study", *words], start_new_session=True)
+        try:
+            process.wait(timeout=left)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(timeout=_GRACE_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+        spent = json.loads(log.read_text()) if log.is_file() else []
+        spent.append({
+            "date": datetime.date.today().isoformat(), "study": name, "seeds": seeds, "device": _device(),
+            "minutes": round((time.monotonic() - began) / 60, 2), "finished": process.returncode == 0,
+        })  # fmt: skip
+        root.mkdir(parents=True, exist_ok=True)
+        log.write_text(json.dumps(spent, indent=1) + "\n")
+
+
+def _device() -> str:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+
+
+def keep_minutes(root: Path, to: Path = KEPT) -> None:
+    """Add the minutes of a session to those of the sessions before."""
+    new, kept = root / "minutes.json", to / "minutes.json"
+    if new.is_file():
+        before = json.loads(kept.read_text()) if kept.is_file() else []
+        after = [entry for entry in json.loads(new.read_text()) if entry not in before]
+        kept.write_text(json.dumps(before + after, indent=1) + "\n")
+        new.unlink()
+
+
+# ---------------------------------------------------------------- pages
+
+
+def outcomes(root: Path) -> Iterator[tuple[str, StudyView | None]]:
+    """Every study with what was measured of it at this scale, with as many seeds as there are."""
+    most = max((_seeds(file) for file in (root / "cells").glob("*.json")), default=1)
+    for name in list_studies():
+        try:
+            yield name, tabulate(name, write=False, scale=SCALE, seeds=most, output=str(root)).view
+        except UserError:
+            yield name, None
+
+
+def _seeds(cell: Path) -> int:
+    return int(json.loads(cell.read_text())["seed"]) + 1
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """The text of every page of docs/experiments*.md with its tables written anew."""
+    views = dict(outcomes(root))
+    texts = {DOCS / "experiments.md": _replaced(DOCS / "experiments.md", "matrix", _matrix(views))}
+    for paper in PAPERS:
+        page = DOCS / f"experiments_{paper}.md"
+        own = {name: view for name, view in views.items() if name.startswith(f"{paper}/")}
+        texts[page] = _replaced(page, paper, _studies(own))
+    return texts
+
+
+def _replaced(page: Path, name: str, lines: list[str]) -> str:
+    text, begin = page.read_text(encoding="utf-8"), BEGIN.format(name)
+    before, rest = text.split(begin, 1)
+    return f"{before}{begin}\n\n" + "\n".join(lines).strip("\n") + f"\n\n{END}" + rest.split(END, 1)[1]
+
+
+def _rows(view: StudyView) -> tuple[int, int]:
+    there = [row for row in view["rows"] if row["state"] not in (NOT_AT_THIS_SCALE, QUOTED)]
+    return sum(row["state"] == MEASURED for row in there), len(there)
+
+
+def _counts(view: StudyView) -> dict[str, int]:
+    return {verdict: sum(claim["verdict"] == verdict for claim in view["claims"]) for verdict in VERDICTS}
+
+
+def _matrix(views: dict[str, StudyView | None]) -> list[str]:
+    """A row for each study; those that were not run are counted."""
+    head = ["study", "rows measured", "seeds", *(f"claims {verdict}" for verdict in VERDICTS)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    total = dict.fromkeys(VERDICTS, 0)
+    run = {name: view for name, view in views.items() if view is not None}
+    for name, view in run.items():
+        (done, there), counts = _rows(view), _counts(view)
+        seeds = max(cell["seeds"] for row in view["rows"] for cell in row["cells"].values())
+        paper = name.split("/")[0]
+        words = [f"[`{name}`](experiments_{paper}.md)", f"{done} of {there}", str(seeds)]
+        lines.append("| " + " | ".join([*words, *(str(counts[verdict]) for verdict in VERDICTS)]) + " |")
+        total = {verdict: total[verdict] + counts[verdict] for verdict in VERDICTS}
+    lines.append("| all of these | | | " + " | ".join(str(total[verdict]) for verdict in VERDICTS) + " |")
+    missing = [f"`{name}`" for name, view in views.items() if view is None]
+    claims = sum(len(load_study(name).claims) for name, view in views.items() if view is None)
+    if missing:
+        lines += [
+            "",
+            f"Not run at this scale yet: {len(missing)} of {len(views)} studies with {claims} claims: "
+            f"{', '.join(missing)}.",
+        ]
+    return [*lines, "", *_minutes()]
+
+
+def _minutes() -> list[str]:
+    """GPU minutes by study."""
+    kept = KEPT / "minutes.json"
+    entries: list[dict[str, Any]] = json.loads(kept.read_text()) if kept.is_file() else []
+    if not entries:
+        return []
+    spent: dict[str, float] = {}
+    for entry in entries:
+        spent[entry["study"]] = spent.get(entry["study"], 0.0) + entry["minutes"]
+    parts = ", ".join(f"`{name}` {minutes:.1f}" for name, minutes in spent.items())
+    dates = sorted({entry["date"] for entry in entries})
+    devices = sorted({entry["device"] for entry in entries})
+    return [
+        f"GPU minutes so far ({', '.join(devices)}; {', '.join(dates)}): {parts}; {sum(spent.values()):.1f} in all."
+    ]
+
+
+def _studies(views: dict[str, StudyView | None]) -> list[str]:
+    lines: list[str] = []
+    for name, view in views.items():
+        if view is not None:
+            lines += ["", f"### `{name}`: {view['title']}", "", f"{view['asks'][:1].upper()}{view['asks'][1:]}", ""]
+            lines += [*_table(view), "", *_claims(view)]
+    return lines or ["", "No study of this paper has been run at this scale yet."]
+
+
+def _table(view: StudyView) -> list[str]:
+    """Ours with its interval and the paper's number below the column's title."""
+    columns = [column for column in view["columns"] if _has(view, column["name"])]
+    lines = ["| | " + " | ".join(column["title"] for column in columns) + " |", "|---|" + "---|" * len(columns)]
+    for row in view["rows"]:
+        if any(row["cells"][column["name"]]["value"] is not None for column in columns):
+            cells = [_cell(row["cells"][column["name"]], column["digits"]) for column in columns]
+            lines.append(f"| {row['title']} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _has(view: StudyView, column: str) -> bool:
+    return any(row["cells"][column]["value"] is not None for row in view["rows"])
+
+
+def _cell(cell: Any, digits: int) -> str:
+    if cell["value"] is None:
+        return "—"
+    text = f"{cell['value']:.{digits}f}"
+    if cell["low"] is not None:
+        text += f" [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
+    red = [flag["code"] for flag in cell["flags"] if flag["level"] == "red"]
+    text += f" **{', '.join(red)}**" if red else ""
+    return text + (f"; paper {cell['paper']:.{digits}f}" if cell["paper"] is not None else "")
+
+
+def _claims(view: StudyView) -> list[str]:
+    lines = ["| the paper says | here | effect | p, adjusted |", "|---|---|---|---|"]
+    for claim in view["claims"]:
+        if claim["verdict"] == "not measured":
+            continue
+        effect = "—" if claim["effect"] is None else f"{claim['effect']:+.3g}"
+        if claim["low"] is not None and claim["high"] is not None:
+            effect += f" [{claim['low']:+.3g}, {claim['high']:+.3g}]"
+        p = "—" if claim["adjusted_p"] is None else f"{claim['adjusted_p']:.2g}"
+        lines.append(f"| {claim['says']} | {claim['verdict']} | {effect.replace('-', '−')} | {p} |")
+    left = sum(claim["verdict"] == "not measured" for claim in view["claims"])
+    rest = [] if not left else ["", f"{left} claims wait for rows that are not measured yet."]
+    return (lines if len(lines) > 2 else []) + rest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("unpack", "spend", "keep", "pages"))
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("build/evidence"), help="a folder of studies")
+    parser.add_argument("--minutes", type=float, default=25)
+    parser.add_argument("--root", default="data", help="where the data lies")
+    parser.add_argument("--workers", type=int, default=2, help="trainings that share the GPU")
+    options = parser.parse_args()
+    if options.what == "unpack":
+        unpack(options.folder)
+    elif options.what == "spend":
+        spend(options.folder, options.minutes, options.root, options.workers)
+    elif options.what == "keep":
+        for archive in keep(options.folder):
+            print(archive)
+        keep_minutes(options.folder)
+    else:
+        unpack(options.folder)
+        for page, text in pages(options.folder).items():
+            page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

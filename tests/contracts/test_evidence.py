@@ -1,0 +1,84 @@
+"""What the documentation prints of the studies can be computed again from what is kept in benchmarks/evidence."""
+
+import importlib.util
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("evidence", ROOT / "benchmarks" / "evidence.py")
+evidence = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(evidence)
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory):
+    root = tmp_path_factory.mktemp("studies")
+    evidence.unpack(root)
+    return root
+
+
+def test_the_pages_are_what_the_evidence_gives(studies):
+    for page, text in evidence.pages(studies).items():
+        assert page.read_text(encoding="utf-8") == text, f"{page.name}: python benchmarks/evidence.py pages"
+
+
+def test_every_archive_is_used(studies):
+    """A run that no study asks for, as after a change of its settings, is not evidence for anything."""
+    used = set()
+    for _, view in evidence.outcomes(studies):
+        if view is not None:
+            used |= {Path(run).name for row in view["rows"] for run in row["runs"]}
+    assert used == {archive.stem for archive in evidence.KEPT.glob("*.zip")}
+
+
+def test_kept_and_unpacked_is_the_same(studies, tmp_path):
+    kept = tmp_path / "kept"
+    assert len(evidence.keep(studies, kept)) == len(list(evidence.KEPT.glob("*.zip"))) > 0
+    assert not evidence.keep(studies, kept), "the same once more changes no archive"
+    again = tmp_path / "again"
+    evidence.unpack(again, kept)
+    files = sorted(file.relative_to(studies) for file in studies.rglob("*") if file.is_file())
+    assert files == sorted(file.relative_to(again) for file in again.rglob("*") if file.is_file())
+    assert all((studies / file).read_bytes() == (again / file).read_bytes() for file in files)
+
+
+def test_a_number_that_its_run_does_not_have_is_not_printed(studies, tmp_path):
+    """A cell that was changed is taken for not measured, and the page would differ."""
+    root = tmp_path / "studies"
+    evidence.unpack(root)
+    changed = next(file for file in sorted((root / "cells").glob("*.json")) if json.loads(file.read_text())["result"])
+    about = json.loads(changed.read_text())
+    changed.write_text(json.dumps({**about, "value": about["value"] + 1}))
+    whole, less = (dict(evidence.outcomes(folder))[about["about"]["study"]] for folder in (studies, root))
+    row, column = about["about"]["row"], about["about"]["column"]
+    before, after = (
+        next(entry for entry in view["rows"] if entry["name"] == row)["cells"][column]["values"]
+        for view in (whole, less)
+    )
+    assert len(after) == len(before) - 1
+
+
+def test_a_second_session_adds_cells_and_loses_none(studies, tmp_path):
+    kept, part = tmp_path / "kept", tmp_path / "part"
+    evidence.keep(studies, kept)
+    evidence.unpack(part)
+    archive = next(iter(sorted(kept.glob("*.zip"))))
+    cells = evidence.cells_by_run(part)[archive.stem]
+    for cell in cells[1:]:
+        cell.unlink()
+    assert archive not in evidence.keep(part, kept)
+    with zipfile.ZipFile(archive) as file:
+        assert sum(name.endswith(".json") for name in file.namelist()) == len(cells)
+
+
+def test_minutes_are_added_once(tmp_path):
+    root, kept = tmp_path / "root", tmp_path / "kept"
+    root.mkdir(), kept.mkdir()
+    entry = {"date": "2026-01-01", "study": "a/b", "seeds": 1, "device": "x", "minutes": 2.0, "finished": True}
+    (kept / "minutes.json").write_text(json.dumps([entry]))
+    (root / "minutes.json").write_text(json.dumps([entry, {**entry, "study": "c/d"}]))
+    evidence.keep_minutes(root, kept)
+    assert [one["study"] for one in json.loads((kept / "minutes.json").read_text())] == ["a/b", "c/d"]
