@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import time
 
@@ -13,6 +14,7 @@ from toy import toy
 import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
+from hardtack.studies.run import tabulate
 from hardtack.studies.unit import find_unit
 from processes import start
 
@@ -224,3 +226,38 @@ def test_a_killed_study_resumes_to_the_same_table(finished, tmp_path):
     _, whole = finished
     assert (outcome.folder / "table.csv").read_text() == (whole.folder / "table.csv").read_text()
     assert all(item.stat().st_mtime_ns == stamp for item, stamp in kept.items()), "what was measured is not done again"
+
+
+def test_the_table_of_what_is_measured_needs_no_weights_and_runs_nothing(finished, tmp_path, capsys):
+    path, outcome = finished
+    copied = tmp_path / "studies"
+    shutil.copytree(path.parent / "studies", copied)
+    for weights in copied.rglob("*.safetensors"):
+        weights.unlink()
+    for name in ("table.md", "page.html"):
+        (copied / "mine" / "smoke" / name).unlink()
+    before = stamps(tmp_path)
+    main(["study", str(path), "--table", f"output={copied}"])
+    assert "CLEAN" in capsys.readouterr().out.upper() and stamps(tmp_path) == before
+    assert (copied / "mine" / "smoke" / "table.md").read_text() == (outcome.folder / "table.md").read_text()
+    assert (copied / "mine" / "smoke" / "page.html").is_file()
+    record = json.loads((copied / "mine" / "smoke" / "study.json").read_text())
+    assert (record["seconds"], record["device"]) == (outcome.view["seconds"], outcome.view["device"])
+
+
+def test_the_table_of_a_part_says_what_is_missing(finished, tmp_path):
+    path, outcome = finished
+    copied = tmp_path / "studies"
+    shutil.copytree(path.parent / "studies", copied)
+    for cell in (copied / "cells").glob("*.json"):
+        if json.loads(cell.read_text())["about"]["row"] == "large":
+            cell.unlink()
+    part = tabulate(path, output=str(copied), write=False)
+    assert "1 of 2 rows measured" in str(part) and list(part.verdicts.values()) == ["not measured"]
+    assert part.value("small", "clean") == outcome.value("small", "clean")
+
+
+def test_a_table_of_nothing_is_an_error(finished, tmp_path, capsys):
+    path, _ = finished
+    assert main(["study", str(path), "--table", f"output={tmp_path}"]) == 2
+    assert "nothing of mine is measured at scale smoke in" in capsys.readouterr().err
