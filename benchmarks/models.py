@@ -2,6 +2,7 @@
 
     python benchmarks/models.py --output benchmarks/results/models.json      # on a GPU
     python benchmarks/models.py --table docs/models.md                       # writes the table from the results
+    python benchmarks/models.py --rates src/hardtack/studies/rates.json      # and what plans of studies count with
 
 Forward (eval, no gradients) and forward with backward to the parameters (train) under autocast, the blocks compiled
 (`fullgraph=True`; equal blocks share one compilation) and the whole pass replayed as a CUDA graph, channels-last.
@@ -282,6 +283,23 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def rates(results: dict[str, Any]) -> dict[str, float]:
+    """Multiply-adds a second of a forward and backward pass, by model; to two digits."""
+    found = {}
+    for name in sorted(name for name, facts in known().items() if facts.image_size == 32):
+        measured = twin(name, list(results["models"]))
+        row = results["models"].get(measured, {})
+        if "compiled" in row:
+            found[name] = float(f"{3e9 * known()[name].gflops * row['compiled']['forward_backward']:.2g}")
+    return found
+
+
+def write_rates(results: Path, file: Path) -> None:
+    record = json.loads(results.read_text())
+    about = {name: record[name] for name in ("device", "torch", "date", "command")}
+    file.write_text(json.dumps({**about, "rates": rates(record)}, indent=1) + "\n")
+
+
 def write_table(results: Path, page: Path) -> None:
     before, _, rest = page.read_text().partition(MARK)
     _, _, after = rest.partition(MARK)
@@ -295,6 +313,7 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=3600.0, help="what it cuts off is said")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/models.json"))
     parser.add_argument("--table", type=Path, help="write the table of --output into this page, and measure nothing")
+    parser.add_argument("--rates", type=Path, help="write the rates of --output into this file, and measure nothing")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else names()
@@ -302,6 +321,8 @@ def main() -> None:
         serve(arguments.one)
     elif arguments.table:
         write_table(arguments.output, arguments.table)
+    elif arguments.rates:
+        write_rates(arguments.output, arguments.rates)
     else:
         measure_all(chosen, arguments.workers, arguments.limit_s, arguments.output)
 

@@ -15,7 +15,7 @@ from hardtack.engine.pieces import Span, missing_spans
 from hardtack.engine.schedule import Schedule
 from hardtack.engine.simulate import Fleet, simulate
 from hardtack.evaluation.evaluation_plan import Plan, Plans
-from hardtack.studies.plan import H200, StudyPlan
+from hardtack.studies.plan import StudyPlan, rate_range
 from hardtack.training.plan import TrainingPlan
 
 AnyPlan = Plans | TrainingPlan | StudyPlan
@@ -172,8 +172,9 @@ def _evaluation(plan: Plan, seconds: float, crew: Crew, *, starts: bool) -> Esti
 
 
 def _study(plan: StudyPlan, crew: Crew) -> PlanOn:
-    rate = H200 if crew.gpus else plan.here
-    seconds = [(run.training + run.evaluation) / rate * crew.sharing for run in plan.runs]
+    rates = [run.rate if crew.gpus else plan.here for run in plan.runs]
+    work = [run.training + run.evaluation for run in plan.runs]
+    seconds = [part / rate * crew.sharing for part, rate in zip(work, rates, strict=True)]
     numbers = {run.digest: number for number, run in enumerate(plan.runs)}
     needs = [tuple(numbers[need] for need in run.needs) for run in plan.runs]
     chain = [1.0] * len(seconds)  # as `studies.unit_order` counts: the first of long chains first
@@ -196,7 +197,7 @@ def _study(plan: StudyPlan, crew: Crew) -> PlanOn:
         schedule = Schedule(spans, expected=lambda span: chain[span.start], needs=needs_of)
         estimate = _pieces(schedule, spans, unit_s, crew, starts=True)
     speed = "of one H200 for each GPU" if crew.gpus else "measured on this machine"
-    notes = (f"at {rate:.1e} multiply-adds/s, {speed}; no attack breaks an image", *_notes(crew, ""))
+    notes = (f"at {rate_range(rates)} multiply-adds/s, {speed}; no attack breaks an image", *_notes(crew, ""))
     return PlanOn(plan, crew, estimate, estimate, notes)
 
 

@@ -2,17 +2,19 @@
 
 The work of a run is counted in multiply-adds: those of one image in the network (counted on the meta device), times the
 passes of an image in a step (counted on a small network), times the images of all steps. Evaluations are counted for
-images that no attack breaks: they are upper bounds. Time on one H200 is work divided by a rate that a recorded
-benchmark reached there. Time and memory on this machine are tried (trial.py) where its data are here; else they are
-work divided by a rate that is measured now.
+images that no attack breaks: they are upper bounds. Time on one H200 is work divided by the rate that the network
+reached there in a recorded benchmark (rates.json, by benchmarks/models.py). Time and memory on this machine are tried
+(trial.py) where its data are here; else they are work divided by a rate that is measured now.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hardtack.base.config import build, choose
@@ -31,10 +33,10 @@ from hardtack.studies.study import load_study
 from hardtack.studies.trial import Trial, try_study
 from hardtack.studies.unit import Unit, references, units_of
 
-# multiply-adds a second of PGD-10 adversarial training of a ViT-Ti/4 on one H200: 6,776 images/s, 23 passes of 0.359 G,
-# wholly compiled, 2026-11-15. From CUDA graphs it is 7.9e13 (benchmarks/results/adversarial_training.json), and small
-# networks with convolutions reach less: the older rate stands for the mixture that studies have
+# multiply-adds a second on one H200 of networks that were not measured: those of PGD-10 adversarial training of a
+# ViT-Ti/4, 6,776 images/s, 23 passes of 0.359 G, 2026-11-15
 H200 = 5.6e13
+_RATES = Path(__file__).with_name("rates.json")
 _TRIES_S = 7200.0  # a study that is longer is not tried on a CPU: its steps take minutes there
 # training images, test images, classes, pixels of sets that may not be here
 KNOWN_SETS = {
@@ -56,8 +58,18 @@ class RunCost:
     images: int  # of all steps
     training: float
     evaluation: float
+    rate: float = H200  # multiply-adds a second on one H200
     digest: str = ""  # which run it is
     needs: tuple[str, ...] = ()  # digests of runs that must be finished before
+
+    @property
+    def training_hours(self) -> float:
+        """On one H200."""
+        return self.training / self.rate / 3600
+
+    @property
+    def evaluation_hours(self) -> float:
+        return self.evaluation / self.rate / 3600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +104,7 @@ class StudyPlan:
     @property
     def gpu_hours(self) -> float:
         """On one H200."""
-        return self.work / H200 / 3600
+        return sum(run.training_hours + run.evaluation_hours for run in self.runs)
 
     def __str__(self) -> str:
         request = self.request
@@ -102,15 +114,15 @@ class StudyPlan:
         rows += [
             (
                 run.label.partition(":")[2], f"{run.parameters / 1e6:.2f} M", f"{run.per_image / 1e9:.3g}", run.passes,
-                f"{run.images:,}", _hours(run.training), _hours(run.evaluation),
+                f"{run.images:,}", _hours(run.training_hours), _hours(run.evaluation_hours),
             )
             for run in self.runs
         ]  # fmt: skip
         lines = [head, *text_table(rows), ""]
-        training = _hours(sum(run.training for run in self.runs))
+        training, rates = _hours(sum(run.training_hours for run in self.runs)), [run.rate for run in self.runs]
         lines.append(
-            f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training, at most; "
-            f"at {H200:.1e} multiply-adds/s as measured for adversarial training of a ViT-Ti/4"
+            f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training; at "
+            f"{rate_range(rates)} multiply-adds/s, measured there for these networks or the like"
         )
         lines += self._here()
         for name, (why, runs) in self.missing.items():
@@ -136,8 +148,23 @@ class StudyPlan:
         return lines
 
 
-def _hours(work: float) -> str:
-    return f"{_number(work / H200 / 3600)} h" if work else "—"
+def _hours(hours: float) -> str:
+    return f"{_number(hours)} h" if hours else "—"
+
+
+def rate_range(rates: Sequence[float]) -> str:
+    low, high = (f"{rate:.1e}" for rate in (min(rates, default=H200), max(rates, default=H200)))
+    return low if low == high else f"{low} to {high}"
+
+
+@functools.cache
+def _measured_rates() -> dict[str, float]:
+    return dict(json.loads(_RATES.read_text(encoding="utf-8"))["rates"])
+
+
+def h200_rate(model: str) -> float:
+    """Multiply-adds a second of training passes of this network on one H200, measured or, for others, a common rate."""
+    return _measured_rates().get(model, H200)
 
 
 def _number(hours: float) -> str:
@@ -198,7 +225,8 @@ def _run_cost(unit: Unit, columns: Sequence[StudyColumn], n: int | None) -> RunC
     training = images * macs * (attack.forwards + attack.backwards + update.forwards + 2 * update.backwards)
     evaluation = sum(_column_work(column, min(filter(None, (n, test))), classes) for column in columns) * macs
     return RunCost(
-        label=unit.label, parameters=facts.parameters, per_image=macs, images=images, training=training,
+        label=unit.label, rate=h200_rate(recipe.model.name),
+        parameters=facts.parameters, per_image=macs, images=images, training=training,
         evaluation=evaluation,
         passes=f"{attack.forwards + update.forwards}+{attack.backwards + update.backwards}",
     )  # fmt: skip
