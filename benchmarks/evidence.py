@@ -14,10 +14,12 @@ kept. `spend` notes in benchmarks/evidence/minutes.json what the time went into.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,8 +31,11 @@ from typing import Any
 
 import hardtack
 from hardtack.base.errors import UserError
-from hardtack.report.study_view import MEASURED, NOT_AT_THIS_SCALE, QUOTED, StudyView
-from hardtack.studies.run import tabulate
+from hardtack.base.limits import read_json
+from hardtack.report.study_view import VERDICTS, StudyView, verdict_counts
+from hardtack.results import read_results
+from hardtack.studies.run import NothingMeasured, tabulate
+from hardtack.studies.state import StudyState
 from hardtack.studies.study import load_study
 from hardtack.studies.study_files import list_studies
 
@@ -38,7 +43,7 @@ HERE = Path(__file__).parent
 KEPT = HERE / "evidence"
 DOCS = HERE.parent / "docs"
 SCALE = "short"
-# by what a minute brings: (study, seeds). Headlines of the papers first; those that share runs follow one another
+# (study, seeds): the papers' main claims first, and of those the ones that take few minutes
 ORDER = (
     ("cauchy/table1", 1), ("cauchy/figure3", 1), ("rspc/masks_alike", 1), ("architectures/table2", 1),
     ("xcit/table1", 1), ("xcit/table2", 1), ("cauchy/table1", 3), ("rspc/drop_against_occlude", 1),
@@ -47,11 +52,13 @@ ORDER = (
     ("architectures/table1", 1),
 )  # fmt: skip
 _OF_A_RUN = ("config.yaml", "metrics.jsonl", "results.jsonl")
+_VERSIONS = "versions"
+_RUN, _CELL = re.compile(r"[\w.-]*\w"), re.compile(r"cells/[0-9a-f]{16}\.(json|npz)")
+_MOST_FILES, _MOST_BYTES, _MOST_SEEDS = 10_000, 64 * 2**20, 20
 _LONG_AGO = (2026, 1, 1, 0, 0, 0)  # the same archive for the same contents
 _GRACE_S = 20.0  # for a study to stop
 BEGIN, END = "<!-- evidence: {} -->", "<!-- end of evidence, written by benchmarks/evidence.py pages -->"
 PAPERS = {"rspc": "RSPC", "xcit": "XCiT", "architectures": "Architectures", "cauchy": "Cauchy"}
-VERDICTS = ("reproduced", "refuted", "undecided", "not measured")
 
 
 # ---------------------------------------------------------------- archives
@@ -59,10 +66,20 @@ VERDICTS = ("reproduced", "refuted", "undecided", "not measured")
 
 def cells_by_run(root: Path) -> dict[str, list[Path]]:
     """The cells of a folder of studies, by the run that they were measured on."""
-    found: dict[str, list[Path]] = {}
+    runs: dict[str, list[Path]] = {}
     for file in sorted((root / "cells").glob("*.json")):
-        found.setdefault(json.loads(file.read_text())["run"], []).append(file)
-    return found
+        cell = read_json(file)
+        run = cell.get("run") if isinstance(cell, dict) else None
+        if not isinstance(run, str) or not _RUN.fullmatch(run):
+            raise UserError(f"{file} names no run")
+        runs.setdefault(run, []).append(file)
+    return runs
+
+
+def versions_of(root: Path) -> list[str]:
+    """The versions that measured what lies in a folder of studies."""
+    file = root / _VERSIONS
+    return sorted({*(file.read_text().split() if file.is_file() else ()), hardtack.__version__})
 
 
 def keep(root: Path, to: Path = KEPT) -> list[Path]:
@@ -70,35 +87,47 @@ def keep(root: Path, to: Path = KEPT) -> list[Path]:
     to.mkdir(parents=True, exist_ok=True)
     written = []
     for run, cells in cells_by_run(root).items():
-        files: dict[str, bytes] = {"version": hardtack.__version__.encode()}
-        files |= {f"models/{run}/{name}": (root / "models" / run / name).read_bytes() for name in _OF_A_RUN}
-        for cell in cells:
-            files |= {
-                f"cells/{part.name}": part.read_bytes() for part in (cell, cell.with_suffix(".npz")) if part.is_file()
-            }
         archive = to / f"{run}.zip"
-        if archive.is_file():
-            with zipfile.ZipFile(archive) as old:
-                files = {name: old.read(name) for name in old.namelist()} | files
+        before = read_archive(archive) if archive.is_file() else {}
+        files = {f"models/{run}/{name}": (root / "models" / run / name).read_bytes() for name in _OF_A_RUN}
+        parts = [part for cell in cells for part in (cell, cell.with_suffix(".npz")) if part.is_file()]
+        files |= {f"cells/{part.name}": part.read_bytes() for part in parts}
+        versions = {*before.get(_VERSIONS, b"").decode().split(), *versions_of(root)}
+        files = {**before, **files, _VERSIONS: "\n".join(sorted(versions)).encode()}
         buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as new:
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as new:
             for name in sorted(files):
-                new.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_LZMA)
+                new.writestr(zipfile.ZipInfo(name, _LONG_AGO), files[name], zipfile.ZIP_DEFLATED, 9)
         if not archive.is_file() or archive.read_bytes() != buffer.getvalue():
             archive.write_bytes(buffer.getvalue())
             written.append(archive)
     return written
 
 
+def read_archive(archive: Path) -> dict[str, bytes]:
+    """The files that `keep` has written, and no others, within limits: an archive may come from anybody."""
+    files: dict[str, bytes] = {}
+    own = re.compile(rf"models/{re.escape(archive.stem)}/({'|'.join(map(re.escape, _OF_A_RUN))})")
+    with zipfile.ZipFile(archive) as file:
+        for member in file.infolist()[:_MOST_FILES]:
+            if member.filename == _VERSIONS or _CELL.fullmatch(member.filename) or own.fullmatch(member.filename):
+                with file.open(member) as stream:
+                    files[member.filename] = stream.read(_MOST_BYTES + 1)
+                if sum(map(len, files.values())) > _MOST_BYTES:
+                    raise UserError(f"{archive} unpacks to more than {_MOST_BYTES >> 20} MiB")
+    return files
+
+
 def unpack(root: Path, source: Path = KEPT) -> None:
     """A folder of studies from all archives."""
+    versions: set[str] = set()
     for archive in sorted(source.glob("*.zip")):
-        with zipfile.ZipFile(archive) as file:
-            for name in file.namelist():
-                if name.startswith(("cells/", "models/")) and ".." not in name:
-                    target = root / name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.write_bytes(file.read(name))
+        files = read_archive(archive)
+        versions |= {*files.pop(_VERSIONS, b"").decode().split()}
+        for name, content in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
+    (root / _VERSIONS).write_text("\n".join(sorted(versions)))
 
 
 # ---------------------------------------------------------------- a session
@@ -116,13 +145,10 @@ def spend(root: Path, minutes: float, data: str, workers: int) -> None:
         began = time.monotonic()
         process = subprocess.Popen([sys.executable, "-m", "hardtack", "study", *words], start_new_session=True)
         try:
-            process.wait(timeout=left)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(timeout=_GRACE_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=left)
+        finally:
+            _stop(process)
         spent = json.loads(log.read_text()) if log.is_file() else []
         spent.append({
             "date": datetime.date.today().isoformat(), "study": name, "seeds": seeds, "device": _device(),
@@ -130,6 +156,15 @@ def spend(root: Path, minutes: float, data: str, workers: int) -> None:
         })  # fmt: skip
         root.mkdir(parents=True, exist_ok=True)
         log.write_text(json.dumps(spent, indent=1) + "\n")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a study and its workers, if it has not ended by itself."""
+    for how, patience in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
+        if process.poll() is None:
+            os.killpg(process.pid, how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
 
 
 def _device() -> str:
@@ -153,16 +188,14 @@ def keep_minutes(root: Path, to: Path = KEPT) -> None:
 
 def outcomes(root: Path) -> Iterator[tuple[str, StudyView | None]]:
     """Every study with what was measured of it at this scale, with as many seeds as there are."""
-    most = max((_seeds(file) for file in (root / "cells").glob("*.json")), default=1)
+    cells = [cell for cells in cells_by_run(root).values() for cell in cells]
+    seeds = min(_MOST_SEEDS, 1 + max((int(read_json(cell)["seed"]) for cell in cells), default=0))
+    how = {"scale": SCALE, "seeds": seeds, "output": str(root), "versions": versions_of(root)}
     for name in list_studies():
         try:
-            yield name, tabulate(name, write=False, scale=SCALE, seeds=most, output=str(root)).view
-        except UserError:
+            yield name, tabulate(name, write=False, **how).view
+        except NothingMeasured:
             yield name, None
-
-
-def _seeds(cell: Path) -> int:
-    return int(json.loads(cell.read_text())["seed"]) + 1
 
 
 def pages(root: Path) -> dict[Path, str]:
@@ -172,7 +205,7 @@ def pages(root: Path) -> dict[Path, str]:
     for paper in PAPERS:
         page = DOCS / f"experiments_{paper}.md"
         own = {name: view for name, view in views.items() if name.startswith(f"{paper}/")}
-        texts[page] = _replaced(page, paper, _studies(own))
+        texts[page] = _replaced(page, paper, _studies(root, own))
     return texts
 
 
@@ -182,15 +215,6 @@ def _replaced(page: Path, name: str, lines: list[str]) -> str:
     return f"{before}{begin}\n\n" + "\n".join(lines).strip("\n") + f"\n\n{END}" + rest.split(END, 1)[1]
 
 
-def _rows(view: StudyView) -> tuple[int, int]:
-    there = [row for row in view["rows"] if row["state"] not in (NOT_AT_THIS_SCALE, QUOTED)]
-    return sum(row["state"] == MEASURED for row in there), len(there)
-
-
-def _counts(view: StudyView) -> dict[str, int]:
-    return {verdict: sum(claim["verdict"] == verdict for claim in view["claims"]) for verdict in VERDICTS}
-
-
 def _matrix(views: dict[str, StudyView | None]) -> list[str]:
     """A row for each study; those that were not run are counted."""
     head = ["study", "rows measured", "seeds", *(f"claims {verdict}" for verdict in VERDICTS)]
@@ -198,10 +222,11 @@ def _matrix(views: dict[str, StudyView | None]) -> list[str]:
     total = dict.fromkeys(VERDICTS, 0)
     run = {name: view for name, view in views.items() if view is not None}
     for name, view in run.items():
-        (done, there), counts = _rows(view), _counts(view)
-        seeds = max(cell["seeds"] for row in view["rows"] for cell in row["cells"].values())
+        (done, there), counts = StudyState(study=load_study(name), view=view).rows, verdict_counts(view)
+        measured = [cell["seeds"] for row in view["rows"] for cell in row["cells"].values() if cell["seeds"]]
+        seeds = f"{min(measured)}" + (f" to {max(measured)}" if max(measured) > min(measured) else "")
         paper = name.split("/")[0]
-        words = [f"[`{name}`](experiments_{paper}.md)", f"{done} of {there}", str(seeds)]
+        words = [f"[`{name}`](experiments_{paper}.md)", f"{done} of {there}", seeds]
         lines.append("| " + " | ".join([*words, *(str(counts[verdict]) for verdict in VERDICTS)]) + " |")
         total = {verdict: total[verdict] + counts[verdict] for verdict in VERDICTS}
     lines.append("| all of these | | | " + " | ".join(str(total[verdict]) for verdict in VERDICTS) + " |")
@@ -233,13 +258,23 @@ def _minutes() -> list[str]:
     ]
 
 
-def _studies(views: dict[str, StudyView | None]) -> list[str]:
+def _studies(root: Path, views: dict[str, StudyView | None]) -> list[str]:
     lines: list[str] = []
     for name, view in views.items():
         if view is not None:
             lines += ["", f"### `{name}`: {view['title']}", "", f"{view['asks'][:1].upper()}{view['asks'][1:]}", ""]
-            lines += [*_table(view), "", *_claims(view)]
+            lines += [_measured(root, view), "", *_table(view), "", *_claims(view), ""]
+            lines += [f"*{note}*" for note in [*view["notes"], view["protocol_note"]] if note]
     return lines or ["", "No study of this paper has been run at this scale yet."]
+
+
+def _measured(root: Path, view: StudyView) -> str:
+    """Where, when and on how many images."""
+    runs = [root / "models" / Path(run).name for row in view["rows"] for run in row["runs"]]
+    days = sorted({result.created[:10] for run in runs for result in read_results(run)})
+    images = sorted({cell["n"] for row in view["rows"] for cell in row["cells"].values() if cell["n"]})
+    when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
+    return f"{view['device']}, {when}; {' to '.join(map(str, dict.fromkeys((images[0], images[-1]))))} test images."
 
 
 def _table(view: StudyView) -> list[str]:
@@ -277,9 +312,12 @@ def _claims(view: StudyView) -> list[str]:
         if claim["low"] is not None and claim["high"] is not None:
             effect += f" [{claim['low']:+.3g}, {claim['high']:+.3g}]"
         p = "—" if claim["adjusted_p"] is None else f"{claim['adjusted_p']:.2g}"
-        lines.append(f"| {claim['says']} | {claim['verdict']} | {effect.replace('-', '−')} | {p} |")
+        lines.append(
+            f"| {claim['says'].replace('|', chr(92) + '|')} | {claim['verdict']} | {effect.replace('-', '−')} | {p} |"
+        )
     left = sum(claim["verdict"] == "not measured" for claim in view["claims"])
-    rest = [] if not left else ["", f"{left} claims wait for rows that are not measured yet."]
+    waits = "1 claim waits" if left == 1 else f"{left} claims wait"
+    rest = [] if not left else ["", f"{waits} for rows that are not measured yet."]
     return (lines if len(lines) > 2 else []) + rest
 
 

@@ -1,18 +1,22 @@
-"""Do singular values of the Jacobian predict robustness? Dozens of small networks on the digits, exact spectra.
+"""Do singular values of the Jacobian predict robustness? Dozens of small networks on the digits.
 
     python benchmarks/spectra.py FOLDER [--workers 2] [--output FILE] [--figure FILE]
 
-Six families of about 0.1 million weights (FAMILIES) are trained in twelve ways (TRAININGS), without attacks and with
-them. Of every network, on the same test images: accuracy under AutoAttack (tier fast, audited) at two radii, and the
-largest singular values of the Jacobians of every block (with and without its identity), of the attention and MLP
-branches, of all blocks together, from pixels to the last block, and from pixels to logits, the last and the blocks at
-attacked images, too. `margin over network` is the mean of margin / σ_max from pixels to logits: the l2 radius that the
-linear model of the network at an image gives it.
+Six families of 0.03 to 0.3 million weights (FAMILIES) are trained in twelve ways (TRAININGS), one seed each, without
+attacks and with them. Measured on the first 200 test images: the mean l2 distance of the smallest perturbations that
+FMN finds (0 for images that are wrong without one), and accuracy under AutoAttack (tier fast, audited) at two radii in
+linf. On the first 32: the largest singular values (Lanczos, to a residual of 0.001) of the Jacobians of every block,
+with and without its identity, of attention and MLP branches where the family has them, of all blocks together, from
+pixels to the last block, and from pixels to logits; the last and the blocks at attacked images, too. `margin over
+network` is the mean of margin / σ_max from pixels to logits: the l2 radius that the linear model of the network at an
+image gives it. Singular values are about l2, as the distance is.
 
-A quantity predicts robustness *within a family* if Spearman's ρ over the trainings of each family, averaged over
-families, is far from 0; *between families* likewise, over the families of each training. Intervals: 95 %, percentile
-bootstrap over networks within the strata. `without attacks` and `with attacks` are the two halves of the trainings. A
-second call goes on where the first one stopped.
+A quantity predicts robustness *within families* if Spearman's ρ over the trainings of each family, averaged over
+families, is far from 0; *between families* likewise, over the families of each training. Only families and trainings
+of five networks or more, with four different values, count. Intervals: 95 %, bootstrap over families and trainings at
+once; draws with fewer than four different ones are drawn again. They are not adjusted for their number. AutoAttack
+counts where it tells networks apart: at the small radius without attacks in training, at the large one with them.
+A second call goes on where the first one stopped.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ import concurrent.futures
 import datetime
 import json
 import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -72,12 +79,18 @@ PIECES = {
     "network": "pixels to logits", "block attacked": "blocks, attacked",
     "network attacked": "pixels to logits, attacked",
 }  # fmt: skip
-RATIO = "margin over network"
-DRAWS = 4000
+RATIO, DISTANCE, FARTHEST = "margin over network", "l2 distance", 12
+TARGETS = {"all": (DISTANCE,), "without attacks": (DISTANCE, RADII[0]), "with attacks": (DISTANCE, RADII[1])}
+WITHIN = ("within families", "between families", "together")
+FEWEST, DIFFERENT, DRAWS = 5, 4, 2000
 
 
-def measured(run: Path, family: str, training: str) -> dict[str, Any]:
-    """Train one network, and measure it."""
+def measured(run: Path, family: str, training: str, before: dict[str, Any] | None) -> dict[str, Any]:
+    """Train one network, and measure what is not measured yet."""
+    return add_distance(run, before or attacked_and_analysed(run, family, training))
+
+
+def attacked_and_analysed(run: Path, family: str, training: str) -> dict[str, Any]:
     import torch
 
     import hardtack as ht
@@ -111,58 +124,90 @@ def measured(run: Path, family: str, training: str) -> dict[str, Any]:
     return values
 
 
-def rho(rows: list[dict[str, Any]], quantity: str, target: str, stratum: str) -> float:
-    """Spearman's ρ in each stratum, averaged over the strata with four networks or more."""
-    found = []
-    for name in dict.fromkeys(row[stratum] for row in rows):
-        inside = [row for row in rows if row[stratum] == name]
-        x, y = ([row[key] for row in inside] for key in (quantity, target))
-        if len({*x}) >= 4 and len({*y}) >= 3:
-            found.append(float(stats.spearmanr(x, y)[0]))
-    return float(np.mean(found)) if found else float("nan")
+def add_distance(run: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """The mean l2 distance of the smallest perturbations: the area under the curve of accuracy against radius."""
+    import torch
+
+    import hardtack as ht
+
+    torch.set_num_threads(1)
+    curve = ht.evaluate_run(run, suite="curve", threat=f"l2:{FARTHEST}", sweep=(0, 1), n=IMAGES, quiet=True)[0]
+    area = next(result for result in curve.results if result.metric == "robustness_area")
+    return {**values, DISTANCE: FARTHEST * area.value}
 
 
-def correlation(rows: list[dict[str, Any]], quantity: str, target: str, stratum: str | None) -> list[float] | None:
-    """[ρ, low, high]; `stratum` None: over all networks together."""
-    rows = [{**row, "all": ""} for row in rows if quantity in row]
-    by = stratum or "all"
-    strata = [[row for row in rows if row[by] == name] for name in dict.fromkeys(row[by] for row in rows)]
-    value = rho(rows, quantity, target, by)
-    if np.isnan(value):
+def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Spearman's ρ; None where there are too few different values."""
+    if len({*x}) < DIFFERENT or len({*y}) < DIFFERENT:
         return None
-    generator = np.random.default_rng(0)
-    draws = []
-    for _ in range(DRAWS):
-        drawn = [part[place] for part in strata for place in generator.integers(len(part), size=len(part))]
-        draws.append(rho(drawn, quantity, target, by))
-    low, high = np.nanpercentile(draws, [2.5, 97.5])
-    return [round(float(number), 2) for number in (value, low, high)]
+    return float(stats.spearmanr(x, y)[0])
+
+
+class Grid:
+    """Quantity and target of every network, families × trainings; nan where a network has no such quantity."""
+
+    def __init__(self, rows: list[dict[str, Any]], quantity: str, target: str) -> None:
+        families, trainings = ([*dict.fromkeys(row[key] for row in rows)] for key in ("family", "training"))
+        self.x, self.y = np.full((2, len(families), len(trainings)), np.nan)
+        for row in rows:
+            place = families.index(row["family"]), trainings.index(row["training"])
+            if quantity in row:
+                self.x[place], self.y[place] = row[quantity], row[target]
+
+    def mean(self, families: np.ndarray, trainings: np.ndarray, within: str) -> float | None:
+        """ρ averaged over strata; None where no stratum has enough networks."""
+        x, y = self.x[np.ix_(families, trainings)], self.y[np.ix_(families, trainings)]
+        if within == "together":
+            there = ~np.isnan(x)
+            return rank_correlation(x[there], y[there])
+        if within == "between families":
+            x, y = x.T, y.T
+        enough = [~np.isnan(part) for part in x]
+        each = [
+            rank_correlation(one[there], other[there])
+            for one, other, there in zip(x, y, enough, strict=True)
+            if there.sum() >= FEWEST
+        ]
+        each = [value for value in each if value is not None]
+        return float(np.mean(each)) if each else None
+
+
+def correlation(rows: list[dict[str, Any]], quantity: str, target: str, within: str) -> list[float] | None:
+    """[ρ, low, high] within families, between families or over all networks together."""
+    grid = Grid(rows, quantity, target)
+    families, trainings = (np.arange(size) for size in grid.x.shape)
+    value = grid.mean(families, trainings, within)
+    if value is None:
+        return None
+    generator, draws = np.random.default_rng(0), []
+    while len(draws) < DRAWS:
+        some = generator.choice(families, len(families)), generator.choice(trainings, len(trainings))
+        if min(len({*part.tolist()}) for part in some) >= DIFFERENT and (drawn := grid.mean(*some, within)) is not None:
+            draws.append(drawn)
+    low, high = np.percentile(draws, [2.5, 97.5])
+    return [round(number, 2) for number in (value, float(low), float(high))]
 
 
 def correlations(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """By half of the trainings, radius and quantity: over all networks, within families, between families."""
+    """By half of the trainings, target and quantity."""
     table: dict[str, Any] = {}
     for half, trainings in HALVES.items():
         inside = [row for row in rows if row["training"] in trainings]
-        for target in RADII:
-            for quantity in (*PIECES, RATIO, "clean"):
-                found = {
-                    "together": correlation(inside, quantity, target, None),
-                    "within families": correlation(inside, quantity, target, "family"),
-                    "between families": correlation(inside, quantity, target, "training"),
-                }
-                table.setdefault(half, {}).setdefault(target, {})[quantity] = found
+        for target in TARGETS[half]:
+            table.setdefault(half, {})[target] = {
+                quantity: {within: correlation(inside, quantity, target, within) for within in WITHIN}
+                for quantity in (*PIECES, RATIO, "clean")
+            }
     return table
 
 
 def figure(rows: list[dict[str, Any]], file: Path) -> None:
-    """Robust accuracy against three quantities; a colour for each family, hollow where training had no attack."""
+    """Distance against three quantities; a colour for each family, hollow where training had no attack."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    target = RADII[1]
     panels = {"block": "mean σ_max of the blocks", "network": "σ_max, pixels to logits",
               RATIO: "margin / σ_max, pixels to logits"}  # fmt: skip
     drawing, axes = plt.subplots(1, 3, figsize=(12, 4), sharey=True)
@@ -173,14 +218,15 @@ def figure(rows: list[dict[str, Any]], file: Path) -> None:
                     row for row in rows if row["family"] == family and (row["training"] not in WITHOUT) is attacked
                 ]
                 axis.scatter(
-                    [row[quantity] for row in inside], [100 * row[target] for row in inside], s=26,
+                    [row[quantity] for row in inside], [row[DISTANCE] for row in inside], s=26,
                     facecolors=f"C{number}" if attacked else "none", edgecolors=f"C{number}",
                     label=family if attacked else None,
                 )  # fmt: skip
         axis.set_xscale("log")
+        axis.set_yscale("log")
         axis.set_xlabel(title)
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel(f"right under AutoAttack, {target} (%)")
+    axes[0].set_ylabel("mean l2 distance of the smallest perturbations")
     axes[0].legend(fontsize=8)
     drawing.tight_layout()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -203,10 +249,11 @@ def main() -> None:
             for training in options.trainings:
                 run = options.folder / f"{family}-{training}".replace(" ", "_").lower()
                 known = run.with_suffix(".json") if "." not in run.name else run.parent / f"{run.name}.json"
-                if known.is_file():
-                    rows.append(json.loads(known.read_text()))
+                before = json.loads(known.read_text()) if known.is_file() else None
+                if before is None or DISTANCE not in before:
+                    left[pool.submit(measured, run, family, training, before)] = known
                 else:
-                    left[pool.submit(measured, run, family, training)] = known
+                    rows.append(before)
         for future in concurrent.futures.as_completed(left):
             rows.append(future.result())
             left[future].write_text(json.dumps(rows[-1]))
@@ -216,16 +263,18 @@ def main() -> None:
     rounded = [{key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()} for row in rows]
     record = {
         "command": "python benchmarks/spectra.py FOLDER", "date": datetime.date.today().isoformat(),
-        "device": "CPU", "data": "digits", "images": IMAGES, "images_of_spectra": SPECTRA, "networks": rounded,
+        "device": f"{os.cpu_count()} CPU cores, {platform.machine()}", "torch": version("torch"), "data": "digits",
+        "images": IMAGES, "images_of_spectra": SPECTRA, "networks": rounded,
         "spearman": correlations(rows),
     }  # fmt: skip
     if options.output:
         options.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.figure:
         figure(rows, options.figure)
-    for target in RADII:
-        for quantity, found in record["spearman"]["all"][target].items():
-            print(target, quantity, found)
+    for half, targets in record["spearman"].items():
+        for target, quantities in targets.items():
+            for quantity, values in quantities.items():
+                print(half, target, quantity, values, sep=" | ")
 
 
 if __name__ == "__main__":

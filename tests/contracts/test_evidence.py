@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from hardtack.base.errors import UserError
+
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("evidence", ROOT / "benchmarks" / "evidence.py")
 evidence = importlib.util.module_from_spec(SPEC)
@@ -76,9 +78,52 @@ def test_a_second_session_adds_cells_and_loses_none(studies, tmp_path):
 
 def test_minutes_are_added_once(tmp_path):
     root, kept = tmp_path / "root", tmp_path / "kept"
-    root.mkdir(), kept.mkdir()
-    entry = {"date": "2026-01-01", "study": "a/b", "seeds": 1, "device": "x", "minutes": 2.0, "finished": True}
-    (kept / "minutes.json").write_text(json.dumps([entry]))
-    (root / "minutes.json").write_text(json.dumps([entry, {**entry, "study": "c/d"}]))
+    root.mkdir()
+    kept.mkdir()
+    first = {"date": "2026-01-01", "study": "a/b", "seeds": 1, "device": "x", "minutes": 2.0, "finished": True}
+    (kept / "minutes.json").write_text(json.dumps([first]))
+    (root / "minutes.json").write_text(json.dumps([first, {**first, "study": "c/d"}]))
     evidence.keep_minutes(root, kept)
-    assert [one["study"] for one in json.loads((kept / "minutes.json").read_text())] == ["a/b", "c/d"]
+    assert [entry["study"] for entry in json.loads((kept / "minutes.json").read_text())] == ["a/b", "c/d"]
+
+
+def test_evidence_outlives_the_version_that_measured_it(studies, monkeypatch):
+    before = dict(evidence.outcomes(studies))
+    monkeypatch.setattr(evidence.hardtack, "__version__", "99.0")
+    after = dict(evidence.outcomes(studies))
+    assert any(view is not None for view in after.values())
+    assert {name: view and view["rows"] for name, view in after.items()} == {
+        name: view and view["rows"] for name, view in before.items()
+    }
+
+
+def hostile(folder, name, files):
+    folder.mkdir()
+    with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for member, content in files.items():
+            file.writestr(member, content)
+    return folder
+
+
+def test_an_archive_writes_only_where_it_may(tmp_path):
+    files = {"../out": b"x", "models/other/config.yaml": b"x", "cells/../../out": b"x", "models/run/state.pt": b"x",
+             "/out": b"x", "cells/0123456789abcdef.json": b"{}", "models/run/config.yaml": b"x"}  # fmt: skip
+    root = tmp_path / "root"
+    root.mkdir()
+    evidence.unpack(root, hostile(tmp_path / "kept", "run", files))
+    written = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()} - {"kept/run.zip"}
+    assert written == {"root/versions", "root/cells/0123456789abcdef.json", "root/models/run/config.yaml"}
+
+
+def test_an_archive_that_unpacks_to_gigabytes_is_refused(tmp_path):
+    bomb = hostile(tmp_path / "kept", "run", {"models/run/results.jsonl": b"0" * (evidence._MOST_BYTES + 1)})
+    with pytest.raises(UserError, match="unpacks to more than 64 MiB"):
+        evidence.unpack(tmp_path, bomb)
+
+
+@pytest.mark.parametrize("run", ["../out", "/out", "", ".", None, 3])
+def test_a_cell_that_names_another_place_is_refused(tmp_path, run):
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / "0123456789abcdef.json").write_text(json.dumps({"run": run}))
+    with pytest.raises(UserError, match="names no run"):
+        evidence.keep(tmp_path, tmp_path / "kept")

@@ -220,8 +220,7 @@ class Attack:
 
     @property
     def most_ahead(self) -> int:
-        """Passes of an item that are worth making at once, at most. A graph of wider ones costs less than as many
-        narrow ones."""
+        """The largest number of passes of one item that `advance_ahead` should make at once on a GPU."""
         return 8
 
     def draw(self, state: State, count: int) -> State:

@@ -97,7 +97,7 @@ class Square(Attack):
 
     @property
     def most_ahead(self) -> int:
-        """In 5,000 proposals one of twenty-five improves the image, on a short timetable three in ten."""
+        """One proposal in twenty or thirty improves the image, on a short timetable three in ten, and then few pay."""
         return 2 if self.rescale and self.steps < 1000 else 8
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from hardtack.base.errors import UserError
 from hardtack.base.files import local_path
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
@@ -47,6 +48,8 @@ def study_words(
     name, settings = split_target(words)
     executor, values = take_executor(on, parse_words(settings), dry_run=dry_run)
     output = str(values.get("output", "runs/studies"))
+    if table and (status or report or name is None or executor is not None):
+        raise UserError("--table takes one study and runs nothing: hardtack study NAME --table")
     if report:
         written = write_index(output)
         say(f"report: {written}")

@@ -53,7 +53,7 @@ class Measure:
         self.model, self.config, self.runtime, self.on_the_model = model, config, runtime, on_the_model
         self.trials, self._notes = _settled(trials, model, like)
         self.shape = tuple(like.shape[1:])
-        self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type)
+        self.batch_size = config.batch_size or default_batch(self.shape, runtime.torch_device.type, pooled=self.pooled)
         self.verifier = Verifier(model, runtime, votes=votes(config), batch_size=self.batch_size)
         self.precision: SearchPrecision = on_the_model or search_precision(config, runtime, like[0].numel())
         self.consistency = Consistency(

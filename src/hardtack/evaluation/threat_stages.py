@@ -210,9 +210,9 @@ def require_threat(attack: Any, threat: Threat) -> Any:
     return attack
 
 
-def default_batch(image_shape: Sequence[int], device: str) -> int:
-    """Images in one pass that keep a device busy without much memory."""
+def default_batch(image_shape: Sequence[int], device: str, *, pooled: bool = False) -> int:
+    """Images in one pass that keep a device busy without much memory; `pooled`: slots of a pool of attacks."""
     small = image_shape[-1] * image_shape[-2] <= 64 * 64
     if device == "cuda":
-        return 1024 if small else 128
+        return (1024 if pooled else 512) if small else 128
     return 128 if small else 16

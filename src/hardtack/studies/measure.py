@@ -21,13 +21,16 @@ from hardtack.studies.protocol import read_protocol
 from hardtack.studies.unit import MODELS, Unit, references
 
 
-def id_of(unit: Unit, column: StudyColumn, columns: Sequence[StudyColumn], measuring: Measuring) -> str:
-    """The id of the cell of this unit and column; `columns` are those of the unit."""
+def id_of(
+    unit: Unit, column: StudyColumn, columns: Sequence[StudyColumn], measuring: Measuring,
+    version: str = hardtack.__version__,
+) -> str:  # fmt: skip
+    """The id of the cell of this unit and column, as this version measures it; `columns` are those of the unit."""
     by_name = {other.name: other for other in columns}
     parts = [by_name[name] for name in column.worst_of if name in by_name]
     facts = [
         unit.digest, _how(column), [_how(part) for part in parts], measuring.n, dict(measuring.folders),
-        measuring.frost, [other.digest for other in references(column, unit, measuring.units)], hardtack.__version__,
+        measuring.frost, [other.digest for other in references(column, unit, measuring.units)], version,
     ]  # fmt: skip
     return cell_id(facts + _lists(column, measuring))
 

@@ -59,6 +59,7 @@ class RunCost:
     training: float
     evaluation: float
     rate: float = H200  # multiply-adds a second on one H200
+    rate_measured: bool = False  # for this network, in its training passes
     digest: str = ""  # which run it is
     needs: tuple[str, ...] = ()  # digests of runs that must be finished before
 
@@ -119,15 +120,23 @@ class StudyPlan:
             for run in self.runs
         ]  # fmt: skip
         lines = [head, *text_table(rows), ""]
-        training, rates = _hours(sum(run.training_hours for run in self.runs)), [run.rate for run in self.runs]
+        training = _hours(sum(run.training_hours for run in self.runs))
         lines.append(
-            f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training; at "
-            f"{rate_range(rates)} multiply-adds/s, measured there for these networks or the like"
+            f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training, at {self._rates()}"
         )
         lines += self._here()
         for name, (why, runs) in self.missing.items():
             lines.append(f"  data not here: {name}, for {len(runs)} runs ({why})")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def _rates(self) -> str:
+        """What the GPU-hours are counted with."""
+        measured = [run.rate for run in self.runs if run.rate_measured]
+        common = len(self.runs) - len(measured)
+        parts = [f"{rate_range(measured)} multiply-adds/s, measured there for these networks"] if measured else []
+        whose = f" for {common} of {len(self.runs)} runs" if measured else ""
+        parts += [f"{H200:.1e} multiply-adds/s, that of a ViT-Ti/4{whose}"] if common else []
+        return "; at ".join(parts)
 
     def _here(self) -> list[str]:
         """Time and memory on this machine."""
@@ -162,9 +171,14 @@ def _measured_rates() -> dict[str, float]:
     return dict(json.loads(_RATES.read_text(encoding="utf-8"))["rates"])
 
 
-def h200_rate(model: str) -> float:
-    """Multiply-adds a second of training passes of this network on one H200, measured or, for others, a common rate."""
-    return _measured_rates().get(model, H200)
+def h200_rate(model: str, image_size: int, options: Mapping[str, Any]) -> float | None:
+    """Multiply-adds a second of training passes on one H200; None where no such network was measured."""
+    from hardtack.models.facts import known
+
+    registered = known().get(model)
+    if options or registered is None or registered.image_size != image_size:
+        return None
+    return _measured_rates().get(model)
 
 
 def _number(hours: float) -> str:
@@ -220,12 +234,13 @@ def _run_cost(unit: Unit, columns: Sequence[StudyColumn], n: int | None) -> RunC
     size = recipe.data.image_size or pixels
     facts = measure(recipe.model.name, image_size=size, num_classes=classes, **dict(recipe.model.options))
     macs = facts.gflops * 1e9
+    rate = h200_rate(recipe.model.name, size, recipe.model.options)
     attack, update = _passes(unit)
     images = recipe.train.epochs * train
     training = images * macs * (attack.forwards + attack.backwards + update.forwards + 2 * update.backwards)
     evaluation = sum(_column_work(column, min(filter(None, (n, test))), classes) for column in columns) * macs
     return RunCost(
-        label=unit.label, rate=h200_rate(recipe.model.name),
+        label=unit.label, rate=rate or H200, rate_measured=rate is not None,
         parameters=facts.parameters, per_image=macs, images=images, training=training,
         evaluation=evaluation,
         passes=f"{attack.forwards + update.forwards}+{attack.backwards + update.backwards}",

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import hardtack
 from hardtack.base.annotations import NOT_TYPED, Shown
 from hardtack.base.config import build, flat, nested
 from hardtack.base.errors import UserError, did_you_mean
 from hardtack.base.files import local_path, write_text
+from hardtack.base.lock import is_held
 from hardtack.base.printable import printable
-from hardtack.report.study_view import StudyView
+from hardtack.report.study_view import NOT_RUN_YET, StudyView
+from hardtack.results import read_results
 from hardtack.studies.cell_store import read_cell
 from hardtack.studies.cells import Cells, Measured
 from hardtack.studies.check import check_study
@@ -28,7 +31,7 @@ from hardtack.studies.needs import check_data, check_paths
 from hardtack.studies.rows import OUTPUT
 from hardtack.studies.scaled import ScaledStudy, at_scale
 from hardtack.studies.state import RECORD, read_record
-from hardtack.studies.study import SECTIONS, load_study, section_of
+from hardtack.studies.study import SCALES, SECTIONS, load_study, section_of
 from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
 
@@ -174,18 +177,39 @@ def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None
     return runner.outcome(cells, failures)
 
 
-def tabulate(name: str | Path, /, *, write: bool = True, **words: Any) -> StudyOutcome:
+def tabulate(
+    name: str | Path, /, *, write: bool = True, versions: Sequence[str] = (hardtack.__version__,), **words: Any
+) -> StudyOutcome:
     """Table, claims and page of a study from what is measured so far; nothing is trained or measured.
 
-    `write=False`: the outcome alone, no files.
+    Scale and seeds are those of the last record, unless `words` say others. `write=False`: the outcome alone, no files.
+    `versions`: those whose cells count.
     """
+    request = read_request(load_study(name).name, words)
+    if request.rows:
+        raise UserError("rows chooses what is run; the table has all rows")
+    if "scale" not in words:
+        words["scale"] = next((scale for scale in reversed(SCALES) if _has_record(request, scale)), request.scale)
+        request = dataclasses.replace(request, scale=words["scale"])
+    last = read_record(request.folder)
+    if "seeds" not in words and last is not None:
+        words["seeds"] = last["seeds"]
+    if write and is_held(request.folder / ".lock"):
+        raise UserError(f"{request.name} is running in {request.folder}: --status shows how far it is")
     prepared = _prepare(name, words, quiet=True)
     runner = _Runner(prepared, computes=False)
-    runner.known = stored_cells(prepared.scaled, prepared.measuring.units, prepared.measuring)
+    runner.known = stored_cells(prepared.scaled, prepared.measuring.units, prepared.measuring, versions)
     if not runner.known:
-        request = prepared.request
-        raise UserError(f"nothing of {request.name} is measured at scale {request.scale} in {request.root}")
+        raise NothingMeasured(f"nothing of {request.name} is measured at scale {request.scale} in {request.root}")
     return runner.outcome({}, {}, write=write)
+
+
+class NothingMeasured(UserError):
+    """A table was asked for that has no number yet."""
+
+
+def _has_record(request: StudyRequest, scale: str) -> bool:
+    return read_record(dataclasses.replace(request, scale=scale).folder) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,14 +249,13 @@ class _Runner:
     def __init__(self, prepared: _Prepared, *, computes: bool = True) -> None:
         from hardtack.base.cost import device_name
 
-        last = read_record(prepared.request.folder)
-
+        self.last = read_record(prepared.request.folder)
         self.scaled, self.measuring, self.request = prepared.scaled, prepared.measuring, prepared.request
         self.units: Sequence[Unit] = prepared.measuring.units
         self.is_main, self.computes = prepared.runtime.is_main, computes
-        self.device = device_name(prepared.runtime) if computes else (last["device"] if last is not None else "")
+        self.device = device_name(prepared.runtime) if computes else ""
         self.began = self.noted = time.monotonic()
-        self.before = float(last["seconds"]) if last is not None else 0.0
+        self.before = float(self.last["seconds"]) if self.last is not None else 0.0
         self.known: dict[tuple[str, str], Any] = {}  # the cells of earlier calls
 
     def note_start(self) -> None:
@@ -259,21 +282,45 @@ class _Runner:
         return StudyOutcome(view=view, cells=cells, failures=failures, folder=self.request.folder)
 
     def _view(self, cells: Cells, failures: Failures) -> StudyView:
-        return study_view(
-            self.scaled, cells, failures, units=self.units, root=self.request.root, page_folder=self.request.folder,
-            seeds=self.request.seeds, changes=self.request.changes, command=self.request.command, device=self.device,
-            seconds=round(self.before + (time.monotonic() - self.began if self.computes else 0.0), 1),
+        request, device, seconds = self.request, self.device, self.before + time.monotonic() - self.began
+        if not self.computes:
+            seeds = 1 + max(cell.seed for measured in cells.values() for cell in measured)
+            request, seconds = dataclasses.replace(request, seeds=seeds), self.before
+            device = self.last["device"] if self.last is not None else _devices(cells, request.root / MODELS)
+        view = study_view(
+            self.scaled, cells, failures, units=self.units, root=request.root, page_folder=request.folder,
+            seeds=request.seeds, changes=request.changes, command=request.command, device=device,
+            seconds=round(seconds, 1),
         )  # fmt: skip
+        return view if self.computes else _with_failures_of(self.last, view)
 
 
-def stored_cells(scaled: ScaledStudy, units: Sequence[Unit], measuring: Measuring) -> dict[tuple[str, str], Any]:
-    """The cells of these units that were measured before."""
+def _devices(cells: Cells, runs: Path) -> str:
+    """Where the results of these cells were measured."""
+    folders = sorted({cell.run for measured in cells.values() for cell in measured})
+    return ", ".join(sorted({result.device for run in folders for result in read_results(runs / run)} - {""}))
+
+
+def _with_failures_of(last: StudyView | None, view: StudyView) -> StudyView:
+    """Rows that failed when they were last run say so still, as long as they are not measured."""
+    states = {row["name"]: row["state"] for row in last["rows"]} if last is not None else {}
+    for row in view["rows"]:
+        if row["state"] == NOT_RUN_YET and states.get(row["name"], "").startswith("failed"):
+            row["state"] = states[row["name"]]
+    return view
+
+
+def stored_cells(
+    scaled: ScaledStudy, units: Sequence[Unit], measuring: Measuring, versions: Sequence[str] = (hardtack.__version__,)
+) -> dict[tuple[str, str], Any]:
+    """The cells of these units that were measured before, by one of these versions."""
     cells: dict[tuple[str, str], list[Measured]] = {}
     for unit in units:
         columns = scaled.columns_of(unit.training)
         for column in columns:
-            cell = read_cell(measuring.root, id_of(unit, column, columns, measuring), measuring.root / MODELS)
-            if cell is not None:
+            ids = [id_of(unit, column, columns, measuring, version) for version in versions]
+            stored = (read_cell(measuring.root, id, measuring.root / MODELS) for id in ids)
+            if (cell := next((cell for cell in stored if cell is not None), None)) is not None:
                 cells.setdefault((unit.row, column.name), []).append(dataclasses.replace(cell, seed=unit.seed))
     return {key: tuple(measured) for key, measured in cells.items()}
 

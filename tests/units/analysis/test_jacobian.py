@@ -10,14 +10,18 @@ from torch import nn
 
 import hardtack as ht
 from hardtack.analysis.jacobian import rows as rows_file
+from hardtack.analysis.jacobian.analysis import Spectra
 from hardtack.analysis.jacobian.block_parts import block_piece, survey
+from hardtack.analysis.jacobian.chart import jacobian_charts
 from hardtack.analysis.jacobian.rows import bound, dense_jacobian
 from hardtack.analysis.jacobian.scalar_attention import printed_jacobian, scalar_attention, scalar_attention_jacobian
+from hardtack.base.config import plain
 from hardtack.base.errors import UserError
 from hardtack.base.randomness import make_keys
 from hardtack.base.runtime import Runtime
 from hardtack.commands.cli import main
 from hardtack.models import wrap
+from hardtack.results import read_run
 
 CPU = Runtime(device="cpu")
 
@@ -253,3 +257,27 @@ def test_spectra_at_attacked_images_are_those_of_the_attacked_images(vit):
 def test_an_attack_without_a_threat_is_refused(vit):
     with pytest.raises(UserError, match=r"an attack needs its threat: jacobian.threat=linf:8/255"):
         analyze(vit, attack="fgsm")
+
+
+def test_results_at_attacked_images_say_within_which_threat(vit):
+    results = analyze(vit, of=("block",), threat="linf:0.1").results
+    assert {result.threat for result in results} == {"linf:0.1"}
+    assert {result.threat for result in analyze(vit, of=("block",)).results} == {None}
+
+
+def test_an_id_without_an_attack_is_the_one_from_before_there_were_attacks(vit):
+    """Its settings are left out while they are empty, so that stored analyses are found."""
+    assert Spectra.later_settings == ("threat", "attack")
+    assert not any(plain(Spectra())[name] for name in Spectra.later_settings)
+
+
+def test_findings_of_different_attacks_have_charts_of_their_own(vit, tmp_path):
+    model, data = vit
+    for settings in ({}, {"threat": "linf:0.1"}, {"threat": "linf:0.1", "attack": "fgsm"}, {"threat": "linf:0.05"}):
+        ht.analyze(model, data, "jacobian", runtime=CPU, quiet=True, folder=tmp_path / "run", of=("block",), **settings)
+    charts = [chart for chart in jacobian_charts([read_run(tmp_path / "run")]) if chart["id"].startswith("jacobian-")]
+    captions = [str(chart["caption"]) for chart in charts]
+    assert len(captions) == 4
+    for words in ("by pgd-20 within ℓ∞ ≤ 0.1", "by fgsm", "by pgd-20 within ℓ∞ ≤ 0.05"):
+        assert sum(words in caption for caption in captions) == 1, captions
+    assert sum("attacked" not in caption for caption in captions) == 1

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hardtack.attacks import square as square_module
+from hardtack.attacks.autoattack import audit_stages
 from hardtack.attacks.pool.attempts import AttackInputs, AttemptRecord
 from hardtack.attacks.pool.pool import Pool
 from hardtack.attacks.pool.search import NewItems
@@ -17,6 +18,7 @@ from hardtack.attacks.pool.slots import Slots
 from hardtack.attacks.pool.verifier import Verifier
 from hardtack.attacks.square import Square
 from hardtack.base.runtime import Runtime
+from hardtack.threats import Threat
 from row_models import Rows, row_pair
 
 CPU = Runtime(device="cpu", compile=False)
@@ -300,3 +302,20 @@ def test_a_query_is_few_kernels(threat, most):
     with Launches() as launches:
         attack.advance_ahead(model, state, drawn, ahead=1, interval=25)
     assert launches.count <= most
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"), [({}, 8), ({"rescale": True, "steps": 300}, 2), ({"steps": 300}, 8), ({"rescale": True}, 8)]
+)
+def test_few_proposals_are_made_at_once_where_many_are_accepted(settings, most):
+    """A short timetable has small windows early: three proposals in ten improve the image, and later ones are lost."""
+    attack = Square(**{"threat": Threat.parse("linf:0.05"), **settings})
+    assert attack.most_ahead == most
+    slots = Slots(attack, Rows(), CPU, None, most=512, interval=25, ahead=attack.most_ahead)
+    slots.width = 16
+    assert slots.ahead == most
+
+
+def test_the_audit_looks_two_proposals_ahead():
+    square = audit_stages(Threat.parse("linf:8/255"))[0].attack
+    assert isinstance(square, Square) and square.most_ahead == 2

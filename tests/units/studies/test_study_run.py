@@ -13,6 +13,7 @@ from toy import toy
 
 import hardtack as ht
 from hardtack.base.errors import UserError
+from hardtack.base.lock import JobLock, hold
 from hardtack.commands.cli import main
 from hardtack.studies.run import tabulate
 from hardtack.studies.unit import find_unit
@@ -261,3 +262,40 @@ def test_a_table_of_nothing_is_an_error(finished, tmp_path, capsys):
     path, _ = finished
     assert main(["study", str(path), "--table", f"output={tmp_path}"]) == 2
     assert "nothing of mine is measured at scale smoke in" in capsys.readouterr().err
+
+
+def test_the_table_keeps_scale_seeds_and_failures_of_the_record(finished, tmp_path):
+    path, _ = finished
+    copied = tmp_path / "studies"
+    shutil.copytree(path.parent / "studies", copied)
+    record = copied / "mine" / "smoke" / "study.json"
+    view = json.loads(record.read_text())
+    for cell in (copied / "cells").glob("*.json"):
+        if json.loads(cell.read_text())["about"]["row"] == "large":
+            cell.unlink()
+    view["rows"][1]["state"] = "failed: pgd: memory ran out"
+    record.write_text(json.dumps({**view, "seeds": 3}))
+    outcome = tabulate(path, output=str(copied))
+    assert [row["state"] for row in outcome.view["rows"]] == ["measured", "failed: pgd: memory ran out"]
+    assert outcome.view["seeds"] == 1, "of the three that were asked for, one is measured"
+    record.unlink()
+    again = tabulate(path, output=str(copied))
+    assert again.view["device"] and again.view["seconds"] == 0, "the device is that of the results"
+
+
+def test_the_table_refuses_what_it_does_not_do(finished, capsys):
+    path, outcome = finished
+    folder = f"output={path.parent / 'studies'}"
+    for words, message in (
+        ([str(path), "rows=small"], "the table has all rows"),
+        ([str(path), "workers=2"], "--table takes one study and runs nothing"),
+        (["--report"], "--table takes one study and runs nothing"),
+        ([], "--table takes one study and runs nothing"),
+    ):
+        assert main(["study", "--table", *words, folder]) == 2
+        assert message in capsys.readouterr().err
+    with hold(JobLock(outcome.folder / ".lock", "another")), pytest.raises(UserError, match="mine is running in"):
+        tabulate(path, output=str(path.parent / "studies"))
+    assert tabulate(path, output=str(path.parent / "studies"), versions=("9.9", "0.1.0")).cells
+    with pytest.raises(UserError, match="nothing of mine is measured"):
+        tabulate(path, output=str(path.parent / "studies"), versions=("9.9",))

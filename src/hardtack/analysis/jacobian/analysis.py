@@ -179,12 +179,13 @@ class _Spectra:
 
     def conclude(self, arrays: Arrays) -> Conclusion:
         scores: list[Score] = []
+        threat = str(self.settings.threat) if self.settings.threat else None
         notes, facts = [], {"layers": {}, "sizes": {}, "spread": {}, "products": {}, "converged": {}}  # type: ignore[var-annotated]
         for kind, pieces in self.kinds.items():
             sigma, converged = arrays[f"sigma_{kind}"][:, :, 0], arrays[f"converged_{kind}"]
             names = [piece.name for piece, _ in pieces]
             column = column_of(kind, self.settings.threat)
-            scores += _scores("sigma_max", column, names, sigma)
+            scores += _scores("sigma_max", column, names, sigma, threat)
             facts["layers"][kind] = names
             facts["sizes"][kind] = [[piece.inputs, piece.outputs] for piece, _ in pieces]
             facts["spread"][kind] = {"mean": float(sigma.mean()), "std": float(sigma.std())}
@@ -195,8 +196,8 @@ class _Spectra:
                 notes.append(_unsure(kind, arrays, self.settings))
             if self.settings.bound:
                 upper = arrays[f"bound_{kind}"]
-                scores += _scores("sigma_bound", column, names, upper)
-                scores.append(mean_score("looseness", (upper / sigma).mean(axis=1), column=column))
+                scores += _scores("sigma_bound", column, names, upper, threat)
+                scores.append(mean_score("looseness", (upper / sigma).mean(axis=1), column=column, threat=threat))
         notes += self._left_out()
         if self.settings.attack:
             notes += blind_notes(self.settings.attack, self.context)
@@ -214,12 +215,12 @@ def column_of(kind: str, threat: object) -> str:
     return f"{kind} attacked" if threat else kind
 
 
-def _scores(metric: str, kind: str, names: list[str], values: np.ndarray) -> Iterator[Score]:
+def _scores(metric: str, column: str, names: list[str], values: np.ndarray, threat: str | None) -> Iterator[Score]:
     """The mean over layers and images, then layer by layer; `values` N×layers."""
-    yield mean_score(metric, values.mean(axis=1), column=kind)
+    yield mean_score(metric, values.mean(axis=1), column=column, threat=threat)
     for number, name in enumerate(names):
         if len(names) > 1:
-            yield mean_score(metric, values[:, number], column=f"{kind} {name}")
+            yield mean_score(metric, values[:, number], column=f"{column} {name}", threat=threat)
 
 
 def _unsure(kind: str, arrays: Arrays, settings: Spectra) -> str:

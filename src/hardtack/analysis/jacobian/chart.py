@@ -50,8 +50,9 @@ def jacobian_charts(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 def _alike(finding: Finding) -> Hashable:
     """Findings about different pieces get different charts: a newer one does not replace an older one."""
-    pieces = sorted(finding.settings["of"])
-    return *where(finding), *pieces, str(finding.settings["stretch"]), str(finding.settings.get("threat"))
+    settings = finding.settings
+    at = (str(settings.get("threat")), str(settings.get("attack")))
+    return *where(finding), *sorted(settings["of"]), str(settings["stretch"]), *at
 
 
 def _kinds(analysed: Sequence[AnalysedRun]) -> list[str]:
@@ -125,8 +126,12 @@ def _how(analysed: Sequence[AnalysedRun]) -> str:
 
 def _at(finding: Finding) -> str:
     """Where spectra were measured that are not those at the images themselves."""
-    threat = finding.settings.get("threat")
-    return f" at images attacked within {wording.threat_name(threat)}" if threat else ""
+    threat, attack = finding.settings.get("threat"), finding.settings.get("attack")
+    if not threat:
+        return ""
+    by = attack if isinstance(attack, dict) else {}
+    steps = f"-{by['steps']}" if by.get("steps") else ""
+    return f" at images attacked by {by.get('name', 'an attack')}{steps} within {wording.threat_name(threat)}"
 
 
 def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:
