@@ -82,7 +82,7 @@ PIECES = {
 RATIO, DISTANCE, FARTHEST = "margin over network", "l2 distance", 12
 TARGETS = {"all": (DISTANCE,), "without attacks": (DISTANCE, RADII[0]), "with attacks": (DISTANCE, RADII[1])}
 WITHIN = ("within families", "between families", "together")
-FEWEST, DIFFERENT, DRAWS = 5, 4, 2000
+FEWEST, DIFFERENT, DRAWS = 5, 4, 1000
 
 
 def measured(run: Path, family: str, training: str, before: dict[str, Any] | None) -> dict[str, Any]:
@@ -125,22 +125,23 @@ def attacked_and_analysed(run: Path, family: str, training: str) -> dict[str, An
 
 
 def add_distance(run: Path, values: dict[str, Any]) -> dict[str, Any]:
-    """The mean l2 distance of the smallest perturbations: the area under the curve of accuracy against radius."""
+    """The mean l2 distance of the smallest perturbations that make an image wrong."""
     import torch
 
     import hardtack as ht
 
     torch.set_num_threads(1)
     curve = ht.evaluate_run(run, suite="curve", threat=f"l2:{FARTHEST}", sweep=(0, 1), n=IMAGES, quiet=True)[0]
-    area = next(result for result in curve.results if result.metric == "robustness_area")
-    return {**values, DISTANCE: FARTHEST * area.value}
+    size = np.where(curve.robust, FARTHEST, curve.verdicts["size"])
+    return {**values, DISTANCE: float(np.where(curve.verdicts["clean_correct"], size, 0.0).mean())}
 
 
 def rank_correlation(x: Sequence[float], y: Sequence[float]) -> float | None:
     """Spearman's ρ; None where there are too few different values."""
     if len({*x}) < DIFFERENT or len({*y}) < DIFFERENT:
         return None
-    return float(stats.spearmanr(x, y)[0])
+    a, b = (stats.rankdata(values) - (len(values) + 1) / 2 for values in (x, y))
+    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
 
 
 class Grid:
@@ -207,6 +208,7 @@ def figure(rows: list[dict[str, Any]], file: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     panels = {"block": "mean σ_max of the blocks", "network": "σ_max, pixels to logits",
               RATIO: "margin / σ_max, pixels to logits"}  # fmt: skip
@@ -226,6 +228,9 @@ def figure(rows: list[dict[str, Any]], file: Path) -> None:
         axis.set_yscale("log")
         axis.set_xlabel(title)
         axis.grid(alpha=0.3)
+        for part in (axis.xaxis, axis.yaxis):
+            part.set_major_formatter("{x:g}")
+            part.set_minor_formatter(NullFormatter())
     axes[0].set_ylabel("mean l2 distance of the smallest perturbations")
     axes[0].legend(fontsize=8)
     drawing.tight_layout()

@@ -68,3 +68,13 @@ def test_every_network_can_be_built(family):
     about = spectra.FAMILIES[family]
     model = ht.load_model(about["name"], num_classes=10, image_size=32, **about.get("options", {}))
     assert 3e4 < sum(parameter.numel() for parameter in model.parameters()) < 4e5
+
+
+def test_rank_correlations_are_scipys():
+    from scipy import stats
+
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        x, y = generator.integers(0, 20, (2, 12)).tolist()  # with ties
+        assert spectra.rank_correlation(x, y) == pytest.approx(stats.spearmanr(x, y)[0])
+    assert spectra.rank_correlation([1, 1, 2, 3], [1, 2, 3, 4]) is None, "three different values rank too little"
