@@ -14,6 +14,7 @@ from torch import Tensor
 from hardtack.analysis.adversary import blind_notes, make_adversary, moved, threat_of
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.jacobian.block_parts import Piece
+from hardtack.analysis.jacobian.columns import column_of
 from hardtack.analysis.jacobian.lanczos import SingularValues, lanczos
 from hardtack.analysis.jacobian.power import power
 from hardtack.analysis.jacobian.products import Jacobian
@@ -208,11 +209,6 @@ class _Spectra:
         if "residual" not in self.settings.of or not changing:
             return []
         return [f"residual: {', '.join(changing)} left out, because output and input have different sizes"]
-
-
-def column_of(kind: str, threat: object) -> str:
-    """The name of a kind of piece among the results: spectra at attacked images are others than those at images."""
-    return f"{kind} attacked" if threat else kind
 
 
 def _scores(metric: str, column: str, names: list[str], values: np.ndarray, threat: str | None) -> Iterator[Score]:

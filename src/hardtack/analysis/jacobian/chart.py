@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hardtack.analysis.jacobian.analysis import column_of
+from hardtack.analysis.jacobian.columns import column_of
 from hardtack.base.registry import charts
 from hardtack.report import wording
 from hardtack.report.charts.against_accuracy import measured_by, with_accuracy
