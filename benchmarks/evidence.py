@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import hardtack
+from hardtack.base.config import read_yaml
 from hardtack.base.errors import UserError
 from hardtack.base.limits import read_json
 from hardtack.report.study_view import VERDICTS, StudyView, verdict_counts
@@ -89,7 +90,7 @@ def keep(root: Path, to: Path = KEPT) -> list[Path]:
     for run, cells in cells_by_run(root).items():
         archive = to / f"{run}.zip"
         before = read_archive(archive) if archive.is_file() else {}
-        files = {f"models/{run}/{name}": (root / "models" / run / name).read_bytes() for name in _OF_A_RUN}
+        files = {f"models/{run}/{name}": text for name, text in _without_places(root / "models" / run).items()}
         parts = [part for cell in cells for part in (cell, cell.with_suffix(".npz")) if part.is_file()]
         files |= {f"cells/{part.name}": part.read_bytes() for part in parts}
         versions = {*before.get(_VERSIONS, b"").decode().split(), *versions_of(root)}
@@ -102,6 +103,19 @@ def keep(root: Path, to: Path = KEPT) -> list[Path]:
             archive.write_bytes(buffer.getvalue())
             written.append(archive)
     return written
+
+
+def _without_places(run: Path) -> dict[str, bytes]:
+    """The texts of a run, in which the folders of this machine have the names that documentation gives them."""
+    texts = {name: (run / name).read_bytes() for name in _OF_A_RUN}
+    config = read_yaml(run / "config.yaml")
+    section = config.get("data")
+    places = {config.get("output"): f"runs/studies/models/{run.name}"}
+    places |= {section.get("root"): "data"} if isinstance(section, dict) else {}
+    for place, neutral in places.items():
+        if isinstance(place, str) and place not in ("", "data"):
+            texts = {name: text.replace(place.encode(), neutral.encode()) for name, text in texts.items()}
+    return texts
 
 
 def read_archive(archive: Path) -> dict[str, bytes]:

@@ -127,3 +127,26 @@ def test_a_cell_that_names_another_place_is_refused(tmp_path, run):
     (tmp_path / "cells" / "0123456789abcdef.json").write_text(json.dumps({"run": run}))
     with pytest.raises(UserError, match="names no run"):
         evidence.keep(tmp_path, tmp_path / "kept")
+
+
+def test_folders_of_the_machine_are_not_kept(studies, tmp_path):
+    root = tmp_path / "root"
+    evidence.unpack(root)
+    run = sorted((root / "models").iterdir())[0]
+    for name, before, after in (
+        ("config.yaml", "root: data", "root: /home/me/images"),
+        ("config.yaml", "runs/studies/models", "/home/me/runs/models"),
+        ("results.jsonl", "data.root=data", "data.root=/home/me/images"),
+    ):
+        text = (run / name).read_text()
+        assert before in text, name
+        (run / name).write_text(text.replace(before, after))
+    evidence.keep(root, tmp_path / "kept")
+    for archive in (tmp_path / "kept").glob("*.zip"):
+        assert not any(b"/home/me" in content for content in evidence.read_archive(archive).values())
+    assert not [
+        name
+        for archive in evidence.KEPT.glob("*.zip")
+        for name, content in evidence.read_archive(archive).items()
+        if name.endswith((".yaml", ".jsonl")) and b'"/' in content
+    ]
