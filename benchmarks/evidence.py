@@ -23,6 +23,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -58,8 +59,9 @@ _RUN, _CELL = re.compile(r"[\w.-]*\w"), re.compile(r"cells/[0-9a-f]{16}\.(json|n
 _MOST_FILES, _MOST_BYTES, _MOST_SEEDS = 10_000, 64 * 2**20, 20
 _LONG_AGO = (2026, 1, 1, 0, 0, 0)  # the same archive for the same contents
 _GRACE_S = 20.0  # for a study to stop
+_USERS_MISTAKE = 2  # the exit code of a command that was refused
 BEGIN, END = "<!-- evidence: {} -->", "<!-- end of evidence, written by benchmarks/evidence.py pages -->"
-PAPERS = {"rspc": "RSPC", "xcit": "XCiT", "architectures": "Architectures", "cauchy": "Cauchy"}
+PAPERS = ("rspc", "xcit", "architectures", "cauchy")
 
 
 # ---------------------------------------------------------------- archives
@@ -67,6 +69,8 @@ PAPERS = {"rspc": "RSPC", "xcit": "XCiT", "architectures": "Architectures", "cau
 
 def cells_by_run(root: Path) -> dict[str, list[Path]]:
     """The cells of a folder of studies, by the run that they were measured on."""
+    if not (root / "cells").is_dir():
+        raise UserError(f"{root} has no cells: it is no folder of studies, or nothing is measured in it")
     runs: dict[str, list[Path]] = {}
     for file in sorted((root / "cells").glob("*.json")):
         cell = read_json(file)
@@ -107,14 +111,19 @@ def keep(root: Path, to: Path = KEPT) -> list[Path]:
 
 def _without_places(run: Path) -> dict[str, bytes]:
     """The texts of a run, in which the folders of this machine have the names that documentation gives them."""
-    texts = {name: (run / name).read_bytes() for name in _OF_A_RUN}
     config = read_yaml(run / "config.yaml")
-    section = config.get("data")
-    places = {config.get("output"): f"runs/studies/models/{run.name}"}
-    places |= {section.get("root"): "data"} if isinstance(section, dict) else {}
-    for place, neutral in places.items():
-        if isinstance(place, str) and place not in ("", "data"):
-            texts = {name: text.replace(place.encode(), neutral.encode()) for name, text in texts.items()}
+    data, models = config.get("data"), Path(str(config.get("output"))).parent
+    root = str(data.get("root")) if isinstance(data, dict) else ""
+    texts = {}
+    for name in _OF_A_RUN:
+        text = (run / name).read_text(encoding="utf-8")
+        if models.is_absolute():
+            text = text.replace(f"{models}/", "runs/studies/models/")
+        # only where the settings say it: a root such as `.` stands in every number, too
+        text = text.replace(f'"data.root={root}"', '"data.root=data"')
+        if name == "config.yaml":
+            text = re.sub(rf"^(\s+root: )(['\"]?){re.escape(root)}\2$", r"\g<1>data", text, flags=re.M)
+        texts[name] = text.encode()
     return texts
 
 
@@ -170,6 +179,8 @@ def spend(root: Path, minutes: float, data: str, workers: int) -> None:
         })  # fmt: skip
         root.mkdir(parents=True, exist_ok=True)
         log.write_text(json.dumps(spent, indent=1) + "\n")
+        if process.returncode == _USERS_MISTAKE:  # every other study would fail alike
+            raise UserError(f"hardtack study {' '.join(words)} was refused")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -343,6 +354,13 @@ def main() -> None:
     parser.add_argument("--root", default="data", help="where the data lies")
     parser.add_argument("--workers", type=int, default=2, help="trainings that share the GPU")
     options = parser.parse_args()
+    try:
+        run(options)
+    except (UserError, OSError) as error:
+        sys.exit(f"evidence: {error}")
+
+
+def run(options: argparse.Namespace) -> None:
     if options.what == "unpack":
         unpack(options.folder)
     elif options.what == "spend":
@@ -352,9 +370,10 @@ def main() -> None:
             print(archive)
         keep_minutes(options.folder)
     else:
-        unpack(options.folder)
-        for page, text in pages(options.folder).items():
-            page.write_text(text, encoding="utf-8")
+        with tempfile.TemporaryDirectory() as folder:  # what is kept, and nothing that lies about
+            unpack(Path(folder))
+            for page, text in pages(Path(folder)).items():
+                page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -150,3 +150,27 @@ def test_folders_of_the_machine_are_not_kept(studies, tmp_path):
         for name, content in evidence.read_archive(archive).items()
         if name.endswith((".yaml", ".jsonl")) and b'"/' in content
     ]
+
+
+def test_a_data_folder_whose_name_stands_in_every_number_changes_none(studies, tmp_path):
+    root = tmp_path / "root"
+    evidence.unpack(root)
+    run = sorted((root / "models").iterdir())[0]
+    config = (run / "config.yaml").read_text()
+    assert "  root: data\n" in config
+    (run / "config.yaml").write_text(config.replace("  root: data\n", "  root: .\n"))
+    evidence.keep(root, tmp_path / "kept")
+    archive, name = evidence.read_archive(tmp_path / "kept" / f"{run.name}.zip"), f"models/{run.name}"
+    assert archive[f"{name}/config.yaml"].decode() == config
+    for file in ("results.jsonl", "metrics.jsonl"):
+        assert archive[f"{name}/{file}"] == (run / file).read_bytes()
+
+
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(evidence.sys, "argv", ["evidence.py", "keep", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match="nowhere has no cells"):
+        evidence.main()
+    monkeypatch.setattr(evidence, "ORDER", (("cauchy/table9", 1), ("cauchy/table1", 1)))
+    with pytest.raises(UserError, match=r"hardtack study cauchy/table9 .* was refused"):
+        evidence.spend(tmp_path, 1.0, "nowhere", 1)
+    assert len(json.loads((tmp_path / "minutes.json").read_text())) == 1, "the next study would be refused, too"

@@ -34,6 +34,14 @@ def threat_of(attack: Any) -> Threat | None:
     return own_threat(attacks.get(settings.get("name", "pgd")).make)
 
 
+def optional_adversary(analysis: str, attack: Any, threat: Threat | None, *, steps: int) -> tuple[Threat | None, Any]:
+    """Threat and attack of an analysis that may attack its images; (None, {}) where it does not."""
+    threat = threat or threat_of(attack)
+    if threat is None and attack:
+        raise UserError(f"an attack needs its threat: {analysis}.threat=linf:8/255")
+    return threat, make_adversary(attack, threat, steps=steps) if threat is not None else {}
+
+
 def make_adversary(
     attack: Any, threat: Threat | None, *, usual: Threat = USUAL, steps: int = 20, reach: float = 2.5
 ) -> Any:

@@ -97,6 +97,14 @@ def spaced(name: str) -> str:
     return name.replace("_", " ")
 
 
+def attack_of(settings: Mapping[str, Any], *, otherwise: str = "attack") -> str:
+    """`pgd-20`, from the settings of a finding; `otherwise` where they do not name the attack."""
+    attack = settings.get("attack")
+    named: Mapping[str, Any] = attack if isinstance(attack, Mapping) else {}
+    steps = f"-{named['steps']}" if named.get("steps") else ""
+    return f"{named.get('name', otherwise)}{steps}"
+
+
 def threat_name(threat: str | None) -> str:
     """`linf:8/255` as `ℓ∞ ≤ 8/255`; a union of threats with all of its parts."""
     if not threat:

@@ -58,10 +58,13 @@ class RunCost:
     images: int  # of all steps
     training: float
     evaluation: float
-    rate: float = H200  # multiply-adds a second on one H200
-    rate_measured: bool = False  # for this network, in its training passes
+    measured_rate: float | None = None  # multiply-adds a second of its network on one H200, if that was measured
     digest: str = ""  # which run it is
     needs: tuple[str, ...] = ()  # digests of runs that must be finished before
+
+    @property
+    def rate(self) -> float:
+        return self.measured_rate or H200
 
     @property
     def training_hours(self) -> float:
@@ -131,7 +134,7 @@ class StudyPlan:
 
     def _rates(self) -> str:
         """What the GPU-hours are counted with."""
-        measured = [run.rate for run in self.runs if run.rate_measured]
+        measured = [run.measured_rate for run in self.runs if run.measured_rate is not None]
         common = len(self.runs) - len(measured)
         parts = [f"{rate_range(measured)} multiply-adds/s, measured there for these networks"] if measured else []
         whose = f" for {common} of {len(self.runs)} runs" if measured else ""
@@ -234,13 +237,12 @@ def _run_cost(unit: Unit, columns: Sequence[StudyColumn], n: int | None) -> RunC
     size = recipe.data.image_size or pixels
     facts = measure(recipe.model.name, image_size=size, num_classes=classes, **dict(recipe.model.options))
     macs = facts.gflops * 1e9
-    rate = h200_rate(recipe.model.name, size, recipe.model.options)
     attack, update = _passes(unit)
     images = recipe.train.epochs * train
     training = images * macs * (attack.forwards + attack.backwards + update.forwards + 2 * update.backwards)
     evaluation = sum(_column_work(column, min(filter(None, (n, test))), classes) for column in columns) * macs
     return RunCost(
-        label=unit.label, rate=rate or H200, rate_measured=rate is not None,
+        label=unit.label, measured_rate=h200_rate(recipe.model.name, size, recipe.model.options),
         parameters=facts.parameters, per_image=macs, images=images, training=training,
         evaluation=evaluation,
         passes=f"{attack.forwards + update.forwards}+{attack.backwards + update.backwards}",

@@ -1,6 +1,8 @@
 """The statistics of benchmarks/spectra.py, on numbers whose correlations are known."""
 
 import importlib.util
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,18 @@ FILE = Path(__file__).parents[3] / "benchmarks" / "spectra.py"
 SPEC = importlib.util.spec_from_file_location("benchmark_spectra", FILE)
 spectra = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(spectra)
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "experiments_cauchy.md"
+RECORD = json.loads((FILE.parent / "results" / "spectra.json").read_text())
+ROWS = {
+    "block": "blocks, mean (the paper's)", "residual": "blocks without the identity",
+    "attention": "attention branches (three families)", "mlp": "MLP branches (four families)",
+    "stretch": "all blocks together", "features": "pixels to the last block", "network": "pixels to logits",
+    "block attacked": "blocks, at attacked images (linf:0.05)",
+    "network attacked": "pixels to logits, at attacked images",
+    "margin over network": "margin / σ_max, pixels to logits",
+}  # fmt: skip
 
 
 def networks(value, robust):
@@ -78,3 +92,24 @@ def test_rank_correlations_are_scipys():
         x, y = generator.integers(0, 20, (2, 12)).tolist()  # with ties
         assert spectra.rank_correlation(x, y) == pytest.approx(stats.spearmanr(x, y)[0])
     assert spectra.rank_correlation([1, 1, 2, 3], [1, 2, 3, 4]) is None, "three different values rank too little"
+
+
+@pytest.mark.parametrize("quantity", ROWS)
+def test_the_table_of_the_documentation_is_that_of_the_record(quantity):
+    found = RECORD["spearman"]["all"][spectra.DISTANCE][quantity]
+    line = next(line for line in DOCS.read_text().splitlines() if line.startswith(f"| {ROWS[quantity]} |"))
+    cells = [[float(n.replace("−", "-")) for n in re.findall(r"[−\d.]+", cell)] for cell in line.split("|")[2:5]]
+    assert cells == [found[within] or [] for within in spectra.WITHIN]
+
+
+@pytest.mark.parametrize("half", spectra.HALVES)
+def test_the_record_follows_from_its_networks(half):
+    """The correlations, without their intervals, which take minutes."""
+    inside = [row for row in RECORD["networks"] if row["training"] in spectra.HALVES[half]]
+    for target, quantities in RECORD["spearman"][half].items():
+        for quantity, found in quantities.items():
+            grid = spectra.Grid(inside, quantity, target)
+            for within in spectra.WITHIN:
+                value = grid.mean(*(np.arange(size) for size in grid.x.shape), within)
+                assert (found[within] is None) == (value is None)
+                assert value is None or value == pytest.approx(found[within][0], abs=0.02), (target, quantity, within)

@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from hardtack.analysis.adversary import make_adversary, threat_of
+from hardtack.analysis.adversary import optional_adversary
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.curvature.hessian import Eigenvalues, Hessian, lanczos
 from hardtack.analysis.landscape.directions import gaussian
@@ -62,10 +62,8 @@ class Curvature(OverImages):
         check(self)
         if self.most <= self.top:
             raise UserError(f"{self.top} eigenvalues need more than {self.top} products, found most={self.most}")
-        object.__setattr__(self, "threat", self.threat or threat_of(self.attack))
-        if self.threat is None and self.attack:
-            raise UserError("an attack needs its threat: curvature.threat=linf:8/255")
-        attack = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
+        threat, attack = optional_adversary("curvature", self.attack, self.threat, steps=10)
+        object.__setattr__(self, "threat", threat)
         object.__setattr__(self, "attack", attack)
 
     def begin(self, context: AnalysisContext) -> RowWork:

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from hardtack.analysis.adversary import blind_notes, make_adversary, moved, threat_of
+from hardtack.analysis.adversary import blind_notes, moved, optional_adversary
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.jacobian.block_parts import Piece
 from hardtack.analysis.jacobian.columns import column_of
@@ -87,10 +87,8 @@ class Spectra(OverImages):
 
     def __post_init__(self) -> None:
         check(self)
-        object.__setattr__(self, "threat", self.threat or threat_of(self.attack))
-        if self.threat is None and self.attack:
-            raise UserError("an attack needs its threat: jacobian.threat=linf:8/255")
-        attack = make_adversary(self.attack, self.threat) if self.threat is not None else {}
+        threat, attack = optional_adversary("jacobian", self.attack, self.threat, steps=20)
+        object.__setattr__(self, "threat", threat)
         object.__setattr__(self, "attack", attack)
         if self.stretch is not None and "stretch" not in self.of:
             raise UserError("the setting stretch needs of=stretch")

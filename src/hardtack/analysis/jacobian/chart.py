@@ -126,12 +126,10 @@ def _how(analysed: Sequence[AnalysedRun]) -> str:
 
 def _at(finding: Finding) -> str:
     """Where spectra were measured that are not those at the images themselves."""
-    threat, attack = finding.settings.get("threat"), finding.settings.get("attack")
-    if not threat:
+    if not (threat := finding.settings.get("threat")):
         return ""
-    by = attack if isinstance(attack, dict) else {}
-    steps = f"-{by['steps']}" if by.get("steps") else ""
-    return f" at images attacked by {by.get('name', 'an attack')}{steps} within {wording.threat_name(threat)}"
+    attack = wording.attack_of(finding.settings, otherwise="an attack")
+    return f" at images attacked by {attack} within {wording.threat_name(threat)}"
 
 
 def _summed(analysed: Sequence[AnalysedRun]) -> dict[str, Any]:

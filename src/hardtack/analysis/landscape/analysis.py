@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from hardtack.analysis.adversary import make_adversary, threat_of
+from hardtack.analysis.adversary import optional_adversary
 from hardtack.analysis.analysis import AnalysisContext, Arrays, Conclusion, OverImages, RowWork, Score, mean_score
 from hardtack.analysis.landscape.directions import cosine, filter_direction, length
 from hardtack.analysis.landscape.loss import Losses, batch_norms, estimate_statistics
@@ -49,10 +49,8 @@ class Landscape(OverImages):
         check(self)
         if self.points % 2 == 0:
             raise UserError(f"points must be odd, so that the trained weights are one of them; found {self.points}")
-        object.__setattr__(self, "threat", self.threat or threat_of(self.attack))
-        if self.threat is None and self.attack:
-            raise UserError("an attack needs its threat: landscape.threat=linf:8/255")
-        attack = make_adversary(self.attack, self.threat, steps=10) if self.threat is not None else {}
+        threat, attack = optional_adversary("landscape", self.attack, self.threat, steps=10)
+        object.__setattr__(self, "threat", threat)
         object.__setattr__(self, "attack", attack)
 
     def begin(self, context: AnalysisContext) -> RowWork:

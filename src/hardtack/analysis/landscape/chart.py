@@ -61,10 +61,8 @@ def loss_name(analysed: AnalysedRun) -> str:
     settings = analysed.finding.settings
     if not settings.get("threat"):
         return "clean loss"
-    attack = settings["attack"].get("name", "attack") if isinstance(settings["attack"], dict) else "attack"
-    steps = settings["attack"].get("steps") if isinstance(settings["attack"], dict) else None
     once = "; perturbations computed once" if settings.get("craft") == "once" else ""
-    return f"loss under {attack}{f'-{steps}' if steps else ''}, {wording.threat_name(settings['threat'])}{once}"
+    return f"loss under {wording.attack_of(settings)}, {wording.threat_name(settings['threat'])}{once}"
 
 
 def file_name(analysed: Sequence[AnalysedRun]) -> str:
