@@ -1,14 +1,17 @@
 """The studies on CIFAR-10 (JPEG): run within a number of GPU minutes, kept small, and written into the documentation.
 
     python benchmarks/evidence.py unpack ROOT             # what is kept, as a folder of studies without weights
-    python benchmarks/evidence.py spend ROOT --minutes 25 --root ~/data   # studies in the order of ORDER, until then
+    python benchmarks/evidence.py spend ROOT --minutes 25 --root ~/data   # the studies of ORDER, until then
     python benchmarks/evidence.py keep ROOT               # add what ROOT has to benchmarks/evidence
     python benchmarks/evidence.py pages                   # write the tables of docs/experiments*.md
 
 A session on a GPU is `unpack`, `spend`, `keep`, `pages`. What is kept of a run is its configuration, its log, its
 results and the values per image of every cell that a study has measured on it (benchmarks/evidence/RUN.zip): enough for
 every table and claim, and what `hardtack study` takes for measured, so that nothing is trained twice. Weights are not
-kept. `spend` notes in benchmarks/evidence/minutes.json what the time went into.
+kept, so a study that measures more of a run than what is kept of it trains that run again. `spend` runs several studies
+side by side, each with several workers, under NVIDIA's MPS where it is installed: the start of a training and its
+evaluation are the work of one CPU core, during which the GPU would wait. It notes in ROOT/minutes.json what the time
+went into, and `keep` adds that to benchmarks/evidence/minutes.json.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,11 +51,10 @@ DOCS = HERE.parent / "docs"
 SCALE = "short"
 # (study, seeds): the papers' main claims first, and of those the ones that take few minutes
 ORDER = (
-    ("cauchy/table1", 1), ("cauchy/figure3", 1), ("rspc/masks_alike", 1), ("architectures/table2", 1),
-    ("xcit/table1", 1), ("xcit/table2", 1), ("cauchy/table1", 3), ("rspc/drop_against_occlude", 1),
-    ("architectures/figure1", 1),
-    ("architectures/figure4", 1), ("xcit/table4", 1), ("rspc/masks_alike", 3), ("architectures/figure3", 1),
-    ("architectures/table1", 1),
+    ("architectures/table1", 1), ("cauchy/table1", 1), ("architectures/table2", 1), ("cauchy/figure3", 1),
+    ("cauchy/spectra", 1), ("rspc/masks_alike", 1), ("xcit/table2", 1), ("cauchy/table1", 3), ("cauchy/figure3", 3),
+    ("architectures/table2", 3), ("rspc/masks_alike", 3), ("architectures/figure1", 1), ("architectures/figure4", 1),
+    ("rspc/drop_against_occlude", 1), ("xcit/table4", 1), ("architectures/figure3", 1), ("xcit/table1", 1),
 )  # fmt: skip
 _OF_A_RUN = ("config.yaml", "metrics.jsonl", "results.jsonl")
 _VERSIONS = "versions"
@@ -156,38 +159,77 @@ def unpack(root: Path, source: Path = KEPT) -> None:
 # ---------------------------------------------------------------- a session
 
 
-def spend(root: Path, minutes: float, data: str, workers: int) -> None:
+def spend(root: Path, minutes: float, data: str, *, studies: int, workers: int) -> None:
     """Run studies until the time is over. What is measured is kept; a training that is stopped goes on in this ROOT."""
-    end, log = time.monotonic() + 60 * minutes, root / "minutes.json"
-    for name, seeds in ORDER:
-        left = end - time.monotonic() - _GRACE_S
-        if left <= 0:
-            return
-        words = [name, f"scale={SCALE}", f"seeds={seeds}", f"output={root}", f"data.root={data}"]
-        words += [f"workers={workers}", f"per_gpu={workers}"] if workers > 1 else []
-        began = time.monotonic()
-        process = subprocess.Popen([sys.executable, "-m", "hardtack", "study", *words], start_new_session=True)
+    end, waiting, running = time.monotonic() + 60 * minutes - _GRACE_S, list(ORDER), list[_Running]()
+    root.mkdir(parents=True, exist_ok=True)
+    with multi_process_service():
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=left)
+            while (waiting or running) and time.monotonic() < end:
+                while waiting and len(running) < studies:
+                    running.append(_Running(root, *waiting.pop(0), data=data, workers=workers))
+                began = time.monotonic()
+                time.sleep(0.2)
+                for study in running:  # what they share counts once
+                    study.minutes += (time.monotonic() - began) / 60 / len(running)
+                for study in [study for study in running if study.process.poll() is not None]:
+                    running.remove(study)
+                    study.note()
+                    if study.process.returncode == _USERS_MISTAKE:  # every other study would fail alike
+                        raise UserError(f"hardtack study {' '.join(study.words)} was refused")
         finally:
-            _stop(process)
-        spent = json.loads(log.read_text()) if log.is_file() else []
+            _stop([study.process for study in running])
+            for study in running:
+                study.note()
+
+
+class _Running:
+    """A study that runs, and its share of the minutes."""
+
+    def __init__(self, root: Path, name: str, seeds: int, *, data: str, workers: int) -> None:
+        self.log, self.name, self.seeds, self.minutes = root / "minutes.json", name, seeds, 0.0
+        self.words = [name, f"scale={SCALE}", f"seeds={seeds}", f"output={root}", f"data.root={data}"]
+        self.words += [f"workers={workers}"] if workers > 1 else []
+        self.words += [f"per_gpu={workers}"] if workers > 1 and _device() != "CPU" else []
+        command = [sys.executable, "-m", "hardtack", "study", *self.words]
+        self.process = subprocess.Popen(command, start_new_session=True)
+
+    def note(self) -> None:
+        """Write down what it took, when it has ended."""
+        spent = json.loads(self.log.read_text()) if self.log.is_file() else []
         spent.append({
-            "date": datetime.date.today().isoformat(), "study": name, "seeds": seeds, "device": _device(),
-            "minutes": round((time.monotonic() - began) / 60, 2), "finished": process.returncode == 0,
+            "date": datetime.date.today().isoformat(), "study": self.name, "seeds": self.seeds, "device": _device(),
+            "minutes": round(self.minutes, 2), "finished": self.process.returncode == 0,
         })  # fmt: skip
-        root.mkdir(parents=True, exist_ok=True)
-        log.write_text(json.dumps(spent, indent=1) + "\n")
-        if process.returncode == _USERS_MISTAKE:  # every other study would fail alike
-            raise UserError(f"hardtack study {' '.join(words)} was refused")
+        self.log.write_text(json.dumps(spent, indent=1) + "\n")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a study and its workers, if it has not ended by itself."""
+@contextlib.contextmanager
+def multi_process_service() -> Iterator[None]:
+    """NVIDIA's MPS for the processes that are started inside, where it is installed: their kernels run side by side."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        os.environ |= places
+        try:
+            subprocess.run([control, "-d"], check=False)
+            yield
+        finally:
+            subprocess.run([control], input=b"quit\n", check=False, timeout=_GRACE_S)
+            for name in places:
+                del os.environ[name]
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End studies and their workers, if they have not ended by themselves."""
     for how, patience in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
-        if process.poll() is None:
+        left = [process for process in processes if process.poll() is None]
+        for process in left:
             os.killpg(process.pid, how)
+        for process in left:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=patience)
 
@@ -352,7 +394,8 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("build/evidence"), help="a folder of studies")
     parser.add_argument("--minutes", type=float, default=25)
     parser.add_argument("--root", default="data", help="where the data lies")
-    parser.add_argument("--workers", type=int, default=2, help="trainings that share the GPU")
+    parser.add_argument("--studies", type=int, default=3, help="studies side by side")
+    parser.add_argument("--workers", type=int, default=3, help="trainings of each that share the GPU")
     options = parser.parse_args()
     try:
         run(options)
@@ -364,7 +407,7 @@ def run(options: argparse.Namespace) -> None:
     if options.what == "unpack":
         unpack(options.folder)
     elif options.what == "spend":
-        spend(options.folder, options.minutes, options.root, options.workers)
+        spend(options.folder, options.minutes, options.root, studies=options.studies, workers=options.workers)
     elif options.what == "keep":
         for archive in keep(options.folder):
             print(archive)

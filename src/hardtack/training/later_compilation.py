@@ -4,7 +4,8 @@ torch.compile fuses what our kernels do not: networks with convolutions in their
 sixth to two thirds, plain transformers nothing. Compiling the repeated blocks takes half a minute to a minute and a
 half, in which training waits. So it is tried only where enough time is left at the pace of now: some steps are timed,
 then the graphs are recorded again with compiled blocks, and after some steps more the slower of the two is dropped.
-Where compilation fails, training goes on as before.
+Where compilation fails, training goes on as before. Nothing is tried where other processes use the same GPU: what
+steps take there says nothing about the two functions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from hardtack.base.limits import shorten
 from hardtack.base.runtime import Runtime
+from hardtack.base.shared_gpu import shares_gpu
 from hardtack.data import Batch
 from hardtack.models.compiled_blocks import CompiledBlocks, repeated_blocks
 from hardtack.objectives.contract import Objective
@@ -38,7 +40,8 @@ class LaterCompilation:
     ) -> None:
         self.objective, self.runtime, self.config, self.note = objective, runtime, config, note
         self.recorded = gradient
-        self.done = runtime.compile is not None or not isinstance(gradient, RecordedLossGradient)
+        recorded_alone = isinstance(gradient, RecordedLossGradient) and not shares_gpu()
+        self.done = runtime.compile is not None or not recorded_alone
         self._steps = 0
         self._since = 0.0
         self._before_s = 0.0

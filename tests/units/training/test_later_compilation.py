@@ -5,6 +5,7 @@ import torch
 
 from hardtack.base.runtime import Runtime
 from hardtack.data import Batch
+from hardtack.engine.executors.here import worker_environment
 from hardtack.training import later_compilation
 from hardtack.training.later_compilation import LaterCompilation
 from hardtack.training.recipe import TrainConfig
@@ -96,6 +97,14 @@ def test_blocks_with_convolutions_gain_and_are_tried_sooner():
     stem = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1), linear)  # a convolution that is not repeated
     assert later_compilation.worth_s(convolution) == 240
     assert later_compilation.worth_s(linear) == later_compilation.worth_s(stem) == 1800
+
+
+def test_times_on_a_shared_gpu_decide_nothing(run, monkeypatch):
+    monkeypatch.setenv(
+        "HARDTACK_SHARED_GPU", worker_environment({}, gpu="0", threads=1, shared=True)["HARDTACK_SHARED_GPU"]
+    )
+    current, notes, objective = run(slow := Gradient(0.1), Gradient(0.05))
+    assert current is slow and notes == [] and objective.searches == ["recorded"]
 
 
 def test_short_runs_and_runs_that_say_so_do_not_compile(run):

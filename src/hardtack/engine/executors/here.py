@@ -21,6 +21,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.progress import Meter
 from hardtack.base.registry import executors
 from hardtack.base.runtime import Runtime
+from hardtack.base.shared_gpu import mark_gpu_as_shared
 from hardtack.engine.executors.executor import Executor, run_pieces
 from hardtack.engine.job import Job
 from hardtack.engine.packing import check_versions, pack
@@ -93,7 +94,8 @@ class Here(Executor):
     def _new_worker(self, number: int) -> Worker:
         self.started += 1
         gpu = self.gpus[number % len(self.gpus)] if self.gpus else None
-        return Worker(number, gpu=gpu, threads=max(1, usable_cores() // self.workers))
+        shared = gpu is not None and self.workers > len(self.gpus)
+        return Worker(number, gpu=gpu, threads=max(1, usable_cores() // self.workers), shared=shared)
 
     def _listen(self, job: Job, schedule: Schedule, store: Store, meter: Meter) -> None:
         """Take in what workers have sent, or notice that one is gone."""
@@ -155,10 +157,10 @@ class WorkerFault(RuntimeError):
 class Worker:
     """A worker process and the piece that it computes."""
 
-    def __init__(self, number: int, *, gpu: str | None, threads: int) -> None:
+    def __init__(self, number: int, *, gpu: str | None, threads: int, shared: bool = False) -> None:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "hardtack.engine.worker", str(theirs.fileno()), str(os.getpid())]
-        environment = worker_environment(os.environ, gpu=gpu, threads=threads)
+        environment = worker_environment(os.environ, gpu=gpu, threads=threads, shared=shared)
         with _without_interrupts():
             self.process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], stdout=2)
         theirs.close()
@@ -215,10 +217,14 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def worker_environment(environment: Mapping[str, str], *, gpu: str | None, threads: int) -> dict[str, str]:
+def worker_environment(
+    environment: Mapping[str, str], *, gpu: str | None, threads: int, shared: bool = False
+) -> dict[str, str]:
     """The environment of a worker: one GPU, its share of the cores, and nothing of a launcher's."""
     own = {name: value for name, value in environment.items() if name not in _OF_LAUNCHERS}
     give_share_of_cores(own, threads)
+    if shared:
+        mark_gpu_as_shared(own)
     own.setdefault("OMP_NUM_THREADS", str(threads))  # the user's own choice counts: threads change the last bits
     return own if gpu is None else {**own, "CUDA_VISIBLE_DEVICES": gpu}
 

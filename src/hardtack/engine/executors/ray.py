@@ -116,7 +116,8 @@ class RayExecutor(Executor):
     def _new_actor(self) -> _Actor:
         self.started += 1
         options = {"num_cpus": self.chosen.cpus, "num_gpus": self.gpus, "max_concurrency": 3, "max_restarts": 0}
-        actor = _Actor(self.ray.remote(PieceActor).options(**options).remote(int(self.chosen.cpus)))
+        make = self.ray.remote(PieceActor).options(**options).remote
+        actor = _Actor(make(int(self.chosen.cpus), shares_gpu=0 < self.gpus < 1))
         actor.load(self._packed)
         return actor
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from hardtack.base.cores import give_share_of_cores
 from hardtack.base.errors import UserError
+from hardtack.base.shared_gpu import mark_gpu_as_shared
 from hardtack.engine.mirror import Files, Mirror, write_files
 from hardtack.engine.packing import versions
 from hardtack.engine.pieces import Span
@@ -24,8 +25,10 @@ from hardtack.engine.worker import JobSession, NoteMeter
 class PieceActor:
     """Keeps one job loaded and computes its pieces. Answers are values: `("refused", message)` is a user's mistake."""
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, *, shares_gpu: bool = False) -> None:
         give_share_of_cores(os.environ, cores)
+        if shares_gpu:
+            mark_gpu_as_shared(os.environ)
         self.session: JobSession | None = None
         self.mirror: Mirror | None = None
         self.mirror_lock = threading.Lock()
