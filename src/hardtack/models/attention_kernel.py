@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hardtack.base.kernel_launch import launch
+
 try:
     import triton
     import triton.language as tl
@@ -45,9 +47,10 @@ class _Attention(torch.autograd.Function):
         q, k, v = (_rows(each) for each in (q, k, v))
         out = _empty(q)
         images, heads, tokens, width = q.shape
-        _forward[(images * heads,)](
-            q, k, v, out, *_places(q), *_places(k), *_places(v), *_places(out), heads, tokens, width, scale,
-            **_blocks(tokens, width),
+        places = (*_places(q), *_places(k), *_places(v), *_places(out))
+        launch(
+            _forward, (images * heads,), q, k, v, out, *places, heads, tokens, width, scale,
+            **_blocks(tokens, width), writes=(out,),
         )  # fmt: skip
         ctx.save_for_backward(q, k, v)
         ctx.scale = scale
@@ -60,9 +63,10 @@ class _Attention(torch.autograd.Function):
         gradient = _rows(gradients[0])
         of_q, of_k, of_v = _empty(q), _empty(q), _empty(q)
         images, heads, tokens, width = q.shape
-        _backward[(images * heads,)](
-            q, k, v, gradient, of_q, of_k, of_v, *_places(q), *_places(k), *_places(v), *_places(gradient),
-            *_places(of_q), heads, tokens, width, ctx.scale, **_blocks(tokens, width),
+        places = (*_places(q), *_places(k), *_places(v), *_places(gradient), *_places(of_q))
+        launch(
+            _backward, (images * heads,), q, k, v, gradient, of_q, of_k, of_v, *places, heads, tokens, width, ctx.scale,
+            **_blocks(tokens, width), writes=(of_q, of_k, of_v),
         )  # fmt: skip
         return of_q, of_k, of_v, None
 

@@ -10,13 +10,16 @@ type at once, because what follows it would cast it. Modules, parameters and hoo
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
+
+from hardtack.base.kernel_launch import compile_ahead
 
 SHORT = 128
 """Tokens; up to here the memory-efficient attention kernel is the fastest on an H200."""
@@ -35,6 +38,28 @@ class FastLayers(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             return _attention(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def compile_layers(model: nn.Module, dtype: torch.dtype) -> None:
+    """Compile the kernels that updates of the model's layers need under autocast to this type, all of them together."""
+    from hardtack.models import kernels
+
+    norms = {module.normalized_shape[0] for module in model.modules() if isinstance(module, nn.LayerNorm)}
+    outputs = {module.out_features for module in model.modules() if isinstance(module, nn.Linear)}
+    device = next(model.parameters()).device
+    if device.type != "cuda" or not kernels.available():
+        return
+
+    def update() -> None:
+        for width, type_ in itertools.product(norms, (torch.float32, dtype)):
+            if width <= kernels.WIDEST:
+                x = torch.zeros(16, width, dtype=type_, device=device, requires_grad=True)
+                weight, bias = torch.ones(2, width, device=device).requires_grad_()
+                torch.autograd.grad(kernels.layer_norm(x, weight, bias, 1e-5, dtype).sum(), (x, weight, bias))
+        for width in outputs:
+            kernels.column_sums(torch.zeros(16, width, dtype=dtype, device=device))
+
+    compile_ahead(update)
 
 
 def _layer_norm(

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hardtack.base.kernel_launch import launch
+
 try:
     import triton
     import triton.language as tl
@@ -50,7 +52,8 @@ class _Rows(torch.autograd.Function):
         y = torch.empty_like(x, dtype=dtype)
         mean, scale = x.new_empty(2, count, dtype=torch.float32)
         tiles, block = _tiling(count, width)
-        _normalise[(tiles,)](x, weight, bias, y, mean, scale, count, width, eps, bias is not None, *block)
+        given = (x, weight, bias, y, mean, scale, count, width, eps, bias is not None)
+        launch(_normalise, (tiles,), *given, *block, writes=(y, mean, scale))
         ctx.save_for_backward(x, weight, bias, mean, scale)
         return y
 
@@ -64,14 +67,16 @@ class _Rows(torch.autograd.Function):
         back = torch.empty_like(x)
         if not (ctx.needs_input_grad[1] or ctx.needs_input_grad[2]):
             tiles, block = _tiling(count, width)
-            _normalise_back[(tiles,)](x, weight, mean, scale, gradient, back, count, width, *block)
+            given = (x, weight, mean, scale, gradient, back, count, width)
+            launch(_normalise_back, (tiles,), *given, *block, writes=(back,))
             return back, None, None, None, None
         tiles, block = _tiling(count, width, _SUM_TILE)
         programs = min(tiles, _PROGRAMS)
         sums = x.new_empty(2, programs, width, dtype=torch.float32)
-        _normalise_back_all[(programs,)](
-            x, weight, mean, scale, gradient, back, sums[0], sums[1], count, width, tiles, programs, *block
-        )
+        launch(
+            _normalise_back_all, (programs,), x, weight, mean, scale, gradient, back, sums[0], sums[1], count, width,
+            tiles, programs, *block, writes=(back, sums),
+        )  # fmt: skip
         of_weight, of_bias = sums.sum(1)
         return back, of_weight.to(weight.dtype), None if bias is None else of_bias.to(bias.dtype), None, None
 
@@ -124,7 +129,8 @@ def column_sums(x: Tensor) -> Tensor:
     rows = _TILE // columns
     programs = min(-(-count // rows), _PROGRAMS // -(-width // columns))
     sums = x.new_empty(programs, width, dtype=torch.float32)
-    _column_sums[(programs, -(-width // columns))](x, sums, count, width, programs, rows, columns)
+    grid = (programs, -(-width // columns))
+    launch(_column_sums, grid, x, sums, count, width, programs, rows, columns, writes=(sums,))
     return sums.sum(0)
 
 
@@ -142,7 +148,8 @@ class _Channels(torch.autograd.Function):
         ctx.save_for_backward(factor)
         x, inner = _dense(x)
         y = torch.empty_like(x)
-        _affine[(-(-x.numel() // _TILE),)](x, factor, summand, y, x.numel(), len(factor), inner, True, _TILE)
+        given = (x, factor, summand, y, x.numel(), len(factor), inner, True, _TILE)
+        launch(_affine, (-(-x.numel() // _TILE),), *given, writes=(y,))
         return y
 
     @staticmethod
@@ -151,8 +158,8 @@ class _Channels(torch.autograd.Function):
         (factor,) = ctx.saved_tensors
         gradient, inner = _dense(gradients[0])
         back = torch.empty_like(gradient)
-        count = gradient.numel()
-        _affine[(-(-count // _TILE),)](gradient, factor, factor, back, count, len(factor), inner, False, _TILE)
+        given = (gradient, factor, factor, back, gradient.numel(), len(factor), inner, False, _TILE)
+        launch(_affine, (-(-gradient.numel() // _TILE),), *given, writes=(back,))
         return back, None, None
 
 
@@ -167,8 +174,8 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
 # ---------------------------------------------------------------- kernels
 
 if triton is not None:
-
-    @triton.jit
+    # counts of rows and programs only bound loops and masks: no variant of a kernel for those that 16 divides
+    @triton.jit(do_not_specialize=["count"])
     def _normalise(
         x, weight, bias, y, mean, scale, count, width, eps, biased: tl.constexpr,
         ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -188,7 +195,7 @@ if triton is not None:
         tl.store(mean + row, middle, row < count)
         tl.store(scale + row, inverse, row < count)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["count"])
     def _normalise_back(
         x, weight, mean, scale, gradient, back, count, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr
     ):
@@ -206,7 +213,7 @@ if triton is not None:
         out = (pulled - level - apart * slope) * inverse
         tl.store(back + at, out.to(back.dtype.element_ty), inside)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["count", "tiles", "programs"])
     def _normalise_back_all(
         x, weight, mean, scale, gradient, back, of_weight, of_bias, count, width, tiles, programs,
         ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -235,7 +242,7 @@ if triton is not None:
         tl.store(of_weight + first * width + column, tl.sum(sum_weight, 0), column < width)
         tl.store(of_bias + first * width + column, tl.sum(sum_bias, 0), column < width)
 
-    @triton.jit
+    @triton.jit(do_not_specialize=["count", "programs"])
     def _column_sums(x, sums, count, width, programs, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
         first = tl.program_id(0)
         column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hardtack.base.capture import record
 from hardtack.base.runtime import Runtime
-from hardtack.models.fast_layers import FastLayers
+from hardtack.models.fast_layers import FastLayers, compile_layers
 from hardtack.objectives.contract import Objective
 from hardtack.training.acceleration import compiled, synchronised
 from hardtack.training.gradient_checks import require_gradient
@@ -121,6 +121,8 @@ class RecordedLossGradient:
 
     def _first(self, x: Tensor, y: Tensor, prepared: dict[str, Any]) -> dict[str, Tensor]:
         """Without `layers` from now on if they cannot do what the objective asks for, such as a second derivative."""
+        if self.layers is FastLayers and self._plain.runtime.precision == "bf16":
+            compile_layers(self.objective.model, torch.bfloat16)
         try:
             return self._step_by_step(x, y, prepared)
         except torch.OutOfMemoryError:

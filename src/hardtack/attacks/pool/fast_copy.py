@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hardtack.attacks.pool.gradient_scale import GradientScale
+from hardtack.base.kernel_launch import compile_ahead
 from hardtack.base.runtime import Runtime, SearchPrecision
 from hardtack.models import cpu_layers
 from hardtack.models.compiled_blocks import compile_blocks
@@ -76,6 +77,7 @@ class SearchModel(NamedTuple):
 _FINER: dict[SearchPrecision, SearchPrecision] = {"bf16": "tf32", "fp16": "tf32", "tf32": "fp32"}
 _DTYPES: dict[SearchPrecision, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _LIKE, _SAME = 0.2, 1e-3  # how far logits may be off, in units of their spread: with rounding, in fp32
+_COMPILED: set[torch.dtype | None] = set()  # types whose kernels this process has compiled
 _GAIN = 0.9  # honest networks in bf16: above 0.97; a ripple on the input, which keeps all logits: below 0.8
 
 
@@ -147,11 +149,19 @@ def fast_copy(
     try:
         with torch.no_grad(), runtime.arithmetic("fp32"):
             fast = _convert(model, dtype, probe)
+            _compile_once(fast, dtype, probe)
             wanted, got = _logits(model(probe)), fast(probe)
     except (RuntimeError, TypeError, AttributeError):  # it cannot be copied, or mixes types by hand
         return None
     tolerance = _SAME if dtype is None and probe.device.type == "cpu" else max(_LIKE, like)
     return fast if got.isfinite().all() and _distance(got, wanted) <= tolerance else None
+
+
+def _compile_once(fast: FastCopy, dtype: torch.dtype | None, probe: Tensor) -> None:
+    """Compile the kernels of a copy together, the first time that this process makes one of this type."""
+    if probe.device.type == "cuda" and dtype not in _COMPILED:
+        _COMPILED.add(dtype)
+        compile_ahead(lambda: _gradient(fast, probe))
 
 
 def _distance(logits: Tensor, wanted: Tensor) -> float:
