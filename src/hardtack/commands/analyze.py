@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hardtack.base.quick_imports import quick_imports
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import say
@@ -25,8 +26,9 @@ def analyze(
     Arrays and numbers are written to the run folder, and [bold]hardtack report[/bold] draws them. If it is interrupted,
     the same command resumes it.
     """
-    from hardtack.analysis.job import analyze_words
-    from hardtack.base.config import flat, parse_words
+    with quick_imports():
+        from hardtack.analysis.job import analyze_words
+        from hardtack.base.config import flat, parse_words
 
     settings = parse_words([word for word in words or [] if "=" in word])
     executor, left = take_executor(on, settings, dry_run=dry_run)

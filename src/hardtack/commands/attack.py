@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardtack.base.quick_imports import quick_imports
 from hardtack.base.registry import verbs
 from hardtack.commands.words import Words, say, split_target
 
@@ -27,8 +28,9 @@ def attack(words: Words = None) -> None:
     Writes adversarial.npz (images, labels, predictions) and adversarial.png (clean image, adversarial image and
     magnified perturbation, one row per image) to the folder `output`.
     """
-    from hardtack.evaluation.craft import craft
-    from hardtack.report.figures import write_examples_figure
+    with quick_imports():
+        from hardtack.evaluation.craft import craft
+        from hardtack.report.figures import write_examples_figure
 
     path, settings = split_target(words)
     crafted = craft(path, settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 
+from hardtack.base.quick_imports import quick_imports
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.repeated import Repeated
@@ -35,9 +36,10 @@ def evaluate(words: Words = None, on: On = None, dry_run: DryRun = False) -> Non
         for part in text:
             say(part)
         return
-    from hardtack.base.config import parse_words
-    from hardtack.evaluation import job
-    from hardtack.evaluation.sources import evaluation_sources
+    with quick_imports():
+        from hardtack.base.config import parse_words
+        from hardtack.evaluation import job
+        from hardtack.evaluation.sources import evaluation_sources
 
     path, settings = split_target(words)
     executor, values = take_executor(on, parse_words(settings), dry_run=dry_run)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from hardtack.base.errors import UserError
 from hardtack.base.files import local_path
+from hardtack.base.quick_imports import quick_imports
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
 from hardtack.commands.words import page, say, split_target
@@ -90,7 +91,8 @@ def _tabulate(name: str, values: dict[str, Any]) -> Path:
 
 def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None = None, **words: Any) -> StudyOutcome:
     """Run a study: `ht.study("cauchy/table1", scale="smoke")`. Settings are those of `hardtack study`."""
-    from hardtack.studies.run import study as run
+    with quick_imports():
+        from hardtack.studies.run import study as run
 
     return run(name, quiet=quiet, executor=executor, **words)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hardtack.base.errors import UserError
+from hardtack.base.quick_imports import quick_imports
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, is_of_place, read_place
 from hardtack.commands.recipe_files import find_recipe, is_study_row
@@ -49,7 +50,8 @@ def train_words(words: Words = None, on: On = None, dry_run: DryRun = False) -> 
 
 
 def _recipes(path: str | None, settings: Sequence[str]) -> list[Recipe]:
-    from hardtack.training import read_recipe
+    with quick_imports():
+        from hardtack.training import read_recipe
 
     if path and is_study_row(path):
         from hardtack.studies.rows import row_recipes

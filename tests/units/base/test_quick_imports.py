@@ -1,0 +1,22 @@
+"""The garbage collector rests while packages are imported, and is as it was afterwards."""
+
+import gc
+
+import pytest
+
+from hardtack.base.quick_imports import quick_imports
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_is_as_it_was(enabled):
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(ImportError), quick_imports():
+            assert not gc.isenabled()
+            raise ImportError
+        assert gc.isenabled() is enabled
+        assert gc.get_freeze_count() > 0, "what was imported is not searched again"
+    finally:
+        gc.unfreeze()
+        (gc.enable if before else gc.disable)()
