@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import io
 import json
 import os
@@ -163,6 +164,7 @@ def spend(root: Path, minutes: float, data: str, *, studies: int, workers: int) 
     """Run studies until the time is over. What is measured is kept; a training that is stopped goes on in this ROOT."""
     end, waiting, running = time.monotonic() + 60 * minutes - _GRACE_S, list(ORDER), list[_Running]()
     root.mkdir(parents=True, exist_ok=True)
+    _device()  # asked for inside, this process would use the service, too, and it could not end
     with multi_process_service():
         try:
             while (waiting or running) and time.monotonic() < end:
@@ -218,7 +220,8 @@ def multi_process_service() -> Iterator[None]:
             subprocess.run([control, "-d"], check=False)
             yield
         finally:
-            subprocess.run([control], input=b"quit\n", check=False, timeout=_GRACE_S)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it waits for the processes that still use it
+                subprocess.run([control], input=b"quit\n", check=False, timeout=_GRACE_S)
             for name in places:
                 del os.environ[name]
 
@@ -234,6 +237,7 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
                 process.wait(timeout=patience)
 
 
+@functools.cache
 def _device() -> str:
     import torch
 
