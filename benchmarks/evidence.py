@@ -121,7 +121,7 @@ def _without_places(run: Path) -> dict[str, bytes]:
     texts = {}
     for name in _OF_A_RUN:
         text = (run / name).read_text(encoding="utf-8")
-        if models.is_absolute():
+        if len(models.parts) > 1:
             text = text.replace(f"{models}/", "runs/studies/models/")
         # only where the settings say it: a root such as `.` stands in every number, too
         text = text.replace(f'"data.root={root}"', '"data.root=data"')
@@ -258,15 +258,24 @@ def keep_minutes(root: Path, to: Path = KEPT) -> None:
 
 
 def outcomes(root: Path) -> Iterator[tuple[str, StudyView | None]]:
-    """Every study with what was measured of it at this scale, with as many seeds as there are."""
+    """Every study with what was measured of it at this scale, with as many seeds as there are.
+
+    Studies share cells; one of which other studies have measured some, but no row as a whole, has not been run.
+    """
     cells = [cell for cells in cells_by_run(root).values() for cell in cells]
     seeds = min(_MOST_SEEDS, 1 + max((int(read_json(cell)["seed"]) for cell in cells), default=0))
     how = {"scale": SCALE, "seeds": seeds, "output": str(root), "versions": versions_of(root)}
     for name in list_studies():
         try:
-            yield name, tabulate(name, write=False, **how).view
+            view = tabulate(name, write=False, **how).view
         except NothingMeasured:
             yield name, None
+        else:
+            yield name, view if any(map(_is_whole, view["rows"])) else None
+
+
+def _is_whole(row: Any) -> bool:
+    return all(cell["value"] is not None for cell in row["cells"].values())
 
 
 def pages(root: Path) -> dict[Path, str]:
@@ -345,7 +354,8 @@ def _measured(root: Path, view: StudyView) -> str:
     days = sorted({result.created[:10] for run in runs for result in read_results(run)})
     images = sorted({cell["n"] for row in view["rows"] for cell in row["cells"].values() if cell["n"]})
     when = days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}"
-    return f"{view['device']}, {when}; {' to '.join(map(str, dict.fromkeys((images[0], images[-1]))))} test images."
+    count = " to ".join(map(str, dict.fromkeys((*images[:1], *images[-1:]))))
+    return f"{view['device']}, {when}" + (f"; {count} test images." if images else ".")
 
 
 def _table(view: StudyView) -> list[str]:
@@ -369,7 +379,7 @@ def _cell(cell: Any, digits: int) -> str:
     text = f"{cell['value']:.{digits}f}"
     if cell["low"] is not None:
         text += f" [{cell['low']:.{digits}f}, {cell['high']:.{digits}f}]"
-    red = [flag["code"] for flag in cell["flags"] if flag["level"] == "red"]
+    red = dict.fromkeys(flag["code"] for flag in cell["flags"] if flag["level"] == "red")
     text += f" **{', '.join(red)}**" if red else ""
     return text + (f"; paper {cell['paper']:.{digits}f}" if cell["paper"] is not None else "")
 
@@ -398,7 +408,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("build/evidence"), help="a folder of studies")
     parser.add_argument("--minutes", type=float, default=25)
     parser.add_argument("--root", default="data", help="where the data lies")
-    parser.add_argument("--studies", type=int, default=3, help="studies side by side")
+    parser.add_argument("--studies", type=int, default=2, help="studies side by side")
     parser.add_argument("--workers", type=int, default=3, help="trainings of each that share the GPU")
     options = parser.parse_args()
     try:
