@@ -8,10 +8,10 @@
 A session on a GPU is `unpack`, `spend`, `keep`, `pages`. What is kept of a run is its configuration, its log, its
 results and the values per image of every cell that a study has measured on it (benchmarks/evidence/RUN.zip): enough for
 every table and claim, and what `hardtack study` takes for measured, so that nothing is trained twice. Weights are not
-kept, so a study that measures more of a run than what is kept of it trains that run again. `spend` runs several studies
-side by side, each with several workers, under NVIDIA's MPS where it is installed: the start of a training and its
-evaluation are the work of one CPU core, during which the GPU would wait. It notes in ROOT/minutes.json what the time
-went into, and `keep` adds that to benchmarks/evidence/minutes.json.
+kept, so a study that measures more of a run than what is kept of it trains that run again. `spend` runs several
+trainings side by side, under NVIDIA's MPS where it is installed: the start of a training and its evaluation are the
+work of one CPU core, during which the GPU would wait. It notes in ROOT/minutes.json what the time went into, and `keep`
+adds that to benchmarks/evidence/minutes.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import functools
 import io
 import json
 import os
@@ -50,12 +49,14 @@ HERE = Path(__file__).parent
 KEPT = HERE / "evidence"
 DOCS = HERE.parent / "docs"
 SCALE = "short"
-# (study, seeds): the papers' main claims first, and of those the ones that take few minutes
-ORDER = (
-    ("architectures/table1", 1), ("cauchy/table1", 1), ("architectures/table2", 1), ("cauchy/figure3", 1),
-    ("cauchy/spectra", 1), ("rspc/masks_alike", 1), ("xcit/table2", 1), ("cauchy/table1", 3), ("cauchy/figure3", 3),
-    ("architectures/table2", 3), ("rspc/masks_alike", 3), ("architectures/figure1", 1), ("architectures/figure4", 1),
-    ("rspc/drop_against_occlude", 1), ("xcit/table4", 1), ("architectures/figure3", 1), ("xcit/table1", 1),
+# (studies, seeds): the papers' main claims first, and of those the ones that take few minutes. Studies that share runs
+# are one job: weights are not kept, so all that is asked of a run must be measured while it is there
+ORDER: tuple[tuple[tuple[str, ...], int], ...] = (
+    (("cauchy/table1", "cauchy/figure3"), 1),
+    (("architectures/table2", "architectures/table1", "cauchy/spectra", "architectures/figure1"), 1),
+    (("rspc/masks_alike",), 1), (("xcit/table2", "xcit/table1"), 1), (("cauchy/table1", "cauchy/figure3"), 3),
+    (("rspc/masks_alike",), 3), (("architectures/table2",), 3), (("architectures/figure4",), 1),
+    (("rspc/drop_against_occlude",), 1), (("xcit/table4",), 1), (("architectures/figure3",), 1),
 )  # fmt: skip
 _OF_A_RUN = ("config.yaml", "metrics.jsonl", "results.jsonl")
 _VERSIONS = "versions"
@@ -160,50 +161,37 @@ def unpack(root: Path, source: Path = KEPT) -> None:
 # ---------------------------------------------------------------- a session
 
 
-def spend(root: Path, minutes: float, data: str, *, studies: int, workers: int) -> None:
+def spend(root: Path, minutes: float, data: str, workers: int) -> None:
     """Run studies until the time is over. What is measured is kept; a training that is stopped goes on in this ROOT."""
-    end, waiting, running = time.monotonic() + 60 * minutes - _GRACE_S, list(ORDER), list[_Running]()
+    end = time.monotonic() + 60 * minutes - _GRACE_S
     root.mkdir(parents=True, exist_ok=True)
-    _device()  # asked for inside, this process would use the service, too, and it could not end
+    device = _device()  # asked for inside, this process would use the service, too, and it could not end
+    shared = [f"workers={workers}", f"per_gpu={workers}"] if workers > 1 and device != "CPU" else []
     with multi_process_service():
-        try:
-            while (waiting or running) and time.monotonic() < end:
-                while waiting and len(running) < studies:
-                    running.append(_Running(root, *waiting.pop(0), data=data, workers=workers))
-                began = time.monotonic()
-                time.sleep(0.2)
-                for study in running:  # what they share counts once
-                    study.minutes += (time.monotonic() - began) / 60 / len(running)
-                for study in [study for study in running if study.process.poll() is not None]:
-                    running.remove(study)
-                    study.note()
-                    if study.process.returncode == _USERS_MISTAKE:  # every other study would fail alike
-                        raise UserError(f"hardtack study {' '.join(study.words)} was refused")
-        finally:
-            _stop([study.process for study in running])
-            for study in running:
-                study.note()
+        for names, seeds in ORDER:
+            if (left := end - time.monotonic()) <= 0:
+                return
+            words = [*names, f"scale={SCALE}", f"seeds={seeds}", f"output={root}", f"data.root={data}", *shared]
+            began = time.monotonic()
+            process = subprocess.Popen([sys.executable, "-m", "hardtack", "study", *words], start_new_session=True)
+            try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=left)
+            finally:
+                _stop(process)
+                _note(root, names, seeds, device, time.monotonic() - began, finished=process.returncode == 0)
+            if process.returncode == _USERS_MISTAKE:  # every other study would fail alike
+                raise UserError(f"hardtack study {' '.join(words)} was refused")
 
 
-class _Running:
-    """A study that runs, and its share of the minutes."""
-
-    def __init__(self, root: Path, name: str, seeds: int, *, data: str, workers: int) -> None:
-        self.log, self.name, self.seeds, self.minutes = root / "minutes.json", name, seeds, 0.0
-        self.words = [name, f"scale={SCALE}", f"seeds={seeds}", f"output={root}", f"data.root={data}"]
-        self.words += [f"workers={workers}"] if workers > 1 else []
-        self.words += [f"per_gpu={workers}"] if workers > 1 and _device() != "CPU" else []
-        command = [sys.executable, "-m", "hardtack", "study", *self.words]
-        self.process = subprocess.Popen(command, start_new_session=True)
-
-    def note(self) -> None:
-        """Write down what it took, when it has ended."""
-        spent = json.loads(self.log.read_text()) if self.log.is_file() else []
-        spent.append({
-            "date": datetime.date.today().isoformat(), "study": self.name, "seeds": self.seeds, "device": _device(),
-            "minutes": round(self.minutes, 2), "finished": self.process.returncode == 0,
-        })  # fmt: skip
-        self.log.write_text(json.dumps(spent, indent=1) + "\n")
+def _note(root: Path, names: tuple[str, ...], seeds: int, device: str, seconds: float, *, finished: bool) -> None:
+    log = root / "minutes.json"
+    spent = json.loads(log.read_text()) if log.is_file() else []
+    spent.append({
+        "date": datetime.date.today().isoformat(), "study": ", ".join(names), "seeds": seeds, "device": device,
+        "minutes": round(seconds / 60, 2), "finished": finished,
+    })  # fmt: skip
+    log.write_text(json.dumps(spent, indent=1) + "\n")
 
 
 @contextlib.contextmanager
@@ -226,18 +214,15 @@ def multi_process_service() -> Iterator[None]:
                 del os.environ[name]
 
 
-def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End studies and their workers, if they have not ended by themselves."""
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a study and its workers, if it has not ended by itself."""
     for how, patience in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
-        left = [process for process in processes if process.poll() is None]
-        for process in left:
+        if process.poll() is None:
             os.killpg(process.pid, how)
-        for process in left:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=patience)
 
 
-@functools.cache
 def _device() -> str:
     import torch
 
@@ -329,7 +314,7 @@ def _minutes() -> list[str]:
         return []
     spent: dict[str, float] = {}
     for entry in entries:
-        spent[entry["study"]] = spent.get(entry["study"], 0.0) + entry["minutes"]
+        spent[entry["study"]] = spent.get(entry["study"], 0.0) + entry["minutes"]  # of one or several, as one job
     parts = ", ".join(f"`{name}` {minutes:.1f}" for name, minutes in spent.items())
     dates = sorted({entry["date"] for entry in entries})
     devices = sorted({entry["device"] for entry in entries})
@@ -408,8 +393,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("build/evidence"), help="a folder of studies")
     parser.add_argument("--minutes", type=float, default=25)
     parser.add_argument("--root", default="data", help="where the data lies")
-    parser.add_argument("--studies", type=int, default=2, help="studies side by side")
-    parser.add_argument("--workers", type=int, default=3, help="trainings of each that share the GPU")
+    parser.add_argument("--workers", type=int, default=6, help="trainings that share the GPU")
     options = parser.parse_args()
     try:
         run(options)
@@ -421,7 +405,7 @@ def run(options: argparse.Namespace) -> None:
     if options.what == "unpack":
         unpack(options.folder)
     elif options.what == "spend":
-        spend(options.folder, options.minutes, options.root, studies=options.studies, workers=options.workers)
+        spend(options.folder, options.minutes, options.root, options.workers)
     elif options.what == "keep":
         for archive in keep(options.folder):
             print(archive)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # what _MODULES says, for type checkers and editors
     from hardtack.commands.calls import analyze as analyze
     from hardtack.commands.calls import evaluate as evaluate
     from hardtack.commands.calls import evaluate_run as evaluate_run
+    from hardtack.commands.calls import run_studies as run_studies
     from hardtack.commands.calls import study as study
     from hardtack.commands.export_call import export as export
     from hardtack.commands.leaderboard import write_leaderboard as write_leaderboard
@@ -56,6 +57,7 @@ _MODULES = {
     "load_weights": "hardtack.models",
     "objective": "hardtack.objectives.call",
     "query": "hardtack.results.query",
+    "run_studies": "hardtack.commands.calls",
     "save_weights": "hardtack.models",
     "study": "hardtack.commands.calls",
     "tap": "hardtack.models",

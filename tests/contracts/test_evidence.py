@@ -170,7 +170,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(evidence.sys, "argv", ["evidence.py", "keep", str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match="nowhere has no cells"):
         evidence.main()
-    monkeypatch.setattr(evidence, "ORDER", (("cauchy/table9", 1), ("cauchy/table1", 1)))
+    monkeypatch.setattr(evidence, "ORDER", ((("cauchy/table9",), 1), (("cauchy/table1",), 1)))
     with pytest.raises(UserError, match=r"hardtack study cauchy/table9 .* was refused"):
-        evidence.spend(tmp_path, 1.0, "nowhere", studies=1, workers=1)
+        evidence.spend(tmp_path, 1.0, "nowhere", 1)
     assert len(json.loads((tmp_path / "minutes.json").read_text())) == 1, "the next study would be refused, too"

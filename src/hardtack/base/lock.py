@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,35 @@ class JobLock:
         )
 
 
+class JobLocks:
+    """Several locks as one, taken in the given order: calls that give them in the same order never wait in a circle."""
+
+    def __init__(self, locks: Sequence[JobLock]) -> None:
+        self.locks = list(locks)
+        self._taken = 0
+
+    @property
+    def waited(self) -> bool:
+        """Whether another call held one of them when it was wanted."""
+        return any(lock.waited for lock in self.locks)
+
+    def acquire(self, *, patience_s: float | None = None) -> bool:
+        """Wait for all; False if one was not free within `patience_s`: those before it stay taken for the next call."""
+        for lock in self.locks[self._taken :]:
+            if not lock.acquire(patience_s=patience_s):
+                return False
+            self._taken += 1
+        return True
+
+    def release(self) -> None:
+        """Give back those that are held."""
+        for lock in self.locks[: self._taken]:
+            lock.release()
+        self._taken = 0
+
+
 @contextlib.contextmanager
-def hold(lock: JobLock | None, share: Callable[[bool], bool] = lambda value: value) -> Iterator[bool]:
+def hold(lock: JobLock | JobLocks | None, share: Callable[[bool], bool] = lambda value: value) -> Iterator[bool]:
     """Hold the lock of a job inside the block; yields whether another call held it before.
 
     `share` gives the main process's value to every process; only the main one has the lock. While it waits, the others

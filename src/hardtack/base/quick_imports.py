@@ -9,12 +9,11 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quick_imports() -> Iterator[None]:
-    """For commands, around their imports of torch and what stands on it; what was imported is not searched again."""
+    """For commands, around their imports of torch and what stands on it."""
     enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
         if enabled:
             gc.enable()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from hardtack.base.runtime import Runtime
 from hardtack.base.shown_settings import shows_settings
 from hardtack.commands.executor_words import take_executor
 from hardtack.commands.given_target import given_target
+from hardtack.commands.study import run_studies as _run_studies
 from hardtack.commands.study import study as _study
 from hardtack.engine import Executor
 from hardtack.evaluation import Evaluation, EvaluationConfig, Provenance
@@ -121,6 +122,18 @@ def study(
     """Run a study: `ht.study("cauchy/table1", scale="smoke")`. Settings are those of `hardtack study`."""
     with _elsewhere(executor, on, workers, per_gpu, ray, nested(settings).get("runtime")) as place:
         return _study(name, quiet=quiet, executor=place, **settings)
+
+
+def run_studies(
+    names: Sequence[str | Path], /, *, quiet: bool = False, on: On = None, workers: int | None = None,
+    per_gpu: int | None = None, ray: Mapping[str, Any] | None = None, executor: Executor | None = None, **settings: Any,
+) -> list[StudyOutcome]:  # fmt: skip
+    """Run several studies as one job: `ht.run_studies(["cauchy"], scale="smoke")`, all of a paper.
+
+    What they share is trained once, and measured for all of them. Settings are those of `study`.
+    """
+    with _elsewhere(executor, on, workers, per_gpu, ray, nested(settings).get("runtime")) as place:
+        return _run_studies(names, quiet=quiet, executor=place, **settings)
 
 
 def _joined(keywords: Any, settings: Mapping[str, Any] | None) -> dict[str, Any]:

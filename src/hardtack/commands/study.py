@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,8 @@ from hardtack.base.files import local_path
 from hardtack.base.quick_imports import quick_imports
 from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import DryRun, On, take_executor
-from hardtack.commands.words import page, say, split_target
+from hardtack.commands.words import page, say, split_names
+from hardtack.studies.study_files import find_studies
 
 if TYPE_CHECKING:
     from hardtack.engine import Executor
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 @verbs.register("study", settings="hardtack.studies.run:StudyRequest")
 def study_words(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[STUDY] [KEY=VALUE]...")] = None,
+    words: Annotated[list[str] | None, typer.Argument(metavar="[STUDY]... [KEY=VALUE]...")] = None,
     status: Annotated[bool, typer.Option("--status", help="show how far it is; run nothing")] = False,
     table: Annotated[
         bool, typer.Option("--table", help="write table, claims and page from what is measured; run nothing")
@@ -43,45 +45,57 @@ def study_words(
     [bold]hardtack plan study=NAME scale=paper[/bold] gives the cost). rows=a,b runs these rows only. Several rows at
     once: [bold]workers=4[/bold], [bold]--on ray[/bold], [bold]--on slurm[/bold]. If it is interrupted, the same command
     resumes it.
+
+    Several studies are one job, in which what they share is trained once: [bold]hardtack study architectures/table1
+    cauchy/spectra[/bold], all of a paper with [bold]hardtack study cauchy[/bold], or [bold]hardtack study
+    '*/table1'[/bold].
     """
     from hardtack.base.config import parse_words
 
-    name, settings = split_target(words)
+    names, settings = split_names(words)
     executor, values = take_executor(on, parse_words(settings), dry_run=dry_run)
     output = str(values.get("output", "runs/studies"))
-    if table and (status or report or name is None or executor is not None):
-        raise UserError("--table takes one study and runs nothing: hardtack study NAME --table")
+    if table and (status or report or not names or executor is not None):
+        raise UserError("--table takes studies and runs nothing: hardtack study NAME --table")
     if report:
         written = write_index(output)
         say(f"report: {written}")
-    elif name is None:
+    elif not names:
         _print_states(output)
         return
     elif status:
-        _print_status(name, output, values.get("scale"))
+        for name in find_studies(names):
+            _print_status(str(name), output, values.get("scale"))
         return
     elif table:
-        written = _tabulate(name, values)
+        for name in find_studies(names):
+            written = _tabulate(name, values)
     else:
         with executor or contextlib.nullcontext():
-            written = _run(name, values, executor)
+            written = _run(names, values, executor)
     if open_page:
         typer.launch(written.resolve().as_uri())
 
 
-def _run(name: str, values: dict[str, Any], executor: Executor | None) -> Path:
-    outcome = study(name, executor=executor, **values)
-    say(outcome)
-    for row in outcome.view["rows"]:
-        if row["state"].startswith("failed"):
-            say(f"row {row['name']} {row['state']}")
-    say(f"folder: {outcome.folder}\npage: {outcome.page}")
-    if outcome.failures:
+def _run(names: Sequence[str], values: dict[str, Any], executor: Executor | None) -> Path:
+    outcomes = run_studies(names, executor=executor, **values)
+    for outcome in outcomes:
+        say(outcome if len(outcomes) == 1 else outcome.summary)
+        for row in outcome.view["rows"]:
+            if row["state"].startswith("failed"):
+                say(f"row {row['name']} {row['state']}")
+    written = outcomes[0].page
+    if len(outcomes) == 1:
+        say(f"folder: {outcomes[0].folder}\npage: {written}")
+    else:
+        written = write_index(outcomes[0].root)
+        say(f"report: {written}")
+    if any(outcome.failures for outcome in outcomes):
         raise typer.Exit(1)
-    return outcome.page
+    return written
 
 
-def _tabulate(name: str, values: dict[str, Any]) -> Path:
+def _tabulate(name: str | Path, values: dict[str, Any]) -> Path:
     from hardtack.studies.run import tabulate
 
     outcome = tabulate(name, **values)
@@ -95,6 +109,19 @@ def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None
         from hardtack.studies.run import study as run
 
     return run(name, quiet=quiet, executor=executor, **words)
+
+
+def run_studies(
+    names: Sequence[str | Path], /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
+) -> list[StudyOutcome]:
+    """Run several studies as one job: `ht.run_studies(["cauchy"], scale="smoke")`. What they share is trained once.
+
+    Names are those of `hardtack study`: studies, the folder of a paper, patterns, files.
+    """
+    with quick_imports():
+        from hardtack.studies.run import run_studies as run
+
+    return run(names, quiet=quiet, executor=executor, **words)
 
 
 def write_index(output: str | Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,6 +42,16 @@ def split_target(words: Sequence[str] | None) -> tuple[str | None, list[str]]:
         if "=" not in word:
             raise UserError(f"'{word}' is not of the form key=value (a command takes one recipe or run folder, first)")
     return first, words
+
+
+def split_names(words: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The names that come first, and the settings."""
+    left = list(words or [])
+    names = list(itertools.takewhile(lambda word: "=" not in word, left))
+    settings = left[len(names) :]
+    if stray := [word for word in settings if "=" not in word]:
+        raise UserError(f"'{stray[0]}' is not of the form key=value (names come first, then settings)")
+    return names, settings
 
 
 def split_folders(words: Sequence[str]) -> tuple[list[str], list[str]]:

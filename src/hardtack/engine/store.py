@@ -31,7 +31,7 @@ import numpy as np
 from hardtack.base.arrays import Columns, count_rows, read_arrays, read_columns, write_arrays, write_columns
 from hardtack.base.errors import UserError
 from hardtack.base.files import atomic, write_text
-from hardtack.base.lock import JobLock
+from hardtack.base.lock import JobLock, JobLocks
 from hardtack.base.printable import printable
 from hardtack.engine.identity import check_id
 from hardtack.engine.pieces import PieceResult, Span, join_pieces, without_overlap
@@ -86,7 +86,7 @@ class MemoryStore:
     def read(self) -> tuple[Columns, Columns]:
         return join_pieces(self._pieces)
 
-    def lock(self, title: str) -> JobLock | None:
+    def lock(self, title: str) -> JobLock | JobLocks | None:
         return None
 
     def discard(self) -> None:

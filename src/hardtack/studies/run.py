@@ -24,14 +24,16 @@ from hardtack.results import read_results
 from hardtack.studies.cell_store import read_cell
 from hardtack.studies.cells import Cells, Measured
 from hardtack.studies.check import check_study
-from hardtack.studies.job import StudyJob, StudyStore
+from hardtack.studies.job import StudiesJob, StudyStore
 from hardtack.studies.measure import id_of
 from hardtack.studies.measuring import Measuring
 from hardtack.studies.needs import check_data, check_paths
+from hardtack.studies.part import StudyPart
 from hardtack.studies.rows import OUTPUT
 from hardtack.studies.scaled import ScaledStudy, at_scale
-from hardtack.studies.state import RECORD, read_record
-from hardtack.studies.study import SCALES, SECTIONS, load_study, section_of
+from hardtack.studies.state import RECORD, StudyState, read_record
+from hardtack.studies.study import SCALES, SECTIONS, Study, load_study, section_of
+from hardtack.studies.study_files import find_studies
 from hardtack.studies.unit import MODELS, Unit, units_of
 from hardtack.studies.view import Failures, study_view
 
@@ -46,16 +48,27 @@ WORDS = ("scale", "seeds", "rows", "output", *MEASURING_WORDS, *SECTIONS)
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOutcome:
-    """What a study came to: `view` has every number, claim and state, `cells` the values per image."""
+    """What a study came to: `view` has every number, claim and state, `cells` the values per image.
 
+    `root` is the folder of all studies, `folder` that of this one at this scale.
+    """
+
+    study: Study
     view: StudyView
     cells: Cells
     failures: Failures
+    root: Path
     folder: Path
 
     @property
     def page(self) -> Path:
         return self.folder / "page.html"
+
+    @property
+    def summary(self) -> str:
+        """One line: rows that are measured, and verdicts."""
+        state = StudyState(study=self.study, view=self.view)
+        return f"{self.study.name}: {'{} of {} rows'.format(*state.rows)}, {state.verdicts}"
 
     @property
     def verdicts(self) -> dict[str, str]:
@@ -157,24 +170,40 @@ def _names(value: Any) -> tuple[str, ...]:
 def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None = None, **words: Any) -> StudyOutcome:
     """Run a study: `study("cauchy/table1", scale="smoke", seeds=3)`. Repeated, it does only what is missing.
 
-    `executor`: where units are trained and measured (default: in this process, or by all processes of
+    `executor`: where runs are trained and measured (default: in this process, or by all processes of
     torchrun together).
+    """
+    return run_studies([name], quiet=quiet, executor=executor, **words)[0]
+
+
+def run_studies(
+    names: Sequence[str | Path], /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
+) -> list[StudyOutcome]:
+    """Run several studies as one job: `run_studies(["cauchy"], scale="smoke")`, all of a paper.
+
+    What they share is trained once. Every study is checked before anything is trained.
     """
     from hardtack.engine import run_job
     from hardtack.engine.executors.together import Together
 
-    prepared = _prepare(name, words, quiet=quiet)
-    request, scaled, measuring, runtime = prepared.request, prepared.scaled, prepared.measuring, prepared.runtime
-    wanted = at_scale(scaled.study, request.scale, rows=request.rows)
-    chosen = [unit for unit in measuring.units if unit.row in wanted.rows]
-    check_study(wanted, chosen)
-    check_paths(request)
-    check_data(chosen, request)
-    runner = _Runner(prepared)
-    job = StudyJob(scaled, chosen, measuring, begun=runner.note_start, after=runner.note)
-    store = StudyStore(request.folder, chosen)
-    cells, failures = run_job(job, store=store, executor=executor or Together(runtime), quiet=quiet or executor is None)
-    return runner.outcome(cells, failures)
+    found = find_studies(names)
+    if len(found) > 1 and words.get("rows"):
+        raise UserError("rows names rows of one study; leave it out, or name one study")
+    prepared = [_prepare(name, words, quiet=quiet) for name in found]
+    parts, runners = [], []
+    for each in prepared:
+        wanted = at_scale(each.scaled.study, each.request.scale, rows=each.request.rows)
+        chosen = [unit for unit in each.measuring.units if unit.row in wanted.rows]
+        check_study(wanted, chosen)
+        check_paths(each.request)
+        check_data(chosen, each.request)
+        runner = _Runner(each)
+        runners.append(runner)
+        parts.append(StudyPart(each.scaled, chosen, each.measuring, begun=runner.note_start, after=runner.note))
+    store = StudyStore([each.request.folder for each in prepared], [unit for part in parts for unit in part.units])
+    where = executor or Together(prepared[0].runtime)
+    results = run_job(StudiesJob(parts), store=store, executor=where, quiet=quiet or executor is None)
+    return [runner.outcome(*result) for runner, result in zip(runners, results, strict=True)]
 
 
 def tabulate(
@@ -279,7 +308,10 @@ class _Runner:
         if self.is_main and write:
             _write_record(self.request.folder, view)
             write_outputs(view, self.request.folder)
-        return StudyOutcome(view=view, cells=cells, failures=failures, folder=self.request.folder)
+        return StudyOutcome(
+            study=self.scaled.study, view=view, cells=cells, failures=failures, root=self.request.root,
+            folder=self.request.folder,
+        )  # fmt: skip
 
     def _view(self, cells: Cells, failures: Failures) -> StudyView:
         request, device, seconds = self.request, self.device, self.before + time.monotonic() - self.began

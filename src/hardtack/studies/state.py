@@ -44,8 +44,12 @@ class StudyState:
     @property
     def words(self) -> str:
         """not run, running, n of m rows, or the verdicts."""
-        verdicts = [f"{count} {verdict}" for verdict, count in self.counts.items() if count]
-        return ", ".join(filter(None, [self.progress, *verdicts])) or "no claims"
+        return ", ".join(filter(None, [self.progress, self.verdicts])) or "no claims"
+
+    @property
+    def verdicts(self) -> str:
+        """How many claims have each verdict."""
+        return ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items() if count)
 
     @property
     def progress(self) -> str:

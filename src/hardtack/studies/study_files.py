@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import fnmatch
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,21 @@ def list_studies() -> list[str]:
     folder = study_folder()
     files = [path for path in folder.rglob("*.yaml") if path.parent.name != PRESETS]
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in files)
+
+
+def find_studies(names: Iterable[str | Path]) -> list[str | Path]:
+    """Studies by their names, by the folder of a paper (`cauchy`), by patterns (`*/table1`) and by files, each once.
+
+    A name that is none of these stays as it is: whoever reads the study says what is wrong with it.
+    """
+    known, found = list_studies(), list[str | Path]()
+    for name in names:
+        text = str(name).rstrip("/")
+        inside = [other for other in known if other.startswith(f"{text}/") or fnmatch.fnmatchcase(other, text)]
+        if not inside and any(sign in text for sign in "*?[") and not Path(name).is_file():
+            raise UserError(f"no study is called like '{text}'; hardtack list studies")
+        found += inside or [name]
+    return list(dict.fromkeys(found))
 
 
 def is_study(name: str) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hardtack.base import lock as module
-from hardtack.base.lock import JobLock
+from hardtack.base.lock import JobLock, JobLocks, hold, is_held
 from hardtack.engine import Executor, Job, PieceResult, PieceStore, run_job
 from hardtack.results import read_results
 from processes import hardtack, start
@@ -210,3 +210,31 @@ def test_a_killed_evaluation_leaves_a_lock_that_the_next_one_takes_over(home):
     second = hardtack(*words("attack.steps=40"), cwd=home)
     assert second.returncode == 0, second.stderr
     assert time.monotonic() - began < module.STALE_S and not list((home / "run" / "verdicts").glob(".*"))
+
+
+def test_several_locks_are_taken_together(tmp_path):
+    locks = JobLocks([JobLock(tmp_path / name) for name in "ab"])
+    with hold(locks) as waited:
+        assert not waited and is_held(tmp_path / "a") and is_held(tmp_path / "b")
+    assert not is_held(tmp_path / "a") and not is_held(tmp_path / "b")
+
+
+def test_a_lock_that_is_not_free_is_waited_for_and_those_before_it_are_kept(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    begun, over = threading.Event(), threading.Event()
+
+    def other():
+        with hold(JobLock(second)):
+            begun.set()
+            over.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    begun.wait(10)
+    locks = JobLocks([JobLock(first), JobLock(second)])
+    assert not locks.acquire(patience_s=0) and is_held(first)
+    over.set()
+    thread.join()
+    assert locks.acquire(patience_s=10) and locks.waited
+    locks.release()
+    assert not is_held(first) and not is_held(second)

@@ -16,7 +16,6 @@ def test_the_collector_is_as_it_was(enabled):
             assert not gc.isenabled()
             raise ImportError
         assert gc.isenabled() is enabled
-        assert gc.get_freeze_count() > 0, "what was imported is not searched again"
+        assert gc.get_freeze_count() == 0, "frozen objects would be reported as leaks when the process ends"
     finally:
-        gc.unfreeze()
         (gc.enable if before else gc.disable)()

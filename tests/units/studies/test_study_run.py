@@ -288,9 +288,9 @@ def test_the_table_refuses_what_it_does_not_do(finished, capsys):
     folder = f"output={path.parent / 'studies'}"
     for words, message in (
         ([str(path), "rows=small"], "the table has all rows"),
-        ([str(path), "workers=2"], "--table takes one study and runs nothing"),
-        (["--report"], "--table takes one study and runs nothing"),
-        ([], "--table takes one study and runs nothing"),
+        ([str(path), "workers=2"], "--table takes studies and runs nothing"),
+        (["--report"], "--table takes studies and runs nothing"),
+        ([], "--table takes studies and runs nothing"),
     ):
         assert main(["study", "--table", *words, folder]) == 2
         assert message in capsys.readouterr().err
