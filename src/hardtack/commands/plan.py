@@ -16,7 +16,8 @@ from hardtack.base.registry import verbs
 from hardtack.commands.executor_words import On, is_of_place, read_place
 from hardtack.commands.recipe_files import find_recipe, is_recipe, is_study_row, list_recipes
 from hardtack.commands.recipe_validator import validator_of
-from hardtack.commands.words import say, split_target
+from hardtack.commands.words import say, split_names, split_target
+from hardtack.studies.study_files import find_studies
 
 CommandWords = Annotated[
     list[str] | None, typer.Argument(metavar="[VERB] [WORD]... [KEY=VALUE]...", help="the command that is planned")
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     from hardtack.engine.job_plan import JobPlan
     from hardtack.evaluation.evaluation_plan import Plans
     from hardtack.studies.plan import StudyPlan
+    from hardtack.studies.plan_several import StudyPlans
     from hardtack.training.plan import TrainingPlan
 
-    AnyPlan = Plans | TrainingPlan | StudyPlan | AnalysisPlans | JobPlan | PlanOn
+    AnyPlan = Plans | TrainingPlan | StudyPlan | StudyPlans | AnalysisPlans | JobPlan | PlanOn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +55,11 @@ def plan_words(words: CommandWords = None, on: On = None) -> None:
     """Estimate what a command will cost: write plan before it, [bold]hardtack plan evaluate runs/x suite=pgd[/bold].
 
     [bold]plan train digits/trades train.epochs=20[/bold], [bold]plan analyze runs/x jacobian n=50[/bold],
-    [bold]plan corrupt cifar10 OUT types=fog[/bold], [bold]plan study cauchy/table1 scale=paper[/bold]. Of train,
-    evaluate and study=NAME the verb may be left out. Prints passes through the model, time and memory, after some
-    seconds of trial on this machine. With [bold]--on ray[/bold], [bold]--on slurm slurm.hours=4[/bold] or
-    [bold]workers=4[/bold] also the expected wall time and GPU-hours there (not of analyze and corrupt).
+    [bold]plan corrupt cifar10 OUT types=fog[/bold], [bold]plan study cauchy/table1 scale=paper[/bold], for several
+    studies as one job [bold]plan study cauchy[/bold]. Of train, evaluate and study=NAME the verb may be left out.
+    Prints passes through the model, time and memory, after some seconds of trial on this machine. With
+    [bold]--on ray[/bold], [bold]--on slurm slurm.hours=4[/bold] or [bold]workers=4[/bold] also the expected wall time
+    and GPU-hours there (not of analyze, corrupt and several studies).
     """
     say(plan_command(words or [], on=on))
 
@@ -68,6 +71,11 @@ def plan_command(words: Sequence[str], *, on: str | None = None) -> AnyPlan:
         if on is not None or any(is_of_place(word) for word in words):
             raise UserError(f"plan {verb} plans for this process; leave out what says where it runs (--on, workers=…)")
         return _plan_job(verb, words)
+    if verb == "study":
+        names, settings = split_names(words)
+        if len(found := find_studies(names)) > 1:
+            return _plan_studies(found, settings, on=on)
+        words = [*map(str, found), *settings]
     path, settings = split_target(words)
     check_verb(verb, path, settings)
     if verb == "study" and path is not None:
@@ -77,6 +85,15 @@ def plan_command(words: Sequence[str], *, on: str | None = None) -> AnyPlan:
     if on is None and not own:
         return plan(path, settings, whole_process=True, trains=trains)
     return plan_on(path, [word for word in settings if word not in own], on=on, place_words=own, trains=trains)
+
+
+def _plan_studies(names: Sequence[str | Path], settings: Sequence[str], *, on: str | None) -> AnyPlan:
+    from hardtack.base.config import parse_words
+    from hardtack.studies.plan_several import plan_studies
+
+    if on is not None or any(is_of_place(word) for word in settings):
+        raise UserError("several studies are planned for this process; leave out what says where they run")
+    return plan_studies(names, parse_words(settings))
 
 
 def split_verb(words: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import hardtack
 from hardtack.base.errors import UserError
+from hardtack.base.file_state import FileState, file_state
 from hardtack.data.paths import find_path
 from hardtack.studies.analysed import analysed_columns, fact_column
 from hardtack.studies.cell_store import cell_id, read_cell, write_cell
@@ -80,17 +81,30 @@ def measure_unit(unit: Unit, columns: Sequence[StudyColumn], measuring: Measurin
     return cells
 
 
+_FINISHED: dict[Path, FileState | None] = {}  # run folders that this process has found trained to the end
+
+
 def train_unit(unit: Unit, measuring: Measuring) -> Path:
-    """Train the run of a unit, after the one that it starts from, or resume it; returns its folder."""
+    """Train the run of a unit, after the one that it starts from, or resume it; returns its folder.
+
+    Several studies ask for the same run one after the other: a run that is as this process has left it is not opened
+    again, which would load its data.
+    """
     from hardtack.commands.recipe_validator import validator_of
     from hardtack.training import read_recipe
+    from hardtack.training.checkpoint import STATE
     from hardtack.training.start import train_recipe
 
+    before = unit.folder(measuring.root)
+    if before in _FINISHED and _FINISHED[before] == file_state(before / STATE) is not None:
+        return before
     start = train_unit(unit.start, measuring) if unit.start is not None else None
     recipe = read_recipe(None, **unit.recipe_values(measuring.root, measuring.home))
-    return train_recipe(
+    folder = train_recipe(
         recipe, validate=validator_of(recipe), quiet=measuring.quiet, folder=unit.folder(measuring.root), start=start
     )
+    _FINISHED[folder] = file_state(folder / STATE)
+    return folder
 
 
 def _measured(

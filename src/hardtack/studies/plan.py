@@ -118,12 +118,12 @@ class StudyPlan:
         rows += [
             (
                 run.label.partition(":")[2], f"{run.parameters / 1e6:.2f} M", f"{run.per_image / 1e9:.3g}", run.passes,
-                f"{run.images:,}", _hours(run.training_hours), _hours(run.evaluation_hours),
+                f"{run.images:,}", hours(run.training_hours), hours(run.evaluation_hours),
             )
             for run in self.runs
         ]  # fmt: skip
         lines = [head, *text_table(rows), ""]
-        training = _hours(sum(run.training_hours for run in self.runs))
+        training = hours(sum(run.training_hours for run in self.runs))
         lines.append(
             f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training, at {self._rates()}"
         )
@@ -160,8 +160,9 @@ class StudyPlan:
         return lines
 
 
-def _hours(hours: float) -> str:
-    return f"{_number(hours)} h" if hours else "—"
+def hours(number: float) -> str:
+    """As a table has them."""
+    return f"{_number(number)} h" if number else "—"
 
 
 def rate_range(rates: Sequence[float]) -> str:

@@ -169,3 +169,28 @@ def test_runs_that_look_at_each_other_do_not_wait_in_a_circle():
     """One study measures a on b's images, another one b on a's."""
     order = RunOrder([runs("a", "b"), runs("b", "a")])
     assert order.needs == [(), (0,)]
+
+
+def test_a_run_is_opened_once_for_several_studies_and_again_if_it_changed(tmp_path, monkeypatch):
+    from hardtack.training import start as training
+
+    opened, train = [], training.train_recipe
+
+    def counted(recipe, **settings):
+        opened.append(recipe.name)
+        return train(recipe, **settings)
+
+    monkeypatch.setattr(training, "train_recipe", counted)
+    paths, output = write(tmp_path), str(tmp_path / "studies")
+    ht.run_studies(paths, quiet=True, output=output)
+    assert len(opened) == 2, "two rows, both studies"
+    for cell in (tmp_path / "studies" / "cells").iterdir():
+        cell.unlink()
+    ht.run_studies(paths, quiet=True, output=output)
+    assert len(opened) == 2, "it is as this process has left it"
+    (state,) = (tmp_path / "studies" / "models").glob("*small*/checkpoints/state.pt")
+    state.unlink()
+    for cell in (tmp_path / "studies" / "cells").iterdir():
+        cell.unlink()
+    ht.run_studies(paths, quiet=True, output=output)
+    assert len(opened) == 3, "without its state it is trained again"
