@@ -30,11 +30,16 @@ QUICK = {
     "apgd": {"steps": 8}, "apgd_ce": {"steps": 8}, "apgd_dlr": {"steps": 8}, "apgd_t": {"steps": 5},
     "ddn": {"steps": 8}, "deepfool": {"steps": 6}, "ead": {"steps": 10, "searches": 3, "c": 1.0},
     "cw": {"steps": 8}, "cw_search": {"steps": 6, "searches": 2}, "fmn": {"steps": 8},
-    "fab": {"steps": 4}, "fab_t": {"steps": 4}, "square": {"steps": 30},
+    "fab": {"steps": 4}, "fab_t": {"steps": 4}, "square": {"steps": 10},
     "boundary": {"steps": 40, "tries": 20}, "hopskipjump": {"steps": 3, "samples": 20, "tries": 20},
-    "nes": {"steps": 12, "samples": 20, "sigma": 0.05}, "spsa": {"steps": 12, "samples": 20},
+    "nes": {"steps": 4, "samples": 10, "sigma": 0.05}, "spsa": {"steps": 4, "samples": 10},
     "patch_fool": {"steps": 12, "patch_size": 2, "choose": "random", "attention_weight": 0.0},
     "occlusion": {"tries": 6, "patch_size": 2},
+}  # fmt: skip
+# Until the loss rises on nearly every image, those that see no gradient need more.
+LONGER = {
+    "square": {"steps": 30}, "boundary": {"tries": 100}, "hopskipjump": {"tries": 100},
+    "nes": {"steps": 12, "samples": 20}, "spsa": {"steps": 12, "samples": 20},
 }  # fmt: skip
 # Nothing random unless targets are drawn: these search from the image itself.
 WITHOUT_CHANCE = {"cw", "cw_search", "ddn", "deepfool", "ead", "fab", "fab_t", "fgsm", "fmn"}
@@ -180,7 +185,7 @@ def test_the_loss_rises(model, name, threat):
     model.eval()
     with torch.no_grad():
         y = model(x).argmax(dim=1)  # an image that is misclassified already leaves nothing to search for
-    attack = make(name, threat, tries=100)  # random images for a start: few would leave some images without one
+    attack = make(name, threat, **LONGER.get(name, {}))
     x_adv = attack(model, x, y)
     loss = nn.CrossEntropyLoss(reduction="none")
     with torch.no_grad():
