@@ -54,7 +54,9 @@ def home(tmp_path_factory):
 
 
 def on_ray(*words, cwd):
-    return start(*words, "--on", "ray", "workers=2", cwd=cwd, HARDTACK_SYNC_S="0.2").wait(100)
+    """Ray Train looks at its processes every two seconds otherwise."""
+    often = {"HARDTACK_SYNC_S": "0.2", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
+    return start(*words, "--on", "ray", "workers=2", cwd=cwd, **often).wait(100)
 
 
 def assert_same(first, second):
