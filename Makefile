@@ -3,6 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# what is compiled is kept: tests start many processes that import the same files
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test mutants lint docs package bench clean
 
 # what running hardtack needs

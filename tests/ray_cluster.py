@@ -17,15 +17,15 @@ from required import require_ray
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    """Two nodes of two CPU cores each."""
+    """Two nodes of one CPU core each: two actors, each of which takes seconds to start, are enough for every test."""
     ray = require_ray()
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_DISABLE_IMPORT_WARNING"] = "1"
-    arguments = {"num_cpus": 2, "include_dashboard": False}
+    arguments = {"num_cpus": 1, "include_dashboard": False}
     system = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 300, "health_check_failure_threshold": 3}
     made = Cluster(initialize_head=True, head_node_args={**arguments, "_system_config": system})
-    made.add_node(num_cpus=2)
+    made.add_node(num_cpus=1)
     yield made
     ray.shutdown()
     made.shutdown()

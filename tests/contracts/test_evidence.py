@@ -22,15 +22,21 @@ def studies(tmp_path_factory):
     return root
 
 
+@pytest.fixture(scope="module")
+def outcomes(studies):
+    """What the evidence gives of every study, by its name."""
+    return dict(evidence.outcomes(studies))
+
+
 def test_the_pages_are_what_the_evidence_gives(studies):
     for page, text in evidence.pages(studies).items():
         assert page.read_text(encoding="utf-8") == text, f"{page.name}: python benchmarks/evidence.py pages"
 
 
-def test_every_archive_is_used(studies):
+def test_every_archive_is_used(outcomes):
     """A run that no study asks for, as after a change of its settings, is not evidence for anything."""
     used = set()
-    for _, view in evidence.outcomes(studies):
+    for view in outcomes.values():
         if view is not None:
             used |= {Path(run).name for row in view["rows"] for run in row["runs"]}
     assert used == {archive.stem for archive in evidence.KEPT.glob("*.zip")}
@@ -47,14 +53,14 @@ def test_kept_and_unpacked_is_the_same(studies, tmp_path):
     assert all((studies / file).read_bytes() == (again / file).read_bytes() for file in files)
 
 
-def test_a_number_that_its_run_does_not_have_is_not_printed(studies, tmp_path):
+def test_a_number_that_its_run_does_not_have_is_not_printed(outcomes, tmp_path):
     """A cell that was changed is taken for not measured, and the page would differ."""
     root = tmp_path / "studies"
     evidence.unpack(root)
     changed = next(file for file in sorted((root / "cells").glob("*.json")) if json.loads(file.read_text())["result"])
     about = json.loads(changed.read_text())
     changed.write_text(json.dumps({**about, "value": about["value"] + 1}))
-    whole, less = (dict(evidence.outcomes(folder))[about["about"]["study"]] for folder in (studies, root))
+    whole, less = (views[about["about"]["study"]] for views in (outcomes, dict(evidence.outcomes(root))))
     row, column = about["about"]["row"], about["about"]["column"]
     before, after = (
         next(entry for entry in view["rows"] if entry["name"] == row)["cells"][column]["values"]
@@ -87,13 +93,12 @@ def test_minutes_are_added_once(tmp_path):
     assert [entry["study"] for entry in json.loads((kept / "minutes.json").read_text())] == ["a/b", "c/d"]
 
 
-def test_evidence_outlives_the_version_that_measured_it(studies, monkeypatch):
-    before = dict(evidence.outcomes(studies))
+def test_evidence_outlives_the_version_that_measured_it(studies, outcomes, monkeypatch):
     monkeypatch.setattr(evidence.hardtack, "__version__", "99.0")
     after = dict(evidence.outcomes(studies))
     assert any(view is not None for view in after.values())
     assert {name: view and view["rows"] for name, view in after.items()} == {
-        name: view and view["rows"] for name, view in before.items()
+        name: view and view["rows"] for name, view in outcomes.items()
     }
 
 

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from hardtack.base.digests import json_text
+from hardtack.models import catalog
 from hardtack.studies.check import check_study
 from hardtack.studies.claim_expression import RankCorrelation
 from hardtack.studies.scaled import at_scale
@@ -43,6 +45,23 @@ def test_a_study_says_what_it_is(name):
     assert {scale.note for key, scale in study.scales.items() if key != "paper"} != {()}, "what differs is said"
 
 
+@pytest.fixture(scope="module")
+def networks():
+    """Builds each network once for all studies and scales: its settings alone decide whether it can be built."""
+    make_body, built = catalog.make_body, set()
+
+    def once(name, **settings):
+        key = json_text([name, settings])
+        if key not in built:
+            make_body(name, **settings)
+            built.add(key)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "make_body", once)
+        yield
+
+
+@pytest.mark.usefixtures("networks")
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_study_names_exists(name, scale):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -20,16 +22,28 @@ def build(num_classes):
 
 def check_equal(folder: Path, *more: str) -> None:
     """`hardtack analyze` and `hardtack corrupt` here and with the words `more`."""
+    analysis, copy = results(folder, *more)
+    expected, expected_copy = results_here()
+    assert analysis.keys() == expected.keys()
+    for key, values in expected.items():
+        assert np.array_equal(values, analysis[key], equal_nan=values.dtype.kind == "f"), key
+    assert np.array_equal(copy, expected_copy)
+
+
+@functools.cache
+def results_here() -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Of one process, for every executor that is compared with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        return results(Path(folder))
+
+
+def results(folder: Path, *more: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The arrays of the analysis and the images of the copy."""
     (folder / "net.py").write_text(NET)
-    for name, words in (("alone", ()), ("shared", more)):
-        analysis = ["analyze", "jacobian", "jacobian.of=network", "model=net.py:build", "data=digits", "n=6"]
-        copy = ["corrupt", "digits", f"{name}/copy", "types=[fog]", "n=40", "runtime.device=cpu"]
-        for command in ([*analysis, "batch_size=2", "runtime.device=cpu", f"output={name}"], copy):
-            done = hardtack(*command, *words, cwd=folder)
-            assert done.returncode == 0, done.stderr
-    arrays = [dict(np.load(next((folder / name / "analysis").glob("*.npz")))) for name in ("alone", "shared")]
-    assert arrays[0].keys() == arrays[1].keys()
-    for key, values in arrays[0].items():
-        assert np.array_equal(values, arrays[1][key], equal_nan=values.dtype.kind == "f"), key
-    copies = [np.load(folder / name / "copy" / "fog.npy") for name in ("alone", "shared")]
-    assert np.array_equal(*copies)
+    analysis = ["analyze", "jacobian", "jacobian.of=network", "model=net.py:build", "data=digits", "n=6"]
+    copy = ["corrupt", "digits", "run/copy", "types=[fog]", "n=40", "runtime.device=cpu"]
+    for command in ([*analysis, "batch_size=2", "runtime.device=cpu", "output=run"], copy):
+        done = hardtack(*command, *more, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    arrays = dict(np.load(next((folder / "run" / "analysis").glob("*.npz"))))
+    return arrays, np.load(folder / "run" / "copy" / "fog.npy")

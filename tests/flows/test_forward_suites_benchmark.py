@@ -1,16 +1,17 @@
 """benchmarks/forward_suites.py runs, and what it writes hangs together."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import script
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_quick_form(tmp_path):
-    command = [sys.executable, str(ROOT / "benchmarks" / "forward_suites.py"), "--quick"]
-    subprocess.run([*command, "--output", str(tmp_path / "out.json")], check=True, capture_output=True, timeout=300)
+    words = ("--quick", "--output", str(tmp_path / "out.json"))
+    done = script(ROOT / "benchmarks" / "forward_suites.py", *words, cwd=ROOT, timeout_s=300)
+    assert done.returncode == 0, done.stderr
     text = (tmp_path / "out.json").read_text()
     record = json.loads(text)
     assert str(tmp_path) not in text and record["command"] == "python benchmarks/forward_suites.py --quick"

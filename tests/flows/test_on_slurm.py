@@ -33,7 +33,7 @@ class Net(torch.nn.Module):
 def build(num_classes):
     return Net()
 """
-SLURM = ["--on", "slurm", "slurm.gpus=0", "slurm.hours=0.1", "slurm.poll_s=0.5"]
+SLURM = ["--on", "slurm", "slurm.gpus=0", "slurm.hours=0.1", "slurm.poll_s=0.2"]
 
 
 @pytest.fixture

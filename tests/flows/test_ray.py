@@ -61,12 +61,12 @@ def test_actors_that_die_are_replaced(address, tmp_path):
 
 def test_mistakes_in_an_actor_are_the_users_line(address, tmp_path):
     with pytest.raises(UserError, match="image 7 is black"):
-        run(toy(tmp_path, mistake=6)[0])
+        run(toy(tmp_path, mistake=6)[0], workers=1)
 
 
 def test_a_node_that_dies_costs_its_pieces_only(cluster, address, tmp_path):
     job, module = toy(tmp_path, seconds=0.4)
-    node = cluster.add_node(num_cpus=2)
+    node = cluster.add_node(num_cpus=1)
 
     def remove():
         while not (tmp_path / "log").exists() or len(module.lines(tmp_path, "end")) < 4:
@@ -75,10 +75,10 @@ def test_a_node_that_dies_costs_its_pieces_only(cluster, address, tmp_path):
 
     thread = threading.Thread(target=remove, daemon=True)
     thread.start()
-    executor = run(job, workers=6)
+    executor = run(job, workers=3)
     thread.join()
     ends = module.lines(tmp_path, "end")
-    lost = executor.started - 6
+    lost = executor.started - 3
     assert set(ends) == set(range(0, 24, 2))
     assert len(module.lines(tmp_path, "begin")) <= 12 + lost, "no piece was repeated but those of lost actors"
 
@@ -89,12 +89,13 @@ def test_a_worker_with_other_versions_is_refused(address, tmp_path, monkeypatch)
     for module in (packing, executor_ray):
         monkeypatch.setattr(module, "versions", lambda: {**real, "torch": "1.0"})
     with pytest.raises(UserError, match=rf"the Ray worker on .* torch {re.escape(real['torch'])} there, 1.0 here"):
-        run(toy(tmp_path)[0])
+        run(toy(tmp_path)[0], workers=1)
     assert not (tmp_path / "unpacked").exists()
 
 
-def test_actors_that_always_die_while_loading_stop_the_job(address, tmp_path):
-    with pytest.raises(UserError, match="8 Ray actors were lost while they loaded the job"):
+def test_actors_that_always_die_while_loading_stop_the_job(address, tmp_path, monkeypatch):
+    monkeypatch.setattr(executor_ray, "ATTEMPTS", 2)
+    with pytest.raises(UserError, match="4 Ray actors were lost while they loaded the job"):
         run(toy(tmp_path, dies_loading=True)[0])
 
 

@@ -1,16 +1,16 @@
 """benchmarks/scale.py runs, and what it writes hangs together."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
+
+from processes import script
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_quick_form(tmp_path):
-    command = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--quick", "--output", str(tmp_path / "out.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    done = script(ROOT / "benchmarks" / "scale.py", "--quick", "--output", str(tmp_path / "out.json"), cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     text = (tmp_path / "out.json").read_text()
     record = json.loads(text)
     assert str(tmp_path) not in text and record["command"] == "python benchmarks/scale.py --quick"

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 
 import pytest
 import torch
@@ -14,6 +15,12 @@ from hardtack.evaluation.gauntlet.truth import share_correct
 from hardtack.threats import Threat
 
 NAMES = mechanisms.names()
+
+
+@pytest.fixture(scope="module")
+def truth_of(core, defences):
+    """The truth about a mechanism, searched for once."""
+    return functools.cache(lambda name: find_truth(core, defences[name], steps=20, thorough=False))
 
 
 def logits_of(defence, x):
@@ -56,9 +63,8 @@ def test_the_defended_model_keeps_most_of_the_accuracy(core, defences, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_truth_is_verified_on_the_deployed_model(core, defences, name):
-    defence = defences[name]
-    truth = find_truth(core, defence, steps=10, thorough=False)
+def test_the_truth_is_verified_on_the_deployed_model(core, defences, truth_of, name):
+    defence, truth = defences[name], truth_of(name)
     assert core.threat.contains(truth.x_adv, core.x).all()
     if not defence.random:
         assert torch.equal(share_correct(defence.target, truth.x_adv, core.y), truth.robust)
@@ -109,10 +115,9 @@ def test_a_ripple_changes_the_sign_of_the_gradient_over_a_tiny_distance(core, de
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_naive_attack_does_better_than_the_truth(core, defences, name):
+def test_no_naive_attack_does_better_than_the_truth(core, defences, truth_of, name):
     """PGD on the defended model, as somebody would who takes its gradient for granted."""
-    defence = defences[name]
-    truth = find_truth(core, defence, steps=20, thorough=False)
+    defence, truth = defences[name], truth_of(name)
     attack = Ascent(threat=core.threat, steps=10)
     x_adv = attack(build_defence(name, core, seed=0).model, core.x, core.y)
     naive = share_correct(defence.target, x_adv, core.y, draws=16).mean().item()

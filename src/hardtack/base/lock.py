@@ -83,14 +83,15 @@ class JobLock:
 
     def _create(self) -> bool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+        facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "processes": _process_space()}
+        text = json.dumps({**facts, "token": self.token}).encode()  # made before: an empty lock costs others a minute
         try:
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
         except FileExistsError:
             return False
-        now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "processes": _process_space()}
-        with os.fdopen(handle, "w") as file:
-            file.write(json.dumps({**facts, "token": self.token}))
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            file.write(text)
         return True
 
     def _renew(self) -> None:

@@ -43,11 +43,12 @@ def labels(count=16, classes=2):
 
 
 def best_gain(slope, x, eps, norm):
-    """max ⟨slope, δ⟩ over ‖δ‖ ≤ eps and x + δ in the box, in float64, one value per image."""
+    """max ⟨slope, δ⟩ over ‖δ‖ ≤ eps and x + δ in the box, in float64, one value per image; eps may differ by image."""
     slope, x = slope.double().flatten(1), x.double().flatten(1)
+    eps = torch.as_tensor(eps, dtype=torch.float64).reshape(-1, 1)
     worth, room = slope.abs(), torch.where(slope > 0, 1 - x, x)
     if norm == "linf":
-        return (worth * room.clamp(max=eps)).sum(dim=1)
+        return (worth * torch.minimum(room, eps)).sum(dim=1)
     if norm == "l1":  # spend the budget on the most valuable pixels first, each up to the face of the box
         order = worth.argsort(dim=1, descending=True)
         room, worth = room.gather(1, order), worth.gather(1, order)
@@ -57,7 +58,9 @@ def best_gain(slope, x, eps, norm):
     for _ in range(200):  # l2: min(s·|g|, room) with the s that spends the budget
         middle = (low + high) / 2
         over = torch.minimum(middle * worth, room).norm(dim=1, keepdim=True) > eps
-        low, high = torch.where(over, low, middle), torch.where(over, middle, high)
+        before, low, high = (low, high), torch.where(over, low, middle), torch.where(over, middle, high)
+        if torch.equal(low, before[0]) and torch.equal(high, before[1]):
+            break  # nothing lies between them
     return (worth * torch.minimum(low * worth, room)).sum(dim=1)
 
 
@@ -87,7 +90,6 @@ def exact_distance(model, x, y, norm):
     low, high = torch.zeros(len(x)).double(), torch.full((len(x),), WIDEST[norm]).double()
     for _ in range(40):
         middle = (low + high) / 2
-        gains = [best_gain(slope[i : i + 1], x[i : i + 1], middle[i].item(), norm) for i in range(len(x))]
-        crossed = torch.cat(gains) >= margin
+        crossed = best_gain(slope, x, middle, norm) >= margin
         low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
     return high

@@ -56,8 +56,7 @@ def exact_distance(model, x, y):
     low, high = torch.zeros(len(x)).double(), torch.full((len(x),), PIXELS**0.5).double()
     for _ in range(30):
         middle = (low + high) / 2
-        gains = [best_gain(slope[i : i + 1], x[i : i + 1], middle[i].item(), "l2") for i in range(len(x))]
-        crossed = torch.cat(gains) >= margin
+        crossed = best_gain(slope, x, middle, "l2") >= margin
         low, high = torch.where(crossed, low, middle), torch.where(crossed, middle, high)
     return high
 

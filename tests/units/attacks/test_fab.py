@@ -75,16 +75,12 @@ def smallest(model, x, y, norm):
     with torch.no_grad():
         logits = model(x).double()
     missing = (logits.gather(1, y[:, None]) - logits.gather(1, 1 - y[:, None]))[:, 0]
-    sizes = []
-    for row in range(len(x)):
-        low, high = 0.0, 60.0
-        for _ in range(40):
-            middle = (low + high) / 2
-            one = slice(row, row + 1)
-            enough = best_gain(model.slope(y[one]), x[one], middle, norm) >= missing[row]
-            low, high = (low, middle) if enough else (middle, high)
-        sizes.append(high)
-    return torch.tensor(sizes)
+    low, high = torch.zeros(len(x)).double(), torch.full((len(x),), 60.0).double()
+    for _ in range(40):
+        middle = (low + high) / 2
+        enough = best_gain(model.slope(y), x, middle, norm) >= missing
+        low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+    return high.float()
 
 
 # ---------------------------------------------------------------- closed forms

@@ -8,7 +8,7 @@ import torch
 from test_detectors import FALSE, Changed, Linear
 
 import hardtack as ht
-from hardtack.attacks import APGD, Square
+from hardtack.attacks import APGD, Square, autoattack
 from hardtack.attacks.adaptive import AdaptiveAttack, GradientConfig
 from hardtack.attacks.autoattack import Stage
 from hardtack.evaluation.audit import merged
@@ -58,9 +58,9 @@ def measure(model, *, count=32, **settings):
     return ht.evaluate(model.eval(), images(model, count), **{**given, **settings})
 
 
-@pytest.fixture(autouse=True)
-def short(full_audits, monkeypatch):
-    """A short full list: the search by values alone, which no gradient fools."""
+@pytest.fixture(scope="module", autouse=True)
+def short(short_audits):
+    """Full audits, and a short full list: the search by values alone, which no gradient fools."""
 
     def stages(threat, *, seed=0):
         ascent = APGD(threat=threat, loss="margin", steps=5, seed=seed)
@@ -70,19 +70,21 @@ def short(full_audits, monkeypatch):
     def official(threat, version):
         return [APGD(threat=threat, loss="ce", steps=10), Square(threat=threat, steps=50)]
 
-    for place in ("evaluation.suites", "attacks"):
-        monkeypatch.setattr(f"hardtack.{place}.autoattack.full_stages", stages)
-    monkeypatch.setattr("hardtack.attacks.autoattack._official", official)
-    stronger = lambda threat: [Square(threat=threat, steps=300, rescale=True)]  # noqa: E731
-    monkeypatch.setattr("hardtack.attacks.autoattack._stronger", stronger)
-    monkeypatch.setattr("hardtack.attacks.autoattack._stronger", lambda threat: [])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in short_audits.items():
+            patch.setattr(autoattack, name, value)
+        for place in ("evaluation.suites", "attacks"):
+            patch.setattr(f"hardtack.{place}.autoattack.full_stages", stages)
+        patch.setattr(autoattack, "_official", official)
+        patch.setattr(autoattack, "_stronger", lambda threat: [])
+        yield
 
 
 def codes(measured):
     return {flag["code"] for flag in measured.flags if flag["level"] == "red"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def honest():
     return measure(Linear())
 

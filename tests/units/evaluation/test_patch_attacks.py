@@ -1,5 +1,7 @@
 """What a patch attack takes from the model is part of its number: how large, how many, chosen how."""
 
+import functools
+
 import pytest
 import torch
 
@@ -26,12 +28,18 @@ def measured(name="vit_digits", y=None, **settings):
     return ht.evaluate(model, (X, labels), **given).results[-1]
 
 
+@functools.cache
+def usual(name="vit_digits"):
+    """With the settings of this file; several tests compare with it."""
+    return measured(name)
+
+
 def run(label, result, path):
     return Run(path=path / label, label=label, results=[result])
 
 
 def test_patches_of_another_size_or_choice_stand_in_another_table(tmp_path):
-    by_attention, by_saliency = measured(), measured("timm:xcit_nano_12_p8_224")
+    by_attention, by_saliency = usual(), usual("timm:xcit_nano_12_p8_224")
     smaller = measured(attack={"name": "patch_fool", "steps": 2, "patch_size": 4})
     written_out = measured(attack={"name": "patch_fool", "steps": 2, "patch_size": 8, "choose": "attention"})
     found = leaderboard([run(str(n), r, tmp_path) for n, r in enumerate((by_attention, by_saliency, smaller))])
@@ -43,9 +51,9 @@ def test_patches_of_another_size_or_choice_stand_in_another_table(tmp_path):
 
 
 def test_what_is_done_for_want_of_attention_is_a_flag():
-    (flag,) = [flag for flag in measured("timm:xcit_nano_12_p8_224").flags if flag["code"] == "no_attention"]
+    (flag,) = [flag for flag in usual("timm:xcit_nano_12_p8_224").flags if flag["code"] == "no_attention"]
     assert flag["level"] == "yellow" and "chosen by saliency and no attention is drawn" in flag["message"]
-    assert not [flag for flag in measured().flags if flag["code"] == "no_attention"]
+    assert not [flag for flag in usual().flags if flag["code"] == "no_attention"]
 
 
 def test_occlusion_says_how_many_patches_were_covered():
