@@ -80,12 +80,16 @@ class StudiesJob(Job):
 
     def run(self, span: Span, inputs: Any, *, notebook: Notebook | None, meter: Meter) -> PieceResult:
         self._tell(f"{span.start + 1} of {self.total}, {self._name(span.start)}{self._left()}")
-        failures: list[dict[str, str]] = []
+        failures, seconds = list[dict[str, str]](), list[float]()
         for part, unit in self._of(span.start):
+            began = time.monotonic()
             broken = failures[0].get(WHOLE_RUN) if failures else None  # the run itself: it would fail again
             failed_before = broken is not None and not part.is_measured(unit)
             failures.append({WHOLE_RUN: str(broken)} if failed_before else part.measure(unit))
-        return PieceResult(columns={"failed": np.array([any(failures)])}, report={"failures": failures})
+            seconds.append(time.monotonic() - began)
+        return PieceResult(
+            columns={"failed": np.array([any(failures)])}, report={"failures": failures, "seconds": seconds}
+        )
 
     def collect(self, span: Span, result: PieceResult) -> None:
         """Take note of what a run came to: from this process, or from the cells that a worker has written."""
@@ -93,8 +97,15 @@ class StudiesJob(Job):
         self._done += 1
         if not any(part.measured_here(unit) for part, unit in members):
             self._tell(f"{self._name(span.start)} is finished{self._left()}")
-        for (part, unit), failures in zip(members, result.report["failures"], strict=True):
+        report = result.report
+        for (part, unit), failures, seconds in zip(members, report["failures"], report["seconds"], strict=True):
+            part.seconds += seconds
             part.collect(unit, failures, names=len(self.parts) > 1)
+
+    def share(self, part: StudyPart) -> float:
+        """The part of the job's time that went into one of the studies."""
+        total = sum(part.seconds for part in self.parts)
+        return part.seconds / total if total else 1 / len(self.parts)
 
     def finish(self, columns: Any, arrays: Any, *, is_main: bool) -> list[Any]:
         """What every study came to, as `StudyPart.result` has it."""

@@ -38,6 +38,7 @@ class StudyPart:
     ) -> None:
         self.scaled, self.units, self.measuring, self.begun, self._after = scaled, units, measuring, begun, after
         self.name, self.scale = scaled.study.name, scaled.scale.name
+        self.seconds = 0.0  # of work on its units, by all workers
         self.cells: dict[tuple[str, str], dict[int, Measured]] = {}
         self._failed: dict[Unit, dict[str, str]] = {}
         self._measured: dict[Unit, dict[str, Measured]] = {}  # in this process, until it is collected

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -202,7 +203,10 @@ def run_studies(
         parts.append(StudyPart(each.scaled, chosen, each.measuring, begun=runner.note_start, after=runner.note))
     store = StudyStore([each.request.folder for each in prepared], [unit for part in parts for unit in part.units])
     where = executor or Together(prepared[0].runtime)
-    results = run_job(StudiesJob(parts), store=store, executor=where, quiet=quiet or executor is None)
+    job = StudiesJob(parts)
+    for runner, part in zip(runners, parts, strict=True):
+        runner.share = functools.partial(job.share, part)
+    results = run_job(job, store=store, executor=where, quiet=quiet or executor is None)
     return [runner.outcome(*result) for runner, result in zip(runners, results, strict=True)]
 
 
@@ -285,6 +289,7 @@ class _Runner:
         self.device = device_name(prepared.runtime) if computes else ""
         self.began = self.noted = time.monotonic()
         self.before = float(self.last["seconds"]) if self.last is not None else 0.0
+        self.share: Callable[[], float] = lambda: 1.0  # of the time of a job of several studies
         self.known: dict[tuple[str, str], Any] = {}  # the cells of earlier calls
 
     def note_start(self) -> None:
@@ -314,7 +319,8 @@ class _Runner:
         )  # fmt: skip
 
     def _view(self, cells: Cells, failures: Failures) -> StudyView:
-        request, device, seconds = self.request, self.device, self.before + time.monotonic() - self.began
+        request, device = self.request, self.device
+        seconds = self.before + self.share() * (time.monotonic() - self.began)
         if not self.computes:
             seeds = 1 + max(cell.seed for measured in cells.values() for cell in measured)
             request, seconds = dataclasses.replace(request, seeds=seeds), self.before

@@ -55,6 +55,14 @@ def test_runs_are_shared_and_measured_for_every_study(finished):
         assert {"table.md", "page.html", "study.json"} <= {item.name for item in outcome.folder.iterdir()}
 
 
+def test_the_time_of_the_job_is_shared_out(tmp_path):
+    began = time.monotonic()
+    outcomes = ht.run_studies(write(tmp_path), quiet=True, output=str(tmp_path / "studies"))
+    seconds = [outcome.view["seconds"] for outcome in outcomes]
+    assert seconds[0] > seconds[1] > 0, "the first trains the runs of both"
+    assert sum(seconds) <= time.monotonic() - began + 0.1  # each is rounded to a tenth
+
+
 def test_each_table_is_that_of_the_study_alone(finished, tmp_path):
     _, outcomes = finished
     for path, outcome in zip(write(tmp_path), outcomes, strict=True):
