@@ -85,13 +85,19 @@ class JobLock:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "processes": _process_space()}
-        text = json.dumps({**facts, "token": self.token}).encode()  # made before: an empty lock costs others a minute
-        try:
-            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        text = json.dumps({**facts, "token": self.token})
+        if self.path.exists():
+            return False
+        whole = self.path.with_name(f"{self.path.name}.{self.token}")
+        whole.write_text(text)
+        try:  # it appears with what it says: a kill meanwhile leaves no empty lock, which would cost others a minute
+            os.link(whole, self.path)
         except FileExistsError:
             return False
-        with os.fdopen(handle, "wb", buffering=0) as file:
-            file.write(text)
+        except OSError:  # a file system without links
+            return _create_new(self.path, text)
+        finally:
+            whole.unlink(missing_ok=True)
         return True
 
     def _renew(self) -> None:
@@ -191,6 +197,17 @@ def hold(lock: JobLock | JobLocks | None, share: Callable[[bool], bool] = lambda
 def is_held(path: Path) -> bool:
     """Whether a process that is alive holds the lock at `path`, as far as can be known without waiting."""
     return JobLock(path).seen_held()
+
+
+def _create_new(path: Path, text: str) -> bool:
+    """Write a file that must not be there yet; False if it is."""
+    try:
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    return True
 
 
 def _read_facts(path: Path) -> dict[str, Any]:

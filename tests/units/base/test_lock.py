@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,3 +239,30 @@ def test_a_lock_that_is_not_free_is_waited_for_and_those_before_it_are_kept(tmp_
     assert locks.acquire(patience_s=10) and locks.waited
     locks.release()
     assert not is_held(first) and not is_held(second)
+
+
+def test_a_lock_appears_with_what_it_says(path, monkeypatch):
+    """A kill at any moment leaves no empty lock, which others could not tell from one that is being written."""
+    seen, link = [], os.link
+
+    def watched(source, target):
+        seen.append(json.loads(Path(source).read_text())["token"])
+        link(source, target)
+
+    monkeypatch.setattr(module.os, "link", watched)
+    lock = JobLock(path)
+    with hold(lock):
+        assert seen == [lock.token] == [json.loads(path.read_text())["token"]]
+        assert list(path.parent.iterdir()) == [path]
+    assert not path.exists()
+
+
+def test_where_files_cannot_be_linked_locks_work_too(path, monkeypatch):
+    def refused(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(module.os, "link", refused)
+    with hold(JobLock(path)):
+        assert is_held(path) and list(path.parent.iterdir()) == [path]
+        assert not module._create_new(path, "another")
+    assert not path.exists()
