@@ -68,8 +68,7 @@ def study_words(
             _print_status(str(name), output, values.get("scale"))
         return
     elif table:
-        for name in find_studies(names):
-            written = _tabulate(name, values)
+        written = _tabulate_all(find_studies(names), values)
     else:
         with executor or contextlib.nullcontext():
             written = _run(names, values, executor)
@@ -93,6 +92,23 @@ def _run(names: Sequence[str], values: dict[str, Any], executor: Executor | None
     if any(outcome.failures for outcome in outcomes):
         raise typer.Exit(1)
     return written
+
+
+def _tabulate_all(names: Sequence[str | Path], values: dict[str, Any]) -> Path:
+    """The tables of those that have a number; the page of the last of them."""
+    from hardtack.studies.run import NothingMeasured
+
+    pages = []
+    for name in names:
+        try:
+            pages.append(_tabulate(name, values))
+        except NothingMeasured as error:
+            if len(names) == 1:
+                raise
+            say(error)
+    if not pages:
+        raise UserError(f"nothing of these {len(names)} studies is measured")
+    return pages[-1]
 
 
 def _tabulate(name: str | Path, values: dict[str, Any]) -> Path:

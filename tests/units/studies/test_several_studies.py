@@ -85,6 +85,11 @@ def test_a_repeat_computes_nothing(finished, capsys, monkeypatch):
     assert "one.yaml at scale smoke" in said and "two.yaml at scale smoke" in said
     assert main(["study", "one.yaml", "two.yaml", "--table", "output=studies"]) == 0
     assert capsys.readouterr().out.count("page: ") == 2
+    assert main(["study", "one.yaml", "cauchy", "--table", "output=studies"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("page: ") == 1 and "nothing of cauchy/figure3 is measured" in said
+    assert main(["study", "cauchy", "--table", "output=studies"]) == 2
+    assert "nothing of these 4 studies is measured" in capsys.readouterr().err
 
 
 def test_workers_give_the_same_tables(finished, tmp_path, monkeypatch):
