@@ -30,8 +30,8 @@ def test_the_order_decides_which_study_trains(plans):
     assert other.gpu_hours == pytest.approx(plans.gpu_hours)
 
 
-def test_what_is_printed(plans):
-    text = str(plans)
+def test_what_is_printed(tmp_path):
+    text = str(plan_command([*WORDS, f"data.root={tmp_path}"]))
     assert text.startswith("plan: 2 studies at scale short, 1 seed: 8 trainings")
     assert "cauchy/figure3" in text and "GPU-hours" in text and "data not here: parquet:cifar10" in text
 
