@@ -53,9 +53,10 @@ SCALE = "short"
 # are one job: weights are not kept, so all that is asked of a run must be measured while it is there
 ORDER: tuple[tuple[tuple[str, ...], int], ...] = (
     (("cauchy/table1", "cauchy/figure3"), 1),
-    (("architectures/table2", "architectures/table1", "cauchy/spectra", "architectures/figure1"), 1),
+    (("architectures/table2", "architectures/table1", "cauchy/spectra", "architectures/figure1",
+      "architectures/figure4"), 1),
     (("rspc/masks_alike",), 1), (("xcit/table2", "xcit/table1"), 1), (("cauchy/table1", "cauchy/figure3"), 3),
-    (("rspc/masks_alike",), 3), (("architectures/table2",), 3), (("architectures/figure4",), 1),
+    (("rspc/masks_alike",), 3), (("architectures/table2",), 3),
     (("rspc/drop_against_occlude",), 1), (("xcit/table4",), 1), (("architectures/figure3",), 1),
 )  # fmt: skip
 _OF_A_RUN = ("config.yaml", "metrics.jsonl", "results.jsonl")
@@ -198,14 +199,16 @@ def _note(root: Path, names: tuple[str, ...], seeds: int, device: str, seconds: 
 def multi_process_service() -> Iterator[None]:
     """NVIDIA's MPS for the processes that are started inside, where it is installed: their kernels run side by side."""
     control = shutil.which("nvidia-cuda-mps-control")
-    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ:
+    if control is None or "CUDA_MPS_PIPE_DIRECTORY" in os.environ or Path("/tmp/nvidia-mps").exists():  # one runs
         yield
         return
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         places = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        if subprocess.run([control, "-d"], check=False, env={**os.environ, **places}).returncode:
+            yield
+            return
         os.environ |= places
         try:
-            subprocess.run([control, "-d"], check=False)
             yield
         finally:
             with contextlib.suppress(subprocess.TimeoutExpired):  # it waits for the processes that still use it
@@ -260,7 +263,7 @@ def outcomes(root: Path) -> Iterator[tuple[str, StudyView | None]]:
 
 
 def _is_whole(row: Any) -> bool:
-    return all(cell["value"] is not None for cell in row["cells"].values())
+    return bool(row["cells"]) and all(cell["value"] is not None for cell in row["cells"].values())
 
 
 def pages(root: Path) -> dict[Path, str]:

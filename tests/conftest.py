@@ -21,3 +21,7 @@ def pytest_collection_finish() -> None:
     """Eleven thousand collected tests are never garbage: collections need not look at them again and again."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # what is still frozen when the process ends is reported as a leak

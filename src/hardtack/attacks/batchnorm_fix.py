@@ -8,8 +8,6 @@ nowhere, image by image, and the model looks robust. Written out as the product 
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -20,33 +18,14 @@ from torch.overrides import TorchFunctionMode
 _NORMS = (nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-@contextlib.contextmanager
-def single_image_batchnorm(model: nn.Module) -> Iterator[None]:
+def single_image_batchnorm(model: nn.Module) -> contextlib.AbstractContextManager[Any]:
     """Inside the block, batch norms of one image have the right gradient."""
-    norms = [module for module in model.modules() if isinstance(module, _NORMS)]
-    norms = [norm for norm in norms if any(buffer.device.type == "cpu" for buffer in norm.buffers())]
-    before = [vars(norm).get("forward") for norm in norms]
-    for norm in norms:
-        vars(norm)["forward"] = functools.partial(_forward, norm.forward)
-    try:
-        yield
-    finally:
-        for norm, forward in zip(norms, before, strict=True):
-            del vars(norm)["forward"]
-            if forward is not None:
-                vars(norm)["forward"] = forward
-
-
-def _forward(forward: Callable[..., Tensor], input: Tensor, *args: Any, **settings: Any) -> Tensor:
-    if len(input) != 1:
-        return forward(input, *args, **settings)
-    with _WrittenOut():
-        return forward(input, *args, **settings)
+    norms = (module for module in model.modules() if isinstance(module, _NORMS))
+    concerned = any(buffer.device.type == "cpu" for norm in norms for buffer in norm.buffers())
+    return _WrittenOut() if concerned else contextlib.nullcontext()
 
 
 class _WrittenOut(TorchFunctionMode):
-    """Only around the norms: Python sees every operation inside, which takes longer than a small one itself."""
-
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.batch_norm:
             found = _written_out(*args, **(kwargs or {}))
@@ -66,7 +45,7 @@ def _written_out(
     eps: float = 1e-5,
 ) -> Tensor | None:
     """None where torch's own is right."""
-    if training or input.ndim < 4 or not torch.is_grad_enabled():
+    if training or input.ndim < 4 or len(input) != 1 or not torch.is_grad_enabled():
         return None
     if running_mean is None or running_var is None:
         return None

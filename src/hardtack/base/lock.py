@@ -45,11 +45,27 @@ class JobLock:
     def acquire(self, *, patience_s: float | None = None) -> bool:
         """Wait for the lock; False if it was not free within `patience_s`."""
         began = time.monotonic()
+        _HELD[self.token] = threading.get_ident()  # before the file is there: other threads must not take it for dead
+        mine: bool | None = False
+        try:
+            mine = self._wait(began, patience_s)
+        finally:
+            if not mine:
+                _HELD.pop(self.token, None)
+        if not mine:
+            return mine is None
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._renew, daemon=True, name=f"lock {self.path.name}")
+        self._thread.start()
+        return True
+
+    def _wait(self, began: float, patience_s: float | None) -> bool | None:
+        """True when the lock is taken, None where this thread holds it already, False after the patience."""
         while not self._create():
             self.waited = True
             holder = self._holder()
             if holder is not None and _HELD.get(holder["token"]) == threading.get_ident():
-                return True  # the same job inside itself: there is nobody to wait for
+                return None  # the same job inside itself: there is nobody to wait for
             if holder is not None and self._is_abandoned(holder):
                 self._remove(holder["token"])
                 continue
@@ -57,10 +73,6 @@ class JobLock:
             if patience_s is not None and time.monotonic() - began >= patience_s:
                 return False
             time.sleep(_POLL_S)
-        _HELD[self.token] = threading.get_ident()
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._renew, daemon=True, name=f"lock {self.path.name}")
-        self._thread.start()
         return True
 
     def release(self) -> None:
@@ -89,15 +101,25 @@ class JobLock:
         if self.path.exists():
             return False
         whole = self.path.with_name(f"{self.path.name}.{self.token}")
-        whole.write_text(text)
-        try:  # it appears with what it says: a kill meanwhile leaves no empty lock, which would cost others a minute
-            os.link(whole, self.path)
+        try:
+            whole.write_text(text)
+            return self._link(whole) or _create_new(self.path, text)
         except FileExistsError:
             return False
-        except OSError:  # a file system without links
-            return _create_new(self.path, text)
         finally:
             whole.unlink(missing_ok=True)
+
+    def _link(self, whole: Path) -> bool:
+        """Let the lock appear with what it says: after a kill an empty one would cost others a minute.
+
+        False on a file system without links.
+        """
+        try:
+            os.link(whole, self.path)
+        except FileExistsError:
+            raise
+        except OSError:
+            return False
         return True
 
     def _renew(self) -> None:

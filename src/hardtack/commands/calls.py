@@ -125,10 +125,10 @@ def study(
 
 
 def run_studies(
-    names: Sequence[str | Path], /, *, quiet: bool = False, on: On = None, workers: int | None = None,
+    names: str | Path | Sequence[str | Path], /, *, quiet: bool = False, on: On = None, workers: int | None = None,
     per_gpu: int | None = None, ray: Mapping[str, Any] | None = None, executor: Executor | None = None, **settings: Any,
 ) -> list[StudyOutcome]:  # fmt: skip
-    """Run several studies as one job: `ht.run_studies(["cauchy"], scale="smoke")`, all of a paper.
+    """Run several studies as one job: `ht.run_studies("cauchy", scale="smoke")`, all of a paper.
 
     What they share is trained once, and measured for all of them. Settings are those of `study`.
     """

@@ -47,6 +47,7 @@ class PlanWords:
     protocol: str | None = None
 
 
+_ONE_PROCESS = "several studies are planned for this process; leave out what says where they run (--on, workers=…)"
 VERBS = ("train", "evaluate", "analyze", "corrupt", "study")
 
 
@@ -92,7 +93,7 @@ def _plan_studies(names: Sequence[str | Path], settings: Sequence[str], *, on: s
     from hardtack.studies.plan_several import plan_studies
 
     if on is not None or any(is_of_place(word) for word in settings):
-        raise UserError("several studies are planned for this process; leave out what says where they run")
+        raise UserError(_ONE_PROCESS)
     return plan_studies(names, parse_words(settings))
 
 
@@ -153,6 +154,7 @@ def plan_on(
     from hardtack.base.runtime import Runtime
     from hardtack.commands.plan_on import on_crew, threads_of
     from hardtack.engine.crew import crew_of
+    from hardtack.studies.plan_several import StudyPlans
 
     place, _ = read_place(on, parse_words(place_words))
     values = parse_words(words)
@@ -160,7 +162,10 @@ def plan_on(
     is_training = trains if trains is not None else "study" not in values and _is_training(run, values)
     crew = crew_of(place.name, place.settings, runtime, trains=is_training)
     with threads_of(crew):
-        return on_crew(plan(run, words, trains=trains), crew)
+        found = plan(run, words, trains=trains)
+    if isinstance(found, StudyPlans):
+        raise UserError(_ONE_PROCESS)
+    return on_crew(found, crew)
 
 
 def _is_training(run: str | Path | None, values: Mapping[str, Any]) -> bool:
@@ -174,7 +179,7 @@ def _is_training(run: str | Path | None, values: Mapping[str, Any]) -> bool:
 
 def plan(
     run: str | Path | None, words: Iterable[str] = (), *, whole_process: bool = False, trains: bool | None = None
-) -> Plans | TrainingPlan | StudyPlan:
+) -> Plans | TrainingPlan | StudyPlan | StudyPlans:
     """The cost of `evaluate` for a run folder or a model, of `train` for a recipe or its settings, or of a study.
 
     `whole_process`: this process does nothing else, so that time and memory count from its start, as in the job itself.
@@ -199,8 +204,11 @@ def plan(
     values = parse_words(words)
     if "study" in values:
         from hardtack.studies.plan import plan_study
+        from hardtack.studies.plan_several import plan_studies
 
-        return plan_study(str(values.pop("study")), values, tries=whole_process, instruments=instruments)
+        if len(found := find_studies([str(values.pop("study"))])) > 1:
+            return plan_studies(found, values)
+        return plan_study(str(found[0]), values, tries=whole_process, instruments=instruments)
     if run is None and (trains if trains is not None else _is_training(run, values)):
         return training(read_recipe(None, words))
     if "protocol" in values:

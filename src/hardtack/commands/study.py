@@ -77,6 +77,8 @@ def study_words(
 
 
 def _run(names: Sequence[str], values: dict[str, Any], executor: Executor | None) -> Path:
+    from hardtack.base.runtime import Runtime
+
     outcomes = run_studies(names, executor=executor, **values)
     for outcome in outcomes:
         say(outcome if len(outcomes) == 1 else outcome.summary)
@@ -87,7 +89,9 @@ def _run(names: Sequence[str], values: dict[str, Any], executor: Executor | None
     if len(outcomes) == 1:
         say(f"folder: {outcomes[0].folder}\npage: {written}")
     else:
-        written = write_index(outcomes[0].root)
+        written = outcomes[0].root / "index.html"
+        if Runtime().is_main:
+            written = write_index(outcomes[0].root)
         say(f"report: {written}")
     if any(outcome.failures for outcome in outcomes):
         raise typer.Exit(1)
@@ -128,9 +132,9 @@ def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None
 
 
 def run_studies(
-    names: Sequence[str | Path], /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
+    names: str | Path | Sequence[str | Path], /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
 ) -> list[StudyOutcome]:
-    """Run several studies as one job: `ht.run_studies(["cauchy"], scale="smoke")`. What they share is trained once.
+    """Run several studies as one job: `ht.run_studies("cauchy", scale="smoke")`. What they share is trained once.
 
     Names are those of `hardtack study`: studies, the folder of a paper, patterns, files.
     """

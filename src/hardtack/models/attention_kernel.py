@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hardtack.base.kernel_launch import launch
+from hardtack.base.kernel_launch import as_in_forward, compiling, launch
 
 try:
     import triton
@@ -52,12 +52,14 @@ class _Attention(torch.autograd.Function):
             _forward, (images * heads,), q, k, v, out, *places, heads, tokens, width, scale,
             **_blocks(tokens, width), writes=(out,),
         )  # fmt: skip
+        ctx.compiler = compiling()
         ctx.save_for_backward(q, k, v)
         ctx.scale = scale
         return out
 
     @staticmethod
     @once_differentiable
+    @as_in_forward
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         gradient = _rows(gradients[0])

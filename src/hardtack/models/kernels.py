@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hardtack.base.kernel_launch import launch
+from hardtack.base.kernel_launch import as_in_forward, compiling, launch
 
 try:
     import triton
@@ -54,11 +54,13 @@ class _Rows(torch.autograd.Function):
         tiles, block = _tiling(count, width)
         given = (x, weight, bias, y, mean, scale, count, width, eps, bias is not None)
         launch(_normalise, (tiles,), *given, *block, writes=(y, mean, scale))
+        ctx.compiler = compiling()
         ctx.save_for_backward(x, weight, bias, mean, scale)
         return y
 
     @staticmethod
     @once_differentiable
+    @as_in_forward
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, mean, scale = ctx.saved_tensors
         gradient = gradients[0].contiguous()
@@ -100,6 +102,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
         rows, matrix = x.to(dtype), weight.to(dtype)
+        ctx.compiler = compiling()
         ctx.save_for_backward(rows, matrix)
         ctx.types = x.dtype, weight.dtype, None if bias is None else bias.dtype
         with torch.autocast("cuda", enabled=False):
@@ -107,6 +110,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @as_in_forward
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         rows, matrix = ctx.saved_tensors
         of_x, of_weight, of_bias = ctx.types
@@ -145,6 +149,7 @@ def affine(x: Tensor, factor: Tensor, summand: Tensor) -> Tensor:
 class _Channels(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: Tensor, summand: Tensor) -> Tensor:
+        ctx.compiler = compiling()
         ctx.save_for_backward(factor)
         x, inner = _dense(x)
         y = torch.empty_like(x)
@@ -154,6 +159,7 @@ class _Channels(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @as_in_forward
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (factor,) = ctx.saved_tensors
         gradient, inner = _dense(gradients[0])

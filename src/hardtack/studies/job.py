@@ -83,9 +83,9 @@ class StudiesJob(Job):
         failures, seconds = list[dict[str, str]](), list[float]()
         for part, unit in self._of(span.start):
             began = time.monotonic()
-            broken = failures[0].get(WHOLE_RUN) if failures else None  # the run itself: it would fail again
-            failed_before = broken is not None and not part.is_measured(unit)
-            failures.append({WHOLE_RUN: str(broken)} if failed_before else part.measure(unit))
+            broken = next((failed[WHOLE_RUN] for failed in failures if WHOLE_RUN in failed), "")
+            again = bool(broken) and not part.is_trained(unit) and not part.is_measured(unit)
+            failures.append({WHOLE_RUN: broken} if again else part.measure(unit))  # a training would fail again
             seconds.append(time.monotonic() - began)
         return PieceResult(
             columns={"failed": np.array([any(failures)])}, report={"failures": failures, "seconds": seconds}
@@ -129,9 +129,13 @@ class StudiesJob(Job):
 
 
 def members_by_run(parts: Sequence[StudyPart]) -> list[list[Member]]:
-    """The units of all studies, those of the same run together, in the order in which runs first appear."""
+    """The units of all studies, those of the same run together: one seed of all studies after the other."""
     runs: dict[str, list[Member]] = {}
     for number, part in enumerate(parts):
         for place, unit in enumerate(part.units):
             runs.setdefault(unit.digest, []).append((number, place))
-    return list(runs.values())
+
+    def seed(members: list[Member]) -> int:
+        return min(parts[number].units[place].seed for number, place in members)
+
+    return sorted(runs.values(), key=seed)

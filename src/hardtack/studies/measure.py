@@ -95,9 +95,8 @@ def train_unit(unit: Unit, measuring: Measuring) -> Path:
     from hardtack.training.checkpoint import STATE
     from hardtack.training.start import train_recipe
 
-    before = unit.folder(measuring.root)
-    if before in _FINISHED and _FINISHED[before] == file_state(before / STATE) is not None:
-        return before
+    if is_finished(unit, measuring):
+        return unit.folder(measuring.root)
     start = train_unit(unit.start, measuring) if unit.start is not None else None
     recipe = read_recipe(None, **unit.recipe_values(measuring.root, measuring.home))
     folder = train_recipe(
@@ -105,6 +104,14 @@ def train_unit(unit: Unit, measuring: Measuring) -> Path:
     )
     _FINISHED[folder] = file_state(folder / STATE)
     return folder
+
+
+def is_finished(unit: Unit, measuring: Measuring) -> bool:
+    """Whether the run of a unit is as this process has left it, or found it, trained to its end."""
+    from hardtack.training.checkpoint import STATE
+
+    folder = unit.folder(measuring.root)
+    return folder in _FINISHED and _FINISHED[folder] == file_state(folder / STATE) is not None
 
 
 def _measured(

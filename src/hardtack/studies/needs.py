@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hardtack.base.config import build
@@ -49,19 +49,26 @@ def check_paths(request: StudyRequest) -> None:
         find_path(request.frost, root, kind="frost")
 
 
-def check_data(units: Iterable[Unit], request: StudyRequest) -> None:
-    """Refuse a study whose data is not here, and say what it needs and what can be run instead."""
-    missing = missing_data(units)
-    if not missing:
+def check_data(chosen: Sequence[tuple[StudyRequest, Sequence[Unit]]]) -> None:
+    """Refuse studies whose data is not here, and say what they need and what can be run instead."""
+    lacking = [(request, missing) for request, units in chosen if (missing := missing_data(units))]
+    if not lacking:
         return
+    request, missing = lacking[0]
+    other = {"paper": "scale=short needs CIFAR-10 only, scale=smoke nothing", "short": "scale=smoke needs no data"}
+    hint = f"; {other[request.scale]}" if request.scale in other else ""
+    if len(chosen) > 1:
+        parts = [f"{request.name} ({', '.join(missing)})" for request, missing in lacking]
+        raise UserError(
+            f"{len(lacking)} of {len(chosen)} studies at scale {request.scale} need data that is not here: "
+            f"{'; '.join(parts)}. Give data.root=FOLDER, or leave these studies out{hint}"
+        )
     parts = [
         f"{name} ({len(runs)} {'run' if len(runs) == 1 else 'runs'}; {why})" for name, (why, runs) in missing.items()
     ]
-    other = {"paper": "scale=short needs CIFAR-10 only, scale=smoke nothing", "short": "scale=smoke needs no data"}
-    hint = other.get(request.scale, "")
     raise UserError(
         f"study {request.name} at scale {request.scale} needs data that is not here: {'; '.join(parts)}. "
-        f"Give data.root=FOLDER, or rows=… without these{'; ' if hint else ''}{hint}"
+        f"Give data.root=FOLDER, or rows=… without these{hint}"
     )
 
 

@@ -12,7 +12,7 @@ from hardtack.base.errors import UserError
 from hardtack.base.files import is_disk_full, write_text
 from hardtack.studies.cell_store import FOLDER, read_cell
 from hardtack.studies.cells import Cells, Measured
-from hardtack.studies.measure import id_of, measure_unit
+from hardtack.studies.measure import id_of, is_finished, measure_unit
 from hardtack.studies.measuring import Failure, Measuring
 from hardtack.studies.scaled import ScaledStudy
 from hardtack.studies.unit import MODELS, Unit
@@ -78,6 +78,10 @@ class StudyPart:
             return {WHOLE_RUN: f"{type(error).__name__}: {error}\n{traceback.format_exc()}"}
         self._measured[unit] = {name: cell for name, cell in cells.items() if isinstance(cell, Measured)}
         return {name: cell.message for name, cell in cells.items() if isinstance(cell, Failure)}
+
+    def is_trained(self, unit: Unit) -> bool:
+        """Whether this process has trained the run of a unit to its end, or found it so."""
+        return is_finished(unit, self.measuring)
 
     def is_measured(self, unit: Unit) -> bool:
         """Whether every column of a unit is kept."""

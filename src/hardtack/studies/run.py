@@ -174,33 +174,40 @@ def study(name: str | Path, /, *, quiet: bool = False, executor: Executor | None
     `executor`: where runs are trained and measured (default: in this process, or by all processes of
     torchrun together).
     """
-    return run_studies([name], quiet=quiet, executor=executor, **words)[0]
+    found = find_studies([name])
+    if len(found) > 1:
+        raise UserError(f"'{name}' is {len(found)} studies: ht.run_studies(['{name}']) runs them as one job")
+    return run_studies(found, quiet=quiet, executor=executor, **words)[0]
 
 
 def run_studies(
-    names: Sequence[str | Path], /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
+    names: str | Path | Sequence[str | Path], /, *, quiet: bool = False, executor: Executor | None = None, **words: Any
 ) -> list[StudyOutcome]:
-    """Run several studies as one job: `run_studies(["cauchy"], scale="smoke")`, all of a paper.
+    """Run several studies as one job: `run_studies("cauchy", scale="smoke")`, all of a paper.
 
     What they share is trained once. Every study is checked before anything is trained.
     """
     from hardtack.engine import run_job
     from hardtack.engine.executors.together import Together
 
-    found = find_studies(names)
+    found = find_studies([names] if isinstance(names, str | Path) else names)
+    if not found:
+        raise UserError("name a study: ht.run_studies(['cauchy/table1'])")
     if len(found) > 1 and words.get("rows"):
         raise UserError("rows names rows of one study; leave it out, or name one study")
     prepared = [_prepare(name, words, quiet=quiet) for name in found]
-    parts, runners = [], []
+    _check_folders(found, prepared)
+    parts, runners, chosen_units = [], [], []
     for each in prepared:
         wanted = at_scale(each.scaled.study, each.request.scale, rows=each.request.rows)
         chosen = [unit for unit in each.measuring.units if unit.row in wanted.rows]
         check_study(wanted, chosen)
         check_paths(each.request)
-        check_data(chosen, each.request)
+        chosen_units.append((each.request, chosen))
         runner = _Runner(each)
         runners.append(runner)
         parts.append(StudyPart(each.scaled, chosen, each.measuring, begun=runner.note_start, after=runner.note))
+    check_data(chosen_units)
     store = StudyStore([each.request.folder for each in prepared], [unit for part in parts for unit in part.units])
     where = executor or Together(prepared[0].runtime)
     job = StudiesJob(parts)
@@ -208,6 +215,14 @@ def run_studies(
         runner.share = functools.partial(job.share, part)
     results = run_job(job, store=store, executor=where, quiet=quiet or executor is None)
     return [runner.outcome(*result) for runner, result in zip(runners, results, strict=True)]
+
+
+def _check_folders(names: Sequence[str | Path], prepared: Sequence[_Prepared]) -> None:
+    """Refuse two files that would write their tables to the same folder."""
+    taken: dict[Path, str | Path] = {}
+    for name, each in zip(names, prepared, strict=True):
+        if (other := taken.setdefault(each.request.folder, name)) is not name:
+            raise UserError(f"{other} and {name} would both write to {each.request.folder}: rename one of the files")
 
 
 def tabulate(

@@ -38,12 +38,15 @@ def find_studies(names: Iterable[str | Path]) -> list[str | Path]:
     """
     known, found = list_studies(), list[str | Path]()
     for name in names:
-        text = str(name).rstrip("/")
+        text = str(name).rstrip("/").removeprefix("studies/")
         inside = [other for other in known if other.startswith(f"{text}/") or fnmatch.fnmatchcase(other, text)]
         if not inside and any(sign in text for sign in "*?[") and not Path(name).is_file():
             raise UserError(f"no study is called like '{text}'; hardtack list studies")
         found += inside or [name]
-    return list(dict.fromkeys(found))
+    each: dict[str | Path, str | Path] = {}
+    for name in found:
+        each.setdefault(name if name in known else Path(name).expanduser().resolve(), name)
+    return list(each.values())
 
 
 def is_study(name: str) -> bool:

@@ -1,12 +1,14 @@
 """Kernels are launched as they are, or compiled together before the computation that needs them."""
 
+import inspect
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hardtack.base import kernel_launch
-from hardtack.base.kernel_launch import compile_ahead, launch
+from hardtack.base.kernel_launch import as_in_forward, compile_ahead, compiling, launch
+from hardtack.models import attention_kernel, kernels
 
 
 class Kernel:
@@ -52,16 +54,45 @@ def test_ahead_kernels_are_compiled_in_threads_and_not_launched():
     assert double(first, torch.ones(4)).tolist() == [2, 2, 2, 2], "afterwards launches are launches again"
 
 
-def test_kernels_of_a_backward_pass_on_another_thread_are_compiled_too():
-    kernel = Kernel()
+def on_another_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def test_launches_of_other_threads_stay_launches():
+    mine, other, results = Kernel(), Kernel(), []
 
     def compute():
-        thread = threading.Thread(target=lambda: double(kernel, torch.ones(4)))
-        thread.start()
-        thread.join()
+        double(mine, torch.ones(4))
+        on_another_thread(lambda: results.append(double(other, torch.ones(4))))
 
     compile_ahead(compute)
-    assert len(kernel.compiled) == 1 and not kernel.launches
+    assert results[0].tolist() == [2, 2, 2, 2] and not other.compiled
+    assert len(mine.compiled) == 1 and not mine.launches
+
+
+def test_a_backward_pass_on_another_thread_does_as_its_forward_pass():
+    kernel = Kernel()
+    backward = as_in_forward(lambda ctx, gradient: double(kernel, gradient))
+    ahead, launched = SimpleNamespace(), SimpleNamespace()
+
+    def compute():
+        ahead.compiler = compiling()
+        on_another_thread(lambda: backward(ahead, torch.ones(4)))
+        on_another_thread(lambda: double(kernel, torch.ones(4)))
+
+    compile_ahead(compute)
+    assert len(kernel.compiled) == len(kernel.launches) == 1
+    launched.compiler = compiling()
+    assert backward(launched, torch.ones(4)).tolist() == [2, 2, 2, 2]
+
+
+def test_the_functions_keep_what_their_forward_pass_did():
+    """Every autograd function with kernels of ours."""
+    for function in (kernels._Rows, kernels._Linear, kernels._Channels, attention_kernel._Attention):
+        assert "compiling()" in inspect.getsource(function.forward), function
+        assert "@as_in_forward" in inspect.getsource(function), function
 
 
 def test_a_kernel_that_does_not_compile_is_left_to_its_launch():
@@ -73,7 +104,7 @@ def test_a_kernel_that_does_not_compile_is_left_to_its_launch():
 def test_a_computation_that_fails_leaves_launches_as_they_were():
     with pytest.raises(ZeroDivisionError):
         compile_ahead(lambda: 1 / 0)
-    assert kernel_launch._ahead is None
+    assert compiling() is None
 
 
 @pytest.mark.gpu

@@ -36,6 +36,13 @@ def test_what_is_printed(tmp_path):
     assert "cauchy/figure3" in text and "GPU-hours" in text and "data not here: parquet:cifar10" in text
 
 
+def test_a_paper_is_planned_by_its_folder():
+    words = ["scale=smoke"]
+    by_verb, by_setting = plan_command(["study", "cauchy", *words]), plan_command(["study=cauchy", *words])
+    assert [plan.request.name for plan in by_verb.plans] == [plan.request.name for plan in by_setting.plans]
+    assert len(by_verb.plans) > 2
+
+
 def test_one_of_a_pattern_is_planned_as_by_its_name():
     assert str(plan_command(["study", "cauchy/tabl*1", "scale=short"])).startswith("plan: study cauchy/table1")
 
@@ -45,6 +52,7 @@ def test_one_of_a_pattern_is_planned_as_by_its_name():
     [
         ([*WORDS, "rows=vit_t1"], "rows names rows of one study"),
         ([*WORDS, "workers=2"], "several studies are planned for this process"),
+        (["study=cauchy", "workers=2"], "several studies are planned for this process"),
         (["study", "cauchy/table1", "cauchy/figur3"], r"there is no study 'cauchy/figur3' \(did you mean 'cauchy/f"),
         (["study", "nothing/*"], "no study is called like"),
     ],

@@ -1,6 +1,5 @@
 """Several studies as one job: runs that they share, names and patterns, failures, kills, and the order of runs."""
 
-import json
 import os
 import signal
 import time
@@ -13,6 +12,7 @@ from test_study_run import small_study, stamps
 import hardtack as ht
 from hardtack.base.errors import UserError
 from hardtack.commands.cli import main
+from hardtack.studies.job import members_by_run
 from hardtack.studies.study_files import find_studies, list_studies
 from hardtack.studies.unit_order import RunOrder
 from processes import start
@@ -119,7 +119,22 @@ def test_killed_and_repeated_they_end_with_the_same_tables(finished, tmp_path):
         assert (outcome.folder / "table.csv").read_text() == (whole.folder / "table.csv").read_text()
 
 
-def test_a_run_that_fails_fails_once_for_all_and_stops_no_other(tmp_path, capsys):
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of the runs that are trained, or opened to see whether they are."""
+    from hardtack.training import start as training
+
+    names, train = [], training.train_recipe
+
+    def noted(recipe, **settings):
+        names.append(recipe.name)
+        return train(recipe, **settings)
+
+    monkeypatch.setattr(training, "train_recipe", noted)
+    return names
+
+
+def test_a_run_that_fails_fails_once_for_all_and_stops_no_other(tmp_path, capsys, opened):
     for name, values in (("one", small_study()), ("two", spread(small_study()))):
         values["rows"]["small"]["optimiser"] = {"lr": 1e30}  # the loss is not finite
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
@@ -127,9 +142,7 @@ def test_a_run_that_fails_fails_once_for_all_and_stops_no_other(tmp_path, capsys
     assert main(["study", *words]) == 1
     printed = "".join(capsys.readouterr())
     assert printed.count("FAILED: the run of small/model") == 2 and printed.count("row small failed") == 2
-    (run,) = (path for path in (tmp_path / "studies" / "models").iterdir() if "small" in path.name)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert len(lines) == len({(line["kind"], line["step"]) for line in lines}), "it was not trained a second time"
+    assert [name for name in opened if "small" in name] == [opened[0]], "it was not trained a second time"
     outcomes = ht.run_studies(words[:2], quiet=True, output=str(tmp_path / "studies"))
     assert [{row["name"]: row["state"][:6] for row in outcome.view["rows"]} for outcome in outcomes] == [
         {"small": "failed", "large": "measur"}
@@ -169,6 +182,51 @@ def test_words_that_cannot_work(words, message, capsys, tmp_path):
     assert message in capsys.readouterr().err
 
 
+def test_one_study_under_several_names_is_one(tmp_path, monkeypatch):
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert find_studies(["one.yaml", "./one.yaml", tmp_path / "one.yaml", "two.yaml"]) == ["one.yaml", "two.yaml"]
+    assert find_studies(["cauchy/table1", "studies/cauchy/table1", "studies/cauchy"])[0] == "cauchy/table1"
+    assert len(find_studies(["cauchy", "studies/cauchy"])) == len(find_studies(["cauchy"]))
+
+
+def test_two_files_that_would_write_to_one_folder_are_refused(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    paths = [write(tmp_path / name)[0] for name in ("a", "b")]
+    with pytest.raises(UserError, match=r"a/one.yaml and .*b/one.yaml would both write to .*one/smoke: rename one"):
+        ht.run_studies(paths, quiet=True, output=str(tmp_path / "studies"))
+    assert not (tmp_path / "studies").exists()
+
+
+def test_in_python_one_name_is_one_study_and_several_are_said_so(finished, tmp_path):
+    folder, _ = finished
+    (outcome,) = ht.run_studies(folder / "one.yaml", quiet=True, output=str(folder / "studies"))
+    assert outcome.study.name == "one"
+    with pytest.raises(UserError, match=r"'cauchy' is 4 studies: ht.run_studies\(\['cauchy'\]\)"):
+        ht.study("cauchy", output=str(tmp_path))
+    with pytest.raises(UserError, match="name a study"):
+        ht.run_studies([], output=str(tmp_path))
+
+
+def test_data_that_several_studies_lack_is_said_together(tmp_path):
+    paths = write(tmp_path)
+    words = {"scale": "paper", "data": {"name": "folder:imagenet", "root": str(tmp_path / "nowhere")}}
+    with pytest.raises(UserError, match=r"2 of 2 studies at scale paper need data .*: one \(folder:imagenet\); two \("):
+        ht.run_studies(paths, quiet=True, output=str(tmp_path / "studies"), **words)
+
+
+def part(*units):
+    return SimpleNamespace(units=[SimpleNamespace(digest=digest, seed=seed) for digest, seed in units])
+
+
+def test_whole_tables_of_all_studies_come_before_the_second_seed():
+    one, two = part(("a0", 0), ("b0", 0), ("a1", 1), ("b1", 1)), part(("b0", 0), ("c0", 0), ("b1", 1), ("c1", 1))
+    assert members_by_run([one, two]) == [
+        [(0, 0)], [(0, 1), (1, 0)], [(1, 1)], [(0, 2)], [(0, 3), (1, 2)], [(1, 3)],
+    ]  # fmt: skip
+
+
 def runs(*digests):
     return [SimpleNamespace(digest=digest) for digest in digests]
 
@@ -184,16 +242,7 @@ def test_runs_that_look_at_each_other_do_not_wait_in_a_circle():
     assert order.needs == [(), (0,)]
 
 
-def test_a_run_is_opened_once_for_several_studies_and_again_if_it_changed(tmp_path, monkeypatch):
-    from hardtack.training import start as training
-
-    opened, train = [], training.train_recipe
-
-    def counted(recipe, **settings):
-        opened.append(recipe.name)
-        return train(recipe, **settings)
-
-    monkeypatch.setattr(training, "train_recipe", counted)
+def test_a_run_is_opened_once_for_several_studies_and_again_if_it_changed(tmp_path, opened):
     paths, output = write(tmp_path), str(tmp_path / "studies")
     ht.run_studies(paths, quiet=True, output=output)
     assert len(opened) == 2, "two rows, both studies"

@@ -161,7 +161,8 @@ def _compile_once(fast: FastCopy, dtype: torch.dtype | None, probe: Tensor) -> N
     """Compile the kernels of a copy together, the first time that this process makes one of this type."""
     if probe.device.type == "cuda" and dtype not in _COMPILED:
         _COMPILED.add(dtype)
-        with contextlib.suppress(Exception):  # a model without a gradient is still one to predict with
+        random = torch.random.fork_rng([probe.device])  # of models that draw numbers
+        with contextlib.suppress(Exception), random:  # a model without a gradient is still one to predict with
             compile_ahead(lambda: _gradient(fast, probe))
 
 
