@@ -1,5 +1,7 @@
 """One image alone has the gradient that it has among others, also where torch's batch norm gets it wrong."""
 
+import threading
+
 import pytest
 import torch
 from torch import nn
@@ -72,3 +74,24 @@ def test_networks_that_norm_before_their_tokens(name):
     model, x = ht.load_model(name, num_classes=10, seed=0).eval(), images(2, side=32)
     with preserve_state(model):
         assert torch.allclose(gradient(model, x)[:1], gradient(model, x[:1]), rtol=1e-3, atol=1e-6)
+
+
+def test_attacks_of_several_threads_do_not_meet_in_the_model():
+    """What is done about batch norm while one attack runs must not end while another one does."""
+    model, x, y = Permuted().eval(), torch.rand(3, 3, 8, 8), torch.tensor([0, 1, 2])
+    found = []
+
+    def attacked(i):
+        return ht.attack(model, x[i : i + 1], y[i : i + 1], "pgd", threat="linf:8/255", steps=5, keys=[i])
+
+    def run(i):
+        found.extend((i, attacked(i)) for _ in range(5))
+
+    wanted = [attacked(i) for i in range(3)]
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 15, "an attack ended with an error"
+    assert all(torch.equal(adversarial, wanted[i]) for i, adversarial in found)
