@@ -56,7 +56,7 @@ def home(tmp_path_factory):
 def on_ray(*words, cwd):
     """Ray Train looks at its processes every two seconds otherwise."""
     often = {"HARDTACK_SYNC_S": "0.2", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2"}
-    return start(*words, "--on", "ray", "workers=2", cwd=cwd, **often).wait(100)
+    return start(*words, "--on", "ray", "workers=2", cwd=cwd, **often).wait(240)
 
 
 def assert_same(first, second):
