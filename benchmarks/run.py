@@ -58,7 +58,8 @@ BENCHMARKS: dict[str, Benchmark] = {
     "leaderboard": Benchmark(),
     "plans": Benchmark(("--root", ROOT), WITH_DATA) if torch.cuda.is_available() else Benchmark(("--small",)),
 }
-PARTS = ("corruptions_reference", "scale_timed", "evidence", "run")  # of other benchmarks, the studies', and this one
+# of other benchmarks, the studies', and this one
+PARTS = ("corruptions_reference", "scale_timed", "evidence", "evidence_session", "run")
 
 
 def missing(needs: tuple[str, ...]) -> str:

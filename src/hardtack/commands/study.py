@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hardtack.studies.run import StudyOutcome
 
 
-@verbs.register("study", settings="hardtack.studies.run:StudyRequest")
+@verbs.register("study", settings="hardtack.studies.request:StudyRequest")
 def study_words(
     words: Annotated[list[str] | None, typer.Argument(metavar="[STUDY]... [KEY=VALUE]...")] = None,
     status: Annotated[bool, typer.Option("--status", help="show how far it is; run nothing")] = False,

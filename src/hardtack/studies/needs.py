@@ -12,7 +12,7 @@ from hardtack.studies.study import section_of
 from hardtack.studies.unit import Unit
 
 if TYPE_CHECKING:
-    from hardtack.studies.run import StudyRequest
+    from hardtack.studies.request import StudyRequest
 
 
 def missing_data(units: Iterable[Unit]) -> dict[str, tuple[str, list[str]]]:

@@ -26,8 +26,8 @@ from hardtack.base.runtime import Runtime
 from hardtack.studies.column import StudyColumn
 from hardtack.studies.evaluated import stated_column
 from hardtack.studies.needs import missing_data
+from hardtack.studies.request import StudyRequest, read_request
 from hardtack.studies.rows import in_order
-from hardtack.studies.run import StudyRequest, read_request
 from hardtack.studies.scaled import at_scale
 from hardtack.studies.study import load_study
 from hardtack.studies.trial import Trial, try_study
