@@ -1,13 +1,12 @@
 """Kernels are launched as they are, or compiled together before the computation that needs them."""
 
-import inspect
 import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hardtack.base.kernel_launch import as_in_forward, compile_ahead, compiling, launch
+from hardtack.base.kernel_launch import _Compiler, as_in_forward, compile_ahead, compiling, launch
 from hardtack.models import attention_kernel, kernels
 
 
@@ -88,11 +87,37 @@ def test_a_backward_pass_on_another_thread_does_as_its_forward_pass():
     assert backward(launched, torch.ones(4)).tolist() == [2, 2, 2, 2]
 
 
-def test_the_functions_keep_what_their_forward_pass_did():
-    """Every autograd function with kernels of ours."""
-    for function in (kernels._Rows, kernels._Linear, kernels._Channels, attention_kernel._Attention):
-        assert "compiling()" in inspect.getsource(function.forward), function
-        assert "@as_in_forward" in inspect.getsource(function), function
+@pytest.mark.skipif(not kernels.available(), reason="Triton is not installed")
+@pytest.mark.parametrize("backward_of_other_thread", [False, True])
+def test_every_function_hands_over_its_kernels_forward_and_backward(monkeypatch, backward_of_other_thread):
+    """Those of our autograd functions; what they would have computed is zeros, on any device."""
+    handed = []
+    monkeypatch.setattr(_Compiler, "add", lambda self, kernel, *_: handed.append(kernel.fn.__name__))
+    x, weight = torch.randn(6, 24, requires_grad=True), torch.randn(24, 24, requires_grad=True)
+    norm, bias = (torch.randn(24, requires_grad=True) for _ in range(2))
+    image, channels = torch.randn(2, 3, 4, 4, requires_grad=True), torch.ones(3)
+    heads = [torch.randn(1, 2, 5, 16, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+
+    def compute():
+        results = [
+            kernels.layer_norm(x, norm, bias, 1e-5, torch.bfloat16),
+            kernels.layer_norm(x, norm.detach(), None, 1e-5, torch.float32),
+            kernels.linear(x, weight, bias, torch.bfloat16),
+            kernels.affine(image, channels, channels),
+            attention_kernel.attention(*heads, 0.25),
+        ]
+        assert not any(bool(results[number].any()) for number in (0, 1, 3, 4))
+        loss = sum(result.float().sum() for result in results)
+        if backward_of_other_thread:
+            on_another_thread(loss.backward)
+        else:
+            loss.backward()
+
+    compile_ahead(compute)
+    assert sorted(handed) == sorted([
+        *["_normalise"] * 2, "_normalise_back_all", "_normalise_back", "_column_sums", *["_affine"] * 2, "_forward",
+        "_backward",
+    ])  # fmt: skip
 
 
 def test_a_kernel_that_does_not_compile_is_left_to_its_launch():
