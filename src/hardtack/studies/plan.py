@@ -125,7 +125,7 @@ class StudyPlan:
         lines = [head, *text_table(rows), ""]
         training = hours(sum(run.training_hours for run in self.runs))
         lines.append(
-            f"  one H200: {_number(self.gpu_hours)} GPU-hours, {training} of them training, at {self._rates()}"
+            f"  one H200: {two_digits(self.gpu_hours)} GPU-hours, {training} of them training, at {self._rates()}"
         )
         lines += self._here()
         for name, (why, runs) in self.missing.items():
@@ -162,7 +162,7 @@ class StudyPlan:
 
 def hours(number: float) -> str:
     """As a table has them."""
-    return f"{_number(number)} h" if number else "—"
+    return f"{two_digits(number)} h" if number else "—"
 
 
 def rate_range(rates: Sequence[float]) -> str:
@@ -185,7 +185,7 @@ def h200_rate(model: str, image_size: int, options: Mapping[str, Any]) -> float 
     return _measured_rates().get(model)
 
 
-def _number(hours: float) -> str:
+def two_digits(hours: float) -> str:
     """Two digits of a small number; a large one as it is."""
     return f"{hours:,.0f}" if hours >= 10 else f"{hours:.2g}"
 

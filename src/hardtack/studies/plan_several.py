@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hardtack.base.cost import duration, text_table
-from hardtack.base.errors import UserError
-from hardtack.studies.plan import RunCost, StudyPlan, hours, plan_study
-from hardtack.studies.study_files import find_studies
+from hardtack.studies.plan import RunCost, StudyPlan, hours, plan_study, two_digits
+from hardtack.studies.request import check_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +57,7 @@ class StudyPlans:
         lines = [
             f"plan: {len(self.plans)} studies at scale {first.request.scale}, {seeds}: {runs} trainings",
             *text_table(rows), "",
-            f"  one H200: {hours(self.gpu_hours)[:-2]} GPU-hours, {hours(self.training_hours)} of them training",
+            f"  one H200: {two_digits(self.gpu_hours)} GPU-hours, {hours(self.training_hours)} of them training",
             f"  this machine ({first.device}): {duration(self.total_s)}, at {first.here:.1e} measured now",
         ]  # fmt: skip
         missing: dict[str, list[str]] = {}
@@ -69,11 +68,7 @@ class StudyPlans:
         return "\n".join(lines)
 
 
-def plan_studies(names: Sequence[str | Path], words: Mapping[str, Any]) -> StudyPlan | StudyPlans:
+def plan_studies(studies: Sequence[str | Path], words: Mapping[str, Any]) -> StudyPlans:
     """The cost of these studies; `words` are those of `hardtack study`. Nothing is tried on this machine."""
-    found = find_studies(names)
-    if len(found) == 1:
-        return plan_study(str(found[0]), words)
-    if words.get("rows"):
-        raise UserError("rows names rows of one study; leave it out, or name one study")
-    return StudyPlans(plans=tuple(plan_study(str(name), words) for name in found))
+    check_rows(studies, words)
+    return StudyPlans(plans=tuple(plan_study(str(name), words) for name in studies))

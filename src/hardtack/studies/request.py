@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -84,6 +84,12 @@ def read_request(name: str | Path, words: Mapping[str, Any]) -> StudyRequest:
         if number is not None and number < 1:
             raise UserError(f"{key} must be at least 1, found {number}")
     return request
+
+
+def check_rows(studies: Sequence[str | Path], words: Mapping[str, Any]) -> None:
+    """Refuse rows for several studies, which have rows of their own."""
+    if len(studies) > 1 and words.get("rows"):
+        raise UserError("rows names rows of one study; leave it out, or name one study")
 
 
 def _names(value: Any) -> tuple[str, ...]:

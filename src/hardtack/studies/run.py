@@ -28,7 +28,7 @@ from hardtack.studies.measure import id_of
 from hardtack.studies.measuring import Measuring
 from hardtack.studies.needs import check_data, check_paths
 from hardtack.studies.part import StudyPart
-from hardtack.studies.request import StudyRequest, read_request
+from hardtack.studies.request import StudyRequest, check_rows, read_request
 from hardtack.studies.scaled import ScaledStudy, at_scale
 from hardtack.studies.state import RECORD, StudyState, read_record
 from hardtack.studies.study import SCALES, Study, load_study, section_of
@@ -115,8 +115,7 @@ def run_studies(
     found = find_studies([names] if isinstance(names, str | Path) else names)
     if not found:
         raise UserError("name a study: ht.run_studies(['cauchy/table1'])")
-    if len(found) > 1 and words.get("rows"):
-        raise UserError("rows names rows of one study; leave it out, or name one study")
+    check_rows(found, words)
     prepared = [_prepare(name, words, quiet=quiet) for name in found]
     _check_folders(found, prepared)
     parts, runners, chosen_units = [], [], []
